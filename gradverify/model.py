@@ -1,0 +1,429 @@
+"""What flows through gradverify: plain frozen values, numbers and never tensors.
+
+Standard library only. Everything here can cross the border between the front process and the
+worker (see `gradverify.events`), be sorted, and be written to any report format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Scalar = bool | int | float | str | None
+"""A literal argument: what a YAML scalar can be."""
+
+Nested = Scalar | tuple["Nested", ...]
+"""A literal tensor value, as nested tuples of scalars."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is. Only an error fails its target."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Verdict(StrEnum):
+    """The closed set of what a target can be told. Only `passed`, `skipped` and `xfailed` are green."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    UNCHECKED = "unchecked"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+
+
+class Outcome(StrEnum):
+    """The result of one family of checks on one target."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not-run"
+
+
+class TargetKind(StrEnum):
+    """What a target is, which decides how it is called."""
+
+    FUNCTION = "function"
+    """A `torch.autograd.Function` subclass, called through `.apply`."""
+    CALLABLE = "callable"
+    """Any callable that a spec names."""
+
+
+class InputSource(StrEnum):
+    """Where the inputs of a target come from."""
+
+    SPEC = "spec"
+    INFERRED = "inferred"
+    NONE = "none"
+
+
+class Point(StrEnum):
+    """The regime a draw of input values belongs to (see `gradverify.verifier.inputs`)."""
+
+    TYPICAL = "typical"
+    WIDE = "wide"
+    SPECIAL = "special"
+
+
+class Engine(StrEnum):
+    """Who gives the numerical verdict."""
+
+    JACOBIAN = "jacobian"
+    """Our own full Jacobian by a six-point stencil with a measured error for every entry."""
+    TORCH = "torch"
+    """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
+
+
+@dataclass(frozen=True, order=True)
+class Location:
+    """A place in a file. Lines and columns count from 1; column 0 means the whole line."""
+
+    file: str
+    line: int
+    column: int = 0
+
+
+# ---------------------------------------------------------------------------------------------
+# What is to be verified
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a target, `ctx` left out."""
+
+    name: str
+    has_default: bool = False
+    annotation: str = ""
+    """The source text of the annotation, empty without one."""
+    variadic: bool = False
+    """A `*args` parameter."""
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something with a backward."""
+
+    name: str
+    """The class's name, or the spec's key (`Linear@nobias`)."""
+    attribute: str
+    """Where it is found: an attribute of the module, or `package.module:attribute`."""
+    kind: TargetKind
+    file: str
+    """POSIX path as reports print it, relative to the current folder where possible."""
+    line: int
+    """Line of the `class` or `def` statement, 1 where it cannot be known."""
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """What a user types to select this target."""
+        return f"{self.file}::{self.name}"
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A definition that discovery looked at and did not take, with the reason in words."""
+
+    name: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """A tensor argument with every size bound to a number."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float64"
+    domain: str = "real"
+    """`real`, `positive`, `negative`, `nonzero` or `unit`."""
+    range: tuple[float, float] | None = None
+    """Closed for floating dtypes, half-open for integer ones."""
+    special: tuple[float, ...] = ()
+    """Valid values worth planting at the `special` point."""
+    avoid: tuple[float, ...] = ()
+    """Declared kinks: drawn values keep away from them."""
+    requires_grad: bool | None = None
+    """None: differentiate it if its dtype is floating or complex."""
+    value: Nested = None
+    """Literal values instead of drawn ones; None draws them."""
+
+
+@dataclass(frozen=True)
+class LiteralInput:
+    """An argument passed as it is: a number, a string, a bool, or None for an absent optional."""
+
+    name: str
+    value: Scalar
+
+
+Input = TensorInput | LiteralInput
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of bound sizes and options of a target, with the seed its values are drawn from."""
+
+    id: str
+    """`b=3,n=4,mode=sum,bias=None`; `base` when nothing is bound."""
+    seed: int
+    sizes: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, Scalar], ...] = ()
+    inputs: tuple[Input, ...] = ()
+    """In call order. Empty when `hook` builds the arguments."""
+    hook: str = ""
+    """`module:attribute` of a function (generator, device, dtype, **sizes) -> arguments."""
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """Everything the front decided about one target before a worker sees it."""
+
+    name: str
+    """The spec's key, or the class's name where no spec names it."""
+    attribute: str
+    source: InputSource
+    cases: tuple[Case, ...] = ()
+    infeasible: int = 0
+    """Cases dropped because no valid inputs exist for them."""
+    reference: str = ""
+    """Dotted path or `module:attribute` of the composite reference, empty without one."""
+    ignore: tuple[tuple[str, str], ...] = ()
+    """(code prefix, reason) pairs that the spec asks not to run."""
+    skip: str = ""
+    """The reason not to verify it at all, empty to verify."""
+    spec_file: str = ""
+    """The spec this plan was read from."""
+    spec_line: int = 0
+    rtol: float = 1e-7
+    atol: float = 0.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was asked for, as far as the worker and the reports must know it."""
+
+    seed: int = 0
+    rtol: float = 1e-7
+    atol: float = 0.0
+    engine: Engine = Engine.JACOBIAN
+    device: str = "cpu"
+    select: tuple[str, ...] = ()
+    """Code prefixes to report; empty means all."""
+    ignore: tuple[str, ...] = ()
+
+
+# ---------------------------------------------------------------------------------------------
+# What was found
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a Jacobian (or of a forward value) that was compared."""
+
+    output: tuple[int, ...]
+    """Index into the output tensor; complex tensors are indexed as `view_as_real`."""
+    input: tuple[int, ...] | None
+    """Index into the input tensor; None where whole values, not derivatives, were compared."""
+    actual: float
+    """What the target's own backward (or forward) gave."""
+    expected: float
+    """What it was compared with: the numerical derivative, or the reference's value."""
+    error_bound: float
+    """How far `expected` itself may be off, absolute."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """How many entries of one comparison are wrong, with the worst ones."""
+
+    wrong: int
+    checked: int
+    worst: tuple[Entry, ...] = ()
+    """Worst first, by absolute difference."""
+    compared_with: str = "numerical"
+    """What `Entry.expected` is: `numerical` or `reference`."""
+
+
+@dataclass(frozen=True)
+class JacobianMap:
+    """A small picture of where a Jacobian is wrong: one level for each (row, column)."""
+
+    row_labels: tuple[str, ...]
+    """One for each output entry, as the user would index it: `y[0,1]`."""
+    column_labels: tuple[str, ...]
+    levels: tuple[tuple[int, ...], ...]
+    """0: right. 1 to 4: wrong, `thresholds[level - 1]` is its upper bound. -1: not judged."""
+    thresholds: tuple[float, float, float]
+    """Upper bounds of |difference| for levels 1, 2 and 3; level 4 is larger."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a traceback inside the user's code."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+    """The source line without indentation."""
+    caret: tuple[int, int] = (0, 0)
+    """Start and end column of the failing expression within `source`; (0, 0) if unknown."""
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """An exception that user code raised, with our own frames trimmed away."""
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    """Outermost first; the last one is where it was raised."""
+    deliberate: bool = False
+    """The author raised it on purpose: `raise`, `assert`, a TORCH_CHECK."""
+
+
+@dataclass(frozen=True)
+class CasePoint:
+    """Which inputs a finding was made on."""
+
+    id: str
+    sizes: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, Scalar], ...] = ()
+    point: Point = Point.TYPICAL
+    draw: int = 0
+
+
+@dataclass(frozen=True)
+class ShownInput:
+    """An argument's values, printed short because they are few."""
+
+    name: str
+    text: str
+    """`[[-1.25, 0.5], [0.75, -0.25]]`, or `float64[128, 64]` where there are too many."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to tell the user about one target. A value: nothing is raised to report it."""
+
+    code: str
+    severity: Severity
+    message: str
+    """What is wrong, where, by how much: one sentence without a final full stop."""
+    hint: str = ""
+    """What to try, one or two sentences."""
+    output: int | None = None
+    """Position of the output concerned, as forward returned it."""
+    input: str | None = None
+    """Name of the input concerned, as forward calls it."""
+    case: CasePoint | None = None
+    cases_affected: int = 1
+    entries: Entries | None = None
+    map: JacobianMap | None = None
+    raised: RaisedError | None = None
+    shown_inputs: tuple[ShownInput, ...] = ()
+    captured: str = ""
+    """What user code printed while this was found, shortened."""
+    location: Location | None = None
+    """A better place than the target's own line: the line that raised."""
+    cause: str = ""
+    factor: float | None = None
+    expected: bool = False
+    """An `xfail` of the spec covers it."""
+    badness: float = 0.0
+    """How wrong, to keep the worst of several equal findings: largest difference / tolerance."""
+    reproduce: str = ""
+    """A command line that shows this finding again."""
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """How often user code was called."""
+
+    forward: int = 0
+    backward: int = 0
+
+    def __add__(self, other: Evaluations) -> Evaluations:
+        """Add counts."""
+        return Evaluations(self.forward + other.forward, self.backward + other.backward)
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """The verdict on one target and everything said about it."""
+
+    target: Target
+    status: Verdict
+    inputs: InputSource
+    cases: int = 0
+    """Cases that were planned and are feasible."""
+    cases_verified: int = 0
+    """Cases in which every check that was asked for ran to its end."""
+    infeasible: int = 0
+    evaluations: Evaluations = Evaluations()
+    smallest_visible_error: float | None = None
+    """The smallest relative error that every covered Jacobian entry would have shown."""
+    sizes_swept: int = 0
+    points: int = 0
+    """Input draws verified, over all cases."""
+    devices: tuple[str, ...] = ()
+    checks: tuple[tuple[str, Outcome], ...] = ()
+    """(`gradcheck` | `gradgradcheck` | `reference` | `contract`, outcome), always all four."""
+    capabilities: tuple[tuple[str, str], ...] = ()
+    """(`double_backward` | `jvp` | `vmap`, `yes` | `no` | `wrong` | `not-run`)."""
+    findings: tuple[Finding, ...] = ()
+    """Sorted: errors first, then by code, output, input."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """(code prefix, reason) pairs that were not run."""
+    reason: str = ""
+    """Why it is skipped or unchecked, in words."""
+    spec_file: str = ""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An error of the user's in a spec, an import or the configuration: nothing to do with gradients."""
+
+    message: str
+    location: Location | None = None
+    source_line: str = ""
+    """The line of the file, for the caret."""
+    length: int = 1
+    """How many characters the caret underlines."""
+    kind: str = "spec"
+    """`spec`, `import` or `config`."""
+    raised: RaisedError | None = None
+    captured: str = ""
+
+
+@dataclass(frozen=True)
+class ModuleReport:
+    """What was looked at in one module, for the words around the verdicts."""
+
+    file: str
+    targets: int
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a run found out. Every output format is a function of this value alone."""
+
+    settings: Settings
+    targets: tuple[TargetReport, ...]
+    errors: tuple[Mistake, ...] = ()
+    modules: tuple[ModuleReport, ...] = ()
+    gradverify_version: str = ""
+    torch_version: str = ""
+    exit_code: int = 0
+    summary: tuple[tuple[str, int], ...] = field(default=())
+    """(`targets` and each verdict, count)."""
+    stopped_early: bool = False
+    """`-x` left targets unverified."""
