@@ -1,1 +1,1 @@
-"""."""
+"""The module that `gradverify demo` verifies: right Functions, and wrong ones on purpose."""

@@ -1,1 +1,1 @@
-"""."""
+"""One run from targets to a `Report`: workers, limits, planning, statuses. Never imports torch."""

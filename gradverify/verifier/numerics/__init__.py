@@ -1,1 +1,1 @@
-"""."""
+"""The mathematics: problems, derivatives with error bounds, comparisons. Knows no rules, specs or screens."""

@@ -1,8 +1,4 @@
-"""The table of codes: what each one means, how severe it is, and the page that `explain` prints.
-
-Codes are never reused. A code has one default severity; a check may lower it for a single finding
-where the numbers say that the gradient itself is right, and then says so in the message.
-"""
+"""What a rule is: one code, how severe it is, and the page that `explain` prints."""
 
 from __future__ import annotations
 
@@ -32,12 +28,12 @@ class Rule:
     severity: Severity
     family: Family
     summary: str
-    """One line for the table: `a finding when ...`."""
+    """What is wrong, for the table: short enough for 80 columns beside the longest name."""
     checks: str
     """What it checks."""
     matters: str
     """Why it matters."""
     example: str
-    """A minimal wrong example, Python source."""
+    """A minimal wrong example, Python source in which `torch` is already imported."""
     remedy: str
     """What to do about it."""

@@ -1,0 +1,5 @@
+"""`python -m gradverify`."""
+
+from gradverify.cli import main
+
+main()

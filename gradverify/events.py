@@ -1,0 +1,244 @@
+"""What crosses the border between the front process and its worker: dataclasses as JSON lines.
+
+The front sends requests, the worker answers each with a stream of events that ends in a `Done` or a
+`Failed`. Both sides run the same version of this package, so the encoding is private: every value is
+tagged with its class and read back exactly (tuples stay tuples, enums stay enums, NaN stays NaN).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from gradverify import model
+from gradverify.model import (
+    Case,
+    Evaluations,
+    Finding,
+    Outcome,
+    PassedOver,
+    Point,
+    RaisedError,
+    Settings,
+    Target,
+    TensorInput,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Requests: front to worker
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Import a module and say which targets it defines."""
+
+    path: str
+    """The file to import."""
+    shown_path: str
+    """How reports print it."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Resolve names that only live objects can answer for."""
+
+    attribute: str
+    """A target's attribute of the collected module, or `package.module:attribute`."""
+    name: str
+    """The name to report it under."""
+    reference: str = ""
+    hooks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Infer:
+    """Find inputs for a target that no spec names."""
+
+    target: Target
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Verify one target on its cases."""
+
+    target: Target
+    cases: tuple[Case, ...]
+    settings: Settings
+    inferred: bool = False
+    """The inputs were guessed: a mismatch must persist on other kinds of values to be a failure."""
+    reference: str = ""
+    ignore: tuple[str, ...] = ()
+    """Code prefixes that the spec asks not to run."""
+
+
+Request = Collect | Bind | Infer | Verify
+
+
+# ---------------------------------------------------------------------------------------------
+# Events: worker to front
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The worker has imported torch and waits for requests."""
+
+    torch_version: str
+    cuda_devices: int
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What a module defines."""
+
+    targets: tuple[Target, ...]
+    passed_over: tuple[PassedOver, ...]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A target that a spec names, found."""
+
+    target: Target
+
+
+@dataclass(frozen=True)
+class NotBound:
+    """A name in a spec that the live module does not answer to."""
+
+    part: str
+    """`attribute`, `reference` or `hook`."""
+    message: str
+    candidates: tuple[str, ...] = ()
+    """Names that do exist there, for the nearest one."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Inputs that forward accepted."""
+
+    inputs: tuple[TensorInput, ...]
+
+
+@dataclass(frozen=True)
+class NotInferred:
+    """No guess made forward run."""
+
+    attempts: tuple[tuple[str, RaisedError], ...]
+    """(what was tried, how forward answered) pairs."""
+
+
+@dataclass(frozen=True)
+class CaseStarted:
+    """Verification of a case begins; the front shows it as progress and blames it for a crash."""
+
+    case_id: str
+    point: Point
+    draw: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding, sent as soon as it is made, so that a later crash does not lose it."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class CaseVerified:
+    """A case was verified to its end."""
+
+    case_id: str
+    checks: tuple[tuple[str, Outcome], ...]
+    evaluations: Evaluations
+    points: int
+    smallest_visible_error: float | None
+    capabilities: tuple[tuple[str, str], ...] = ()
+    no_gradient: bool = False
+    """Every output is integer or declared non-differentiable: there is nothing to verify."""
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Done:
+    """The request was answered completely."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """User code raised outside of a verification (on import): the request has no answer."""
+
+    message: str
+    raised: RaisedError | None = None
+    captured: str = ""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A bug in gradverify itself: exit code 3."""
+
+    traceback: str
+
+
+Event = (
+    Ready
+    | Collected
+    | Bound
+    | NotBound
+    | Inferred
+    | NotInferred
+    | CaseStarted
+    | Found
+    | CaseVerified
+    | Done
+    | Failed
+    | Broken
+)
+
+_CLASSES: dict[str, type[Any]] = {
+    name: value
+    for namespace in (vars(model), globals())
+    for name, value in namespace.items()
+    if isinstance(value, type) and (dataclasses.is_dataclass(value) or issubclass(value, Enum))
+}
+
+
+def encode(message: Request | Event) -> str:
+    """Write a request or event as one line of JSON without the newline."""
+    return json.dumps(_to_data(message), separators=(",", ":"))
+
+
+def decode(line: str) -> Any:  # noqa: ANN401 - the union of requests or events; callers match on it
+    """Read back what `encode` wrote.
+
+    Raises `ValueError` for anything else.
+    """
+    return _from_data(json.loads(line))
+
+
+def _to_data(value: object) -> object:
+    if isinstance(value, Enum):
+        return {"": type(value).__name__, "value": value.value}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _to_data(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"": type(value).__name__, **fields}
+    if isinstance(value, tuple):
+        return [_to_data(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{type(value).__name__} does not cross the process border")
+
+
+def _from_data(data: object) -> object:
+    if isinstance(data, list):
+        return tuple(_from_data(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    cls = _CLASSES.get(data.get("", ""))
+    if cls is None:
+        raise ValueError(f"not a message of gradverify: {str(data)[:200]}")
+    if issubclass(cls, Enum):
+        return cls(data["value"])
+    return cls(**{key: _from_data(item) for key, item in data.items() if key})

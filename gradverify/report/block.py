@@ -1,0 +1,81 @@
+"""What the end of the report says about one target: a failure in full, its worst finding first."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from gradverify.model import Finding, Location, Severity, TargetReport, Verdict
+from gradverify.report import finding as one
+from gradverify.report.console import TextStyle
+from gradverify.report.layout import STYLES, field, hang, spot, verbatim
+from gradverify.report.targets import because, is_shown
+from gradverify.report.words import clean
+
+_CONTINUED = 4
+"""Columns before the further lines of a heading."""
+
+
+def block_lines(report: TargetReport, style: TextStyle, explained: set[str]) -> list[Text]:
+    """Set a failed target's block; when quiet, whatever the list would have said about another one.
+
+    `explained` holds the codes whose page was named already, and gains those named here.
+    """
+    if report.status is Verdict.FAILED:
+        return _failure(report, style, explained)
+    if style.verbosity >= 0 or report.status in (Verdict.SKIPPED, Verdict.XFAILED):
+        return []
+    shown = [found for found in report.findings if is_shown(found, style)]
+    if not shown and report.status is Verdict.UNCHECKED:
+        return _heading(report, None, because("unchecked", report), style)
+    lines: list[Text] = []
+    for found in shown:
+        lines += _heading(report, found, found.message, style)
+        lines += field("hint", found.hint, style) if found.hint else []
+    return lines
+
+
+def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> list[Text]:
+    """Set every finding of a failed target under one heading."""
+    shown = [found for found in report.findings if is_shown(found, style)]
+    if not shown:
+        return _heading(report, None, because("failed", report), style)
+    worst, *others = sorted(shown, key=lambda found: (_rank(found), -found.badness))
+    lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
+    before = worst
+    for found in others:
+        lines += [Text(), *_also(found, before, style)]
+        lines += _body(found, style, explained, before)
+        before = found
+    return lines
+
+
+def _rank(found: Finding) -> int:
+    """Order findings by severity."""
+    return list(Severity).index(found.severity)
+
+
+def _heading(report: TargetReport, found: Finding | None, message: str, style: TextStyle) -> list[Text]:
+    """Set `file:line: CODE name: message`, in the form that editors jump to."""
+    where = found.location if found and found.location else Location(report.target.file, report.target.line)
+    code = Text.assemble((one.label(found), one.look(found)), " ") if found else Text()
+    name = (clean(report.target.name), "bold" if found else STYLES[report.status])
+    prefix = Text.assemble((spot(where), "bold"), ": ", code, name, ": ")
+    return hang(prefix, message, style, _CONTINUED)
+
+
+def _also(found: Finding, before: Finding, style: TextStyle) -> list[Text]:
+    """Set the heading of a further finding; its place only where that is another one."""
+    place = f"{spot(found.location)}: " if found.location and found.location != before.location else ""
+    prefix = Text.assemble(f"  also {place}", (one.label(found), one.look(found)), ": ")
+    return hang(prefix, found.message, style, _CONTINUED)
+
+
+def _body(found: Finding, style: TextStyle, explained: set[str], before: Finding | None = None) -> list[Text]:
+    """Set the fields of a finding; of a warning the hint only, unless verbose."""
+    if found.severity is not Severity.ERROR and style.verbosity <= 0:
+        return field("hint", found.hint, style) if found.hint else []
+    lines = one.fields(found, style, before)
+    if found.code not in explained:
+        explained.add(found.code)
+        lines += verbatim("explain", [f"gradverify explain {found.code}"])
+    return lines

@@ -1,0 +1,210 @@
+"""The JSON report, version 1. Its shape is a contract apart from the model: a reader must not break.
+
+Numbers that JSON cannot hold are null, with their name in a second key: `"analytical": null,
+"analytical_nonfinite": "nan"`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from gradverify.model import (
+    CasePoint,
+    Entries,
+    Entry,
+    Finding,
+    Frame,
+    Mistake,
+    RaisedError,
+    Report,
+    Scalar,
+    Severity,
+    TargetReport,
+    Verdict,
+)
+from gradverify.report.words import DIGITS
+from gradverify.rules import rule
+
+Json = Scalar | list["Json"] | dict[str, "Json"]
+
+SCHEMA = "gradverify-report/1"
+"""Changes when a reader of the previous version would break."""
+EFFORT = "normal"
+"""The only effort of this version."""
+
+
+def render_json(report: Report) -> str:
+    """Return the report as JSON."""
+    counts = dict(report.summary)
+    document: Json = {
+        "schema": SCHEMA,
+        "gradverify": report.gradverify_version,
+        "torch": report.torch_version,
+        "seed": report.settings.seed,
+        "exit_code": report.exit_code,
+        "settings": {
+            "rtol": report.settings.rtol,
+            "effort": EFFORT,
+            "ignore": [*sorted(report.settings.ignore)],
+        },
+        "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
+        "targets": [_target(target) for target in sorted(report.targets, key=_place)],
+        "errors": [_mistake(mistake) for mistake in sorted(report.errors, key=_mistake_order)],
+    }
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _place(report: TargetReport) -> tuple[str, int, str]:
+    """Order targets by where they are."""
+    return report.target.file, report.target.line, report.target.name
+
+
+def _mistake_order(mistake: Mistake) -> tuple[str, int, int, str]:
+    """Order mistakes by where they are; those without a place come first."""
+    where = mistake.location
+    return (where.file, where.line, where.column, mistake.message) if where else ("", 0, 0, mistake.message)
+
+
+def _finding_order(found: Finding) -> tuple[int, str, int, str]:
+    """Order findings: errors first, then by code, output and input."""
+    output = -1 if found.output is None else found.output
+    return list(Severity).index(found.severity), found.code, output, found.input or ""
+
+
+def _target(report: TargetReport) -> Json:
+    """Return one target."""
+    target = report.target
+    shape: dict[str, Json] = {
+        "target": target.id,
+        "name": target.name,
+        "kind": target.kind,
+        "file": target.file,
+        "line": target.line,
+        "status": report.status,
+        "inputs": report.inputs,
+        "cases": report.cases,
+        "infeasible": report.infeasible,
+        "evaluations": {"forward": report.evaluations.forward, "backward": report.evaluations.backward},
+        **_number("smallest_visible_error", report.smallest_visible_error),
+        "swept": _swept(report),
+        "checks": dict(report.checks),
+        "capabilities": dict(report.capabilities),
+    }
+    if report.reason:
+        shape["reason"] = report.reason
+    if report.ignored:
+        shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
+    shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
+    return shape
+
+
+def _swept(report: TargetReport) -> Json:
+    """Return what was swept; 0 for what this version does not sweep."""
+    return {
+        "sizes": report.sizes_swept,
+        "points": report.points,
+        "layouts": 0,
+        "requires_grad": 0,
+        "dtypes": ["float64"],
+        "devices": [*sorted(report.devices)],
+    }
+
+
+def _finding(found: Finding) -> Json:
+    """Return one finding."""
+    shape: dict[str, Json] = {
+        "code": found.code,
+        "name": rule(found.code).name,
+        "severity": found.severity,
+        "expected": found.expected,
+        "message": found.message,
+        "hint": found.hint or None,
+        "cause": found.cause or None,
+        **_number("factor", found.factor),
+        "case": _case(found.case) if found.case else None,
+        "output": found.output,
+        "input": found.input,
+        "cases_affected": found.cases_affected,
+        "entries": _entries(found.entries) if found.entries else None,
+    }
+    if found.raised:
+        shape["raised"] = _raised(found.raised)
+    if found.captured:
+        shape["captured"] = found.captured
+    shape["reproduce"] = found.reproduce or None
+    return shape
+
+
+def _case(case: CasePoint) -> Json:
+    """Return the inputs that a finding was made on. Options are as given, not rounded."""
+    options: dict[str, Json] = {}
+    for name, value in case.options:
+        options |= _exact(name, value)
+    return {
+        "id": case.id,
+        "sizes": dict(case.sizes),
+        "options": options,
+        "point": case.point,
+        "draw": case.draw,
+    }
+
+
+def _entries(entries: Entries) -> Json:
+    """Return how many entries are wrong, and the worst."""
+    keys = ("value", "reference") if entries.compared_with == "reference" else ("analytical", "numerical")
+    worst: list[Json] = [_entry(entry, keys) for entry in entries.worst]
+    return {"wrong": entries.wrong, "checked": entries.checked, "worst": worst}
+
+
+def _entry(entry: Entry, keys: tuple[str, str]) -> Json:
+    """Return one entry, under the keys that say what was compared with what."""
+    return {
+        "output": [*entry.output],
+        "input": None if entry.input is None else [*entry.input],
+        **_number(keys[0], entry.actual),
+        **_number(keys[1], entry.expected),
+        **_number("error_bound", entry.error_bound),
+    }
+
+
+def _raised(error: RaisedError) -> Json:
+    """Return an exception of the user's."""
+    return {"type": error.type, "message": error.message, "frames": [_frame(frame) for frame in error.frames]}
+
+
+def _frame(frame: Frame) -> Json:
+    """Return one frame of a traceback."""
+    return {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+
+
+def _mistake(mistake: Mistake) -> Json:
+    """Return one spec or import error."""
+    where = mistake.location
+    shape: dict[str, Json] = {
+        "kind": mistake.kind,
+        "message": mistake.message,
+        "file": where.file if where else None,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+    }
+    if mistake.raised:
+        shape["raised"] = _raised(mistake.raised)
+    if mistake.captured:
+        shape["captured"] = mistake.captured
+    return shape
+
+
+def _number(key: str, value: float | None) -> Mapping[str, Json]:
+    """Return a key with a number of 4 significant digits."""
+    if value is not None and math.isfinite(value):
+        return {key: float(f"{value:.{DIGITS}g}")}
+    return _exact(key, value)
+
+
+def _exact(key: str, value: Scalar) -> Mapping[str, Json]:
+    """Return a key with a value as it is, or null and its name where JSON has no such number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {key: None, f"{key}_nonfinite": str(value)}
+    return {key: value}

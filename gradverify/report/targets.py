@@ -1,0 +1,184 @@
+"""The list of targets: one line for each with what was verified, and what else there is to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from gradverify.model import Finding, InputSource, Outcome, Severity, TargetReport, Verdict
+from gradverify.report import finding as one
+from gradverify.report.console import TextStyle
+from gradverify.report.layout import LABEL, STYLES, field, hang
+from gradverify.report.words import clean, listed, plural, small
+
+_MARKS = {
+    Verdict.PASSED: ("✓", "ok"),
+    Verdict.FAILED: ("✗", "FAIL"),
+    Verdict.INCONCLUSIVE: ("?", "?"),
+    Verdict.UNCHECKED: ("!", "!"),
+    Verdict.SKIPPED: ("-", "-"),
+    Verdict.XFAILED: ("-", "-"),
+}
+_UNVERIFIED_NOTES = frozenset({"GV109", "GV203"})
+"""Notes that say what was not verified: shown at any verbosity but quiet."""
+_NAMES = 24
+"""Columns kept for names; a longer one pushes its own line only."""
+_FOLLOW = 4
+"""Columns before what is said under a target's line."""
+
+
+def target_lines(targets: Sequence[TargetReport], style: TextStyle) -> list[Text]:
+    """Set the targets of one module."""
+    names = min(max((cell_len(clean(report.target.name)) for report in targets), default=0), _NAMES)
+    cases = max((len(_cases(report)) for report in targets), default=0)
+    lines: list[Text] = []
+    for report in targets:
+        lines += _headline(report, names, cases, style)
+        if style.verbosity > 0:
+            lines += _particulars(report, style)
+        lines += _remarks(report, style)
+    return lines
+
+
+def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) -> list[Text]:
+    """Set one target's line: name, mark, cases, verdict in words."""
+    name = clean(report.target.name)
+    mark = _MARKS[report.status][not style.unicode]
+    marks = max(len(pair[not style.unicode]) for pair in _MARKS.values())
+    prefix = Text.assemble(
+        f"  {name}{' ' * (names - cell_len(name))}  ",
+        (mark.ljust(marks), STYLES[report.status]),
+        f"  {_cases(report).ljust(cases)}  ",
+    )
+    return hang(prefix, _verdict(report), style, indent=2 + names + 2 + marks + 2 + cases + 2)
+
+
+def _cases(report: TargetReport) -> str:
+    """Say how many cases there are, and how many of them were verified if not all."""
+    if not report.cases:
+        return ""
+    judged = report.status in (Verdict.PASSED, Verdict.INCONCLUSIVE) and report.cases_verified != report.cases
+    return (
+        f"{report.cases_verified} of {plural(report.cases, 'case')}"
+        if judged
+        else plural(report.cases, "case")
+    )
+
+
+def _verdict(report: TargetReport) -> str:
+    """Say what a target's verdict means."""
+    match report.status:
+        case Verdict.PASSED:
+            return _verified(report)
+        case Verdict.FAILED:
+            return f"failed: {listed(_codes(report))} (below)"
+        case Verdict.INCONCLUSIVE:
+            return because("inconclusive", report)
+        case Verdict.UNCHECKED:
+            return because("unchecked", report)
+        case Verdict.SKIPPED:
+            return because("skipped", report)
+        case Verdict.XFAILED:
+            return because(f"expected failure {listed(_codes(report))}", report)
+
+
+def because(word: str, report: TargetReport) -> str:
+    """Add a target's reason to a word, unless one of its findings says the same."""
+    said = any(found.message == report.reason for found in report.findings)
+    return f"{word}: {report.reason}" if report.reason and not said else word
+
+
+def _codes(report: TargetReport) -> list[str]:
+    """Return the codes of a target's errors, each once, in order."""
+    return list(dict.fromkeys(found.code for found in report.findings if found.severity is Severity.ERROR))
+
+
+def _verified(report: TargetReport) -> str:
+    """Say what a pass has verified, and how fine it would have seen."""
+    outcomes = dict(report.checks)
+    words = []
+    if outcomes.get("gradcheck") is Outcome.PASSED:
+        second = outcomes.get("gradgradcheck") is Outcome.PASSED
+        words.append("1st and 2nd order" if second else "1st order")
+    if outcomes.get("reference") is Outcome.PASSED:
+        words.append("reference")
+    verified = ", ".join(words) or "contract only"
+    if report.inputs is InputSource.INFERRED:
+        verified += ", inputs inferred"
+    if report.smallest_visible_error is None:
+        return verified
+    return f"{verified}; sees errors > {small(report.smallest_visible_error)}"
+
+
+def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
+    """Set the findings that have no block of their own: a failed target has one for all of them."""
+    lines: list[Text] = []
+    for code, reason in report.ignored:
+        lines += _remark("ignored", f"{code}: {reason}", style)
+    if report.status is Verdict.FAILED:
+        return lines
+    for found in report.findings:
+        if is_shown(found, style):
+            lines += _short(found, style)
+            if style.verbosity > 0:
+                lines += _indented(one.fields(found, _narrower(style)))
+    return lines
+
+
+def is_shown(found: Finding, style: TextStyle) -> bool:
+    """Tell whether a finding is shown at this verbosity; every one is counted."""
+    if found.severity is Severity.NOTE:
+        return style.verbosity > 0 or (style.verbosity == 0 and found.code in _UNVERIFIED_NOTES)
+    return not found.expected or style.verbosity > 0
+
+
+def _short(found: Finding, style: TextStyle) -> list[Text]:
+    """Set a finding shortly: its sentence and what to try."""
+    severity = f"{found.severity}: " if one.has_severity(found) else ""
+    lines = _remark(found.code, severity + found.message, style, one.look(found))
+    if found.hint and style.verbosity <= 0:
+        lines += _remark("hint", found.hint, style)
+    return lines
+
+
+def _remark(label: str, prose: str, style: TextStyle, look: str = "dim") -> list[Text]:
+    """Set one labelled sentence under a target's line."""
+    prefix = Text.assemble(" " * _FOLLOW, (label.ljust(LABEL), look))
+    return hang(prefix, prose, style, _FOLLOW + LABEL)
+
+
+def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
+    """Set, for -v, every check and count of a target."""
+    ran = any(outcome is not Outcome.NOT_RUN for _, outcome in report.checks)
+    checks = ", ".join(f"{check} {outcome}" for check, outcome in report.checks) if ran else ""
+    sizes, points = plural(report.sizes_swept, "size"), plural(report.points, "point")
+    swept = [sizes, points, listed(report.devices)] if report.points else []
+    if report.infeasible:
+        swept.append(f"{plural(report.infeasible, 'case')} dropped as infeasible")
+    calls = report.evaluations
+    called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
+    supports = ", ".join(f"{name.replace('_', ' ')} {answer}" for name, answer in report.capabilities)
+    source = f"{report.inputs}, {report.spec_file}" if report.spec_file else str(report.inputs)
+    pairs = (
+        ("checks", checks),
+        ("swept", ", ".join(filter(None, swept))),
+        ("calls", called if calls.forward else ""),
+        ("supports", supports),
+        ("inputs", source),
+    )
+    return _indented(
+        [line for name, prose in pairs if prose for line in field(name, prose, _narrower(style))]
+    )
+
+
+def _narrower(style: TextStyle) -> TextStyle:
+    """Take from the width the two columns that `_indented` adds."""
+    return style if style.width is None else replace(style, width=style.width - 2)
+
+
+def _indented(lines: Sequence[Text]) -> list[Text]:
+    """Set fields two columns further right, under a target's line."""
+    return [Text.assemble("  ", line) for line in lines]

@@ -1,0 +1,120 @@
+"""The text report: a list of targets, a block for each failure, and one line that sums up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from gradverify.model import InputSource, Report, Severity, TargetReport, Verdict
+from gradverify.report.block import block_lines
+from gradverify.report.console import TextStyle, emit
+from gradverify.report.layout import STYLES, hang
+from gradverify.report.mistakes import closing, mistake_lines
+from gradverify.report.nothing import empty_line, module_lines, nothing_lines
+from gradverify.report.targets import target_lines
+from gradverify.report.words import clean, plural
+
+NOT_SWEPT = "Not swept yet: non-contiguous layouts, requires_grad subsets, native dtypes."
+"""What a pass does not say. Said whenever something passed."""
+PINNED = "Inferred inputs can be given in a spec file instead: <module>.gradverify.yaml."
+"""What to do about inputs that nobody declared."""
+
+
+def render_text(report: Report, style: TextStyle) -> str:
+    """Return the report for a person to read."""
+    if not report.targets:
+        return emit(_no_targets(report, style), style)
+    blocks: list[list[Text]] = []
+    if style.verbosity >= 0:
+        blocks += _modules(report, style)
+    explained: set[str] = set()
+    blocks += [block_lines(target, style, explained) for target in report.targets]
+    blocks += [mistake_lines(mistake, style) for mistake in report.errors]
+    blocks.append(_end(report, style))
+    return emit(_spaced(blocks), style)
+
+
+def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
+    """Put one empty line between blocks."""
+    lines: list[Text] = []
+    for block in filter(None, blocks):
+        lines += [Text(), *block] if lines else block
+    return lines
+
+
+def _no_targets(report: Report, style: TextStyle) -> list[Text]:
+    """Set a report in which there was nothing to verify: mistakes, or nothing discovered."""
+    if not report.errors:
+        return nothing_lines(report.modules, style)
+    lines = [line for mistake in report.errors for line in mistake_lines(mistake, style)]
+    return [*lines, Text(), Text(f"{closing(report.errors)}; nothing was checked")]
+
+
+def _modules(report: Report, style: TextStyle) -> list[list[Text]]:
+    """Set the list of targets, a block for each module."""
+    blocks: list[list[Text]] = []
+    for file, members in groupby(report.targets, lambda target: target.target.file):
+        targets = list(members)
+        blocks.append([_heading(file, targets, report), Text(), *target_lines(targets, style)])
+    look = module_lines if style.verbosity > 0 else empty_line
+    blocks += [look(module, style) for module in report.modules if not module.targets]
+    return blocks
+
+
+def _heading(file: str, targets: Sequence[TargetReport], report: Report) -> Text:
+    """Set a module's heading: what was looked at, and every setting that changes what a pass means."""
+    settings = report.settings
+    words = [
+        plural(len(targets), "function"),
+        plural(sum(target.cases for target in targets), "case"),
+        f"seed {settings.seed}",
+        "float64",
+    ]
+    if settings.device != "cpu":
+        words.append(settings.device)
+    if settings.select:
+        words.append(f"only {', '.join(settings.select)}")
+    if settings.ignore:
+        words.append(f"without {', '.join(settings.ignore)}")
+    return Text.assemble((clean(file), "bold"), f"  {clean(', '.join(words))}")
+
+
+def _end(report: Report, style: TextStyle) -> list[Text]:
+    """Set what holds for the whole run, the summary last."""
+    lines: list[Text] = []
+    if report.stopped_early:
+        lines += hang(Text(), "Stopped early (-x): later functions were not checked.", style, 0)
+    if style.verbosity >= 0 and dict(report.summary).get(Verdict.PASSED):
+        lines += hang(Text(), NOT_SWEPT, style, 0, "dim")
+    if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
+        lines += hang(Text(), PINNED, style, 0, "dim")
+    return lines + _summary(report, style)
+
+
+def _summary(report: Report, style: TextStyle) -> list[Text]:
+    """Count the verdicts, the codes and what is not shown: on one line where the width allows it."""
+    parts = [_verdicts(report)]
+    if report.errors:
+        parts.append(Text(closing(report.errors)))
+    findings = [found for target in report.targets for found in target.findings if not found.expected]
+    codes = Counter(found.code for found in findings if found.severity is not Severity.NOTE)
+    if codes:
+        parts.append(Text(", ".join(f"{code} x{count}" for code, count in sorted(codes.items()))))
+    notes = sum(found.severity is Severity.NOTE for found in findings)
+    if notes:
+        parts.append(Text(plural(notes, "note") + ("" if style.verbosity > 0 else " (-v shows them)")))
+    line = Text("   ").join(parts)
+    if style.width is None or cell_len(line.plain) <= style.width:
+        return [line]
+    return [text for part in parts for text in hang(Text(), part.plain, style, 2)]
+
+
+def _verdicts(report: Report) -> Text:
+    """Count targets by verdict."""
+    counts = dict(report.summary)
+    words = [Text(f"{counts[each]} {each}", STYLES[each]) for each in Verdict if counts.get(each)]
+    return Text.assemble(f"{plural(len(report.targets), 'function')}: ", Text(", ").join(words))

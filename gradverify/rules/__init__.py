@@ -1,0 +1,42 @@
+"""The table of codes: what each one means, how severe it is, and the page that `explain` prints.
+
+Codes are never reused. A code has one default severity; a check may lower it for a single finding
+where the numbers say that the gradient itself is right, and then says so in the message.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from gradverify.errors import UsageError
+from gradverify.rules.pages_calling import PAGES as CALLING
+from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
+from gradverify.rules.pages_reference import PAGES as REFERENCE
+from gradverify.rules.pages_returned import PAGES as RETURNED
+from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
+from gradverify.rules.rule import Family, Rule
+
+__all__ = ["RULES", "Family", "Rule", "matching", "rule"]
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted(CALLING + FIRST_ORDER + RETURNED + SECOND_ORDER + REFERENCE, key=lambda entry: entry.code)
+)
+"""Every code of this version, in order."""
+
+_BY_CODE = {entry.code: entry for entry in RULES}
+
+
+def rule(code: str) -> Rule:
+    """Return the rule of a code, in either case; a code that does not exist is a `UsageError`."""
+    found = _BY_CODE.get(code.upper())
+    if found is None:
+        near = difflib.get_close_matches(code.upper(), _BY_CODE, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`gradverify rules` lists every code"
+        raise UsageError(f"there is no code {code!r}; {hint}")
+    return found
+
+
+def matching(prefix: str) -> tuple[Rule, ...]:
+    """Return the rules whose code starts with a prefix such as `GV1`, in either case; empty if none does."""
+    wanted = prefix.upper()
+    return tuple(entry for entry in RULES if wanted and entry.code.startswith(wanted))

@@ -1,0 +1,157 @@
+"""From the events of one target to its `TargetReport`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gradverify.events import CaseStarted, CaseVerified, Event, Found
+from gradverify.model import (
+    Evaluations,
+    Finding,
+    InputSource,
+    Location,
+    Outcome,
+    RaisedError,
+    Settings,
+    Target,
+    TargetPlan,
+    TargetReport,
+    Verdict,
+)
+from gradverify.rules import RULES, Family, matching
+from gradverify.session.outcome import merge_findings, status_of
+from gradverify.spec import shown_path
+
+CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
+
+_WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+
+
+@dataclass
+class TargetState:
+    """What is known about one target so far."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+    extra_arguments: tuple[str, ...] = ()
+    """Options of this run that a reproducing command must repeat."""
+    findings: list[Finding] = field(default_factory=list)
+    verified: list[CaseVerified] = field(default_factory=list)
+    running: CaseStarted | None = None
+    """The case and point being verified when the last event came."""
+
+    def add(self, event: Event, printed: str = "") -> None:
+        """Take in one event; `printed` is what user code wrote during it."""
+        match event:
+            case CaseStarted():
+                self.running = event
+            case Found():
+                self.findings.append(replace(event.finding, captured=printed))
+            case CaseVerified():
+                self.verified.append(event)
+                self.running = None
+            case _:
+                raise ValueError(f"unexpected event {type(event).__name__}")
+
+    def report(self, *, stopped: bool = False) -> TargetReport:
+        """The verdict, after the last event."""
+        if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
+            return self._base(Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so")
+        findings = tuple(self._reproducible(f) for f in merge_findings(self.findings))
+        reason = self._reason_unchecked(stopped=stopped)
+        status = status_of(findings, unchecked=bool(reason))
+        shown = reason if status is Verdict.UNCHECKED else ""
+        return replace(self._base(status, reason=shown), findings=findings)
+
+    def skipped(self) -> TargetReport:
+        """The report on a target that the spec asks not to verify."""
+        return self._base(Verdict.SKIPPED, reason=self.plan.skip)
+
+    def _base(self, status: Verdict, *, reason: str) -> TargetReport:
+        visible = [c.smallest_visible_error for c in self.verified if c.smallest_visible_error is not None]
+        sizes = {c.sizes for c in self.plan.cases}
+        return TargetReport(
+            target=self.target,
+            status=status,
+            inputs=self.plan.source,
+            cases=len(self.plan.cases),
+            cases_verified=len(self.verified),
+            infeasible=self.plan.infeasible,
+            evaluations=sum((c.evaluations for c in self.verified), Evaluations()),
+            smallest_visible_error=max(visible) if visible else None,
+            sizes_swept=len(sizes),
+            points=sum(c.points for c in self.verified),
+            devices=(self.settings.device,) if self.verified else (),
+            checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
+            capabilities=(("double_backward", self._double_backward()), ("jvp", "not-run"), ("vmap", "not-run")),
+            ignored=self._ignored(),
+            reason=reason,
+            spec_file=self.plan.spec_file,
+        )
+
+    def _outcome(self, family: Family) -> Outcome:
+        outcomes = [dict(c.checks)[family.value] for c in self.verified]
+        return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
+
+    def _double_backward(self) -> str:
+        said = {value for c in self.verified for name, value in c.capabilities if name == "double_backward"}
+        return next((v for v in ("wrong", "no", "yes") if v in said), "not-run")
+
+    def _ignored(self) -> tuple[tuple[str, str], ...]:
+        asked = tuple((code, "--ignore") for code in self.settings.ignore)
+        return tuple(sorted({*self.plan.ignore, *asked}))
+
+    def _reason_unchecked(self, *, stopped: bool) -> str:
+        """Why this target is not fully verified, though nothing wrong was found; empty if it is."""
+        if stopped:
+            return "the run was stopped before this target was finished"
+        if self.plan.source is InputSource.SPEC and not self.plan.cases:
+            dropped = f" ({self.plan.infeasible} dropped)" if self.plan.infeasible else ""
+            return f"no case has valid inputs{dropped}"
+        ignored = [code for code, _ in self._ignored()]
+        if _leaves_nothing("GV1", ignored):
+            return "all of GV1 is ignored: its gradient was not verified"
+        judged = [c for c in self.verified if not c.no_gradient]
+        for family in self._selected_families():
+            if judged and self._outcome(family) is Outcome.NOT_RUN:
+                remarks = [r for c in judged for r in c.remarks]
+                return remarks[0] if remarks else f"nothing of the selected codes could be checked ({family.value})"
+        return ""
+
+    def _selected_families(self) -> Sequence[Family]:
+        """Families that `--select` names: each must have run."""
+        chosen = {r.family for p in self.settings.select for r in matching(p)}
+        return [f for f in CHECK_FAMILIES if f in chosen]
+
+    def _reproducible(self, finding: Finding) -> Finding:
+        case_id = finding.case.id if finding.case is not None else ""
+        bound = bool(case_id) and case_id != "base"
+        words = ["gradverify", "check", shlex.quote(f"{self.target.id}[{case_id}]" if bound else self.target.id)]
+        words += [shlex.quote(word) for word in self.extra_arguments]
+        words += ["--select", finding.code, "--seed", str(self.settings.seed)]
+        raised = _with_shown_paths(finding.raised)
+        location = finding.location or _where_raised(raised)
+        return replace(finding, reproduce=" ".join(words), raised=raised, location=location)
+
+
+def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
+    return all(any(r.code.startswith(i) for i in ignored) for r in RULES if r.code.startswith(prefix))
+
+
+
+
+def _with_shown_paths(raised: RaisedError | None) -> RaisedError | None:
+    if raised is None:
+        return None
+    frames = tuple(replace(f, file=shown_path(Path(f.file))) for f in raised.frames)
+    return replace(raised, frames=frames)
+
+
+def _where_raised(raised: RaisedError | None) -> Location | None:
+    if raised is None or not raised.frames:
+        return None
+    return Location(raised.frames[-1].file, raised.frames[-1].line)

@@ -1,0 +1,82 @@
+"""Where every status and the exit code are derived: findings in, verdicts out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import IntEnum
+
+from gradverify.model import Finding, Severity, TargetReport, Verdict
+
+
+class ExitCode(IntEnum):
+    """What the process exits with; where several apply, the first that applies in this order."""
+
+    INTERRUPTED = 130
+    BUG = 3
+    USAGE = 2
+    FINDINGS = 1
+    NOTHING = 5
+    OK = 0
+
+
+UNCHECKED_CODES = frozenset({"GV001", "GV902", "GV903"})
+INCONCLUSIVE_CODES = frozenset({"GV109"})
+
+_SEVERITIES = tuple(Severity)
+
+
+def status_of(findings: Iterable[Finding], *, unchecked: bool) -> Verdict:
+    """The verdict on a target that was not skipped: the first of failed, unchecked, inconclusive, passed.
+
+    `unchecked` says that something that was asked for did not run to its end.
+    """
+    found = tuple(findings)
+    if any(f.severity is Severity.ERROR and not f.expected for f in found):
+        return Verdict.FAILED
+    codes = {f.code for f in found if not f.expected}
+    if unchecked or codes & UNCHECKED_CODES:
+        return Verdict.UNCHECKED
+    if codes & INCONCLUSIVE_CODES:
+        return Verdict.INCONCLUSIVE
+    if any(f.expected for f in found):
+        return Verdict.XFAILED
+    return Verdict.PASSED
+
+
+def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """One finding for each (code, input, output): the worst, with the number of cases it affects.
+
+    Sorted by severity, code, output and input.
+    """
+    groups: dict[tuple[str, str, int], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.code, finding.input or "", -1 if finding.output is None else finding.output)
+        groups.setdefault(key, []).append(finding)
+    merged = []
+    for group in groups.values():
+        worst = min(group, key=lambda f: (_SEVERITIES.index(f.severity), -f.badness))
+        cases = {f.case.id for f in group if f.case is not None}
+        merged.append(replace(worst, cases_affected=max(1, len(cases))))
+    return tuple(sorted(merged, key=_order))
+
+
+def exit_code(reports: Sequence[TargetReport], *, user_errors: bool) -> ExitCode:
+    """The exit code of a run that came to its end."""
+    if user_errors:
+        return ExitCode.USAGE
+    if any(r.status in {Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED} for r in reports):
+        return ExitCode.FINDINGS
+    return ExitCode.OK if reports else ExitCode.NOTHING
+
+
+def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
+    """(`targets`, count) and (verdict, count) for every verdict."""
+    counts = Counter(r.status for r in reports)
+    return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
+
+
+def _order(finding: Finding) -> tuple[int, str, int, str]:
+    output = -1 if finding.output is None else finding.output
+    return _SEVERITIES.index(finding.severity), finding.code, output, finding.input or ""

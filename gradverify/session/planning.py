@@ -1,0 +1,114 @@
+"""What would be done to each target: its plan from the spec, or inputs to be inferred."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gradverify.errors import UsageError
+from gradverify.events import Infer, Inferred, NotInferred
+from gradverify.model import Case, Finding, InputSource, RaisedError, Target, TargetPlan
+from gradverify.rules import rule
+from gradverify.session.modules import Module
+from gradverify.session.pool import WorkerDiedError, WorkerTimedOutError
+from gradverify.session.request import Request
+from gradverify.session.selection import select_cases, select_named
+from gradverify.spec import case_seed, plan_function
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A target that is selected, with its plan; `plan` is None until its inputs are inferred."""
+
+    module: Module
+    target: Target
+    plan: TargetPlan | None
+    case_filter: str = ""
+
+
+@dataclass(frozen=True)
+class NoInputs:
+    """Why no inputs are known for a target: the finding to report."""
+
+    finding: Finding
+
+
+def plan_targets(module: Module, request: Request) -> list[Planned]:
+    """The selected targets of a module in source order.
+
+    Raises `UsageError` for a name or a case that does not exist.
+    """
+    if module.error is not None:
+        return []
+    planned: dict[str, Planned] = {}
+    for selection in module.selections:
+        for target in select_named(module.targets, selection.name, module.shown_path):
+            planned[target.name] = _plan(module, target, selection.case, request)
+    return sorted(planned.values(), key=lambda p: (p.target.line, p.target.name))
+
+
+def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
+    """Let the worker look for inputs of a target without a spec.
+
+    Raises as `Worker.ask` does, and `UsageError` for a case filter that matches nothing.
+    """
+    worker = planned.module.worker or planned.module.restart(request)
+    inputs = None
+    attempts: tuple[tuple[str, RaisedError], ...] = ()
+    for event in worker.ask(Infer(planned.target), request.timeout):
+        match event:
+            case Inferred():
+                inputs = event.inputs
+            case NotInferred():
+                attempts = event.attempts
+            case _:
+                raise ValueError(f"unexpected event {type(event).__name__}")
+    if inputs is None:
+        return NoInputs(_no_inputs(planned.target, attempts))
+    seed = request.settings.seed if request.seed is None else request.seed
+    case = Case("base", case_seed(seed, planned.target.name, "base"), inputs=inputs)
+    return TargetPlan(
+        name=planned.target.name,
+        attribute=planned.target.attribute,
+        source=InputSource.INFERRED,
+        cases=select_cases((case,), planned.case_filter, planned.target.id),
+        rtol=request.settings.rtol if request.rtol is None else request.rtol,
+        atol=request.settings.atol if request.atol is None else request.atol,
+    )
+
+
+def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
+    """The plan of a target, inferring it where there is no spec; for listings."""
+    if planned.plan is not None:
+        return planned.plan
+    try:
+        return infer_plan(planned, request)
+    except (WorkerDiedError, WorkerTimedOutError):
+        message = "looking for inputs ended the process or took too long"
+        return NoInputs(Finding("GV001", rule("GV001").severity, message))
+
+
+def _plan(module: Module, target: Target, case_filter: str, request: Request) -> Planned:
+    if module.source_of(target) is InputSource.INFERRED or module.spec is None:
+        return Planned(module, target, None, case_filter)
+    key = next(f.key for f in module.functions if f.name == target.name)
+    plan = plan_function(
+        module.spec, key, seed=request.seed, rtol=request.rtol, atol=request.atol, parameters=target.parameters
+    )
+    if plan.skip and case_filter:
+        raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
+    cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
+    return Planned(module, target, replace(plan, cases=cases), case_filter)
+
+
+def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:
+    names = ", ".join(f"{p.name}: [n, d]" for p in target.parameters if not p.has_default)
+    described, error = attempts[0] if attempts else ("", None)
+    tried = f": tried {len(attempts)} guesses" if attempts else ""
+    answer = f"; with {described} forward raised {error.type}" if error is not None else ""
+    return Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"no spec names it and no inputs could be inferred{tried}{answer}",
+        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with the shapes it takes.",
+        raised=error,
+    )

@@ -1,0 +1,55 @@
+"""What a run is asked to do, and who wants to hear how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gradverify.model import Settings
+from gradverify.session.selection import Selection
+
+
+class Progress(Protocol):
+    """Who wants to know how far the run is."""
+
+    def importing(self, file: str) -> None:
+        """A module is being imported."""
+
+    def verifying(self, target: str, number: int, total: int, case_id: str) -> None:
+        """A case of the number-th of total targets begins."""
+
+
+class Silent:
+    """Nobody wants to know."""
+
+    def importing(self, file: str) -> None:
+        """Ignore it."""
+
+    def verifying(self, target: str, number: int, total: int, case_id: str) -> None:
+        """Ignore it."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked to do."""
+
+    selections: tuple[Selection, ...]
+    settings: Settings = Settings()
+    """`seed`, `rtol` and `atol` here are what applies where neither the command line nor a spec says more."""
+    seed: int | None = None
+    """From the command line; None leaves it to the spec's defaults."""
+    rtol: float | None = None
+    atol: float | None = None
+    specs: tuple[Path, ...] = ()
+    specs_folder: Path = Path("specs")
+    keyword: str = ""
+    timeout: float = 60.0
+    """Seconds for each target."""
+    import_timeout: float = 300.0
+    stop_at_first: bool = False
+    extra_arguments: tuple[str, ...] = ()
+    """Options that a reproducing command must repeat."""
+    clock: Callable[[], float] = time.monotonic

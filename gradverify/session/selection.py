@@ -1,0 +1,140 @@
+"""What the command line selects: targets, case filters, `-k` expressions, codes."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradverify.errors import UsageError
+from gradverify.model import Case, Target
+from gradverify.rules import RULES, matching
+
+_TARGET = re.compile(r"(?P<path>.+?)(?:::(?P<name>[^\[\]]*)(?:\[(?P<case>.*)\])?)?")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One TARGET of the command line."""
+
+    path: Path
+    name: str = ""
+    """A target's name; empty for the whole module."""
+    case: str = ""
+    """A case id or part of one; empty for all cases."""
+
+
+def parse_target(text: str) -> Selection:
+    """Read `module.py`, `module.py::Name` or `module.py::Name[b=3,mode=sum]`.
+
+    Raises `UsageError` with a sentence for anything else, or a file that is not there.
+    """
+    match = _TARGET.fullmatch(text)
+    if match is None or (match["name"] == "" and "::" in text):
+        raise UsageError(f"`{text}` is not a target: write module.py, module.py::Name or 'module.py::Name[case]'")
+    path = Path(match["path"])
+    if path.is_dir():
+        raise UsageError(f"`{text}` is a folder: folders are not supported yet, name the modules")
+    if path.name.endswith((".yaml", ".yml")):
+        raise UsageError(f"`{text}` is a spec file: not supported yet as a target, name the module and use --spec")
+    if not path.exists():
+        raise UsageError(f"there is no file `{match['path']}`{_nearest_file(path)}")
+    if path.suffix != ".py":
+        raise UsageError(f"`{match['path']}` is not a Python module (.py)")
+    return Selection(path, match["name"] or "", match["case"] or "")
+
+
+def check_codes(prefixes: Sequence[str], option: str) -> tuple[str, ...]:
+    """Accept code prefixes that match some code.
+
+    Raises `UsageError` with the nearest code for one that matches none: a typo must not pass CI.
+    """
+    for prefix in prefixes:
+        if not prefix or not matching(prefix):
+            near = difflib.get_close_matches(prefix.upper(), [r.code for r in RULES], 1, 0.5)
+            meant = f"; did you mean `{near[0]}`?" if near else ""
+            raise UsageError(f"{option}: no code starts with `{prefix}`{meant} (see `gradverify rules`)")
+    return tuple(prefixes)
+
+
+def select_named(targets: Sequence[Target], name: str, shown_path: str) -> tuple[Target, ...]:
+    """The targets a `::Name` selects: by name, or every spec entry of a class (`Linear@nobias`).
+
+    Raises `UsageError` with the nearest name where there is none.
+    """
+    if not name:
+        return tuple(targets)
+    found = tuple(t for t in targets if t.name == name) or tuple(t for t in targets if t.name.split("@")[0] == name)
+    if not found:
+        near = difflib.get_close_matches(name, [t.name for t in targets], 1, 0.5)
+        meant = f"; did you mean `{near[0]}`?" if near else ""
+        raise UsageError(f"{shown_path} has no target `{name}`{meant}")
+    return found
+
+
+def select_cases(cases: Sequence[Case], wanted: str, target: str) -> tuple[Case, ...]:
+    """The cases whose id holds every `name=value` of a filter; `base` selects the case with nothing bound.
+
+    Raises `UsageError` where no case matches.
+    """
+    if not wanted:
+        return tuple(cases)
+    parts = [p.strip() for p in wanted.split(",")]
+    found = tuple(c for c in cases if c.id == wanted or set(parts) <= set(c.id.split(",")))
+    if not found:
+        known = ", ".join(f"[{c.id}]" for c in list(cases)[:4])
+        raise UsageError(f"{target} has no case [{wanted}]; its cases: {known or 'none'}")
+    return found
+
+
+def keyword_filter(expression: str) -> Callable[[str], bool]:
+    """Compile a `-k` expression: names joined by `and`, `or`, `not` and parentheses, matched as substrings.
+
+    Raises `UsageError` where it cannot be read.
+    """
+    if not expression:
+        return lambda _: True
+    words: list[str] = []
+
+    def placeholder(match: re.Match[str]) -> str:
+        if match[0] in {"and", "or", "not"}:
+            return match[0]
+        words.append(match[0].lower())
+        return f"w{len(words) - 1}"
+
+    source = re.sub(r"[^\s()]+", placeholder, expression)
+    try:
+        tree = ast.parse(source, mode="eval").body
+        _evaluate(tree, words, "")
+    except (SyntaxError, ValueError):
+        raise UsageError(f"-k: `{expression}` is not an expression of names, and, or, not and parentheses") from None
+    return lambda text: _evaluate(tree, words, text.lower())
+
+
+def did_you_mean(name: str, candidates: Collection[str]) -> str:
+    """`; did you mean ...?`, or nothing."""
+    near = difflib.get_close_matches(name, list(candidates), 1, 0.5)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def _evaluate(node: ast.expr, words: Sequence[str], text: str) -> bool:
+    match node:
+        case ast.BoolOp(op=ast.And()):
+            return all([_evaluate(v, words, text) for v in node.values])
+        case ast.BoolOp():
+            return any([_evaluate(v, words, text) for v in node.values])
+        case ast.UnaryOp(op=ast.Not()):
+            return not _evaluate(node.operand, words, text)
+        case ast.Name():
+            return words[int(node.id[1:])] in text
+        case _:
+            raise ValueError(ast.dump(node))
+
+
+def _nearest_file(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" (there is no folder `{path.parent}`)"
+    return did_you_mean(path.name, [p.name for p in path.parent.iterdir() if p.suffix == ".py"])

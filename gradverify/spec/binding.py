@@ -1,0 +1,53 @@
+"""The second stage: what only live objects can tell, after the worker has imported the module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path as FilePath
+
+from gradverify.model import Mistake, Target, TargetKind
+from gradverify.spec.function import SpecFunction
+from gradverify.spec.read import SpecFile
+from gradverify.spec.signature import Signature, check_inputs
+from gradverify.spec.source import At, Complaint
+from gradverify.spec.wording import did_you_mean
+
+
+def check_against_targets(
+    spec: SpecFile, targets: Sequence[Target], *, module: FilePath | None = None
+) -> list[Mistake]:
+    """Return the functions without a target, and inputs that are not parameters of theirs.
+
+    `targets` are what collecting the module gave, functions that only the spec names included. With
+    `module`, only the functions that belong to it are checked: a spec without `module:` may name
+    several. A skipped function needs no target, since nothing of it is called.
+    """
+    by_name = {target.name: target for target in targets}
+    functions = spec.functions_of(module) if module else tuple(spec.functions.values())
+    complaints: list[Complaint] = []
+    for function in functions:
+        target = by_name.get(function.name)
+        if target is not None:
+            complaints += _input_complaints(spec, function, target)
+        elif not function.skip:
+            complaints.append(_missing(spec, function, targets))
+    return spec.document.mistakes(complaints)
+
+
+def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) -> list[Complaint]:
+    if not function.inputs:
+        return []
+    last = target.attribute.rpartition(":")[2]
+    label = f"{last}.forward" if target.kind is TargetKind.FUNCTION else last
+    data = spec.document.data
+    raw = data["functions"][function.key]["inputs"] if isinstance(data, dict) else {}
+    return check_inputs(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+
+
+def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) -> Complaint:
+    meant = did_you_mean(function.attribute, [target.attribute for target in targets])
+    message = f"`{function.attribute}` is not defined in {function.module}{meant}"
+    path = ("functions", function.key, "target")
+    if path in spec.document.values:
+        return Complaint(path, message)
+    return Complaint(path[:2], message, At.KEY)

@@ -1,0 +1,197 @@
+"""The first stage: a spec file read and checked without importing anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+
+from gradverify.errors import SpecError
+from gradverify.model import Mistake
+from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
+from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
+from gradverify.spec.schema import Defaults
+from gradverify.spec.signature import Signature, check_inputs
+from gradverify.spec.source import At, Complaint, Document, load
+from gradverify.spec.translate import file_complaints
+from gradverify.spec.wording import Path, did_you_mean, shown
+
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+@dataclass(frozen=True)
+class SpecFile:
+    """A spec file without mistakes, as far as reading can tell."""
+
+    path: FilePath
+    shown_path: str
+    document: Document = field(repr=False)
+    defaults: Defaults
+    functions: Mapping[str, SpecFunction]
+    """By key, in the order of the file."""
+    signatures: Mapping[str, Signature] = field(repr=False)
+    """By key: parameters as the module's source shows them, where it alone decides."""
+
+    def mistake_at(self, path: Path, message: str, *, key: bool) -> Mistake:
+        """Put a message at a place of the file: its key, or its value."""
+        return self.document.mistake(Complaint(path, message, At.KEY if key else At.VALUE))
+
+    def module_paths(self) -> tuple[FilePath, ...]:
+        """Return the source files of the modules this spec names, each once; unfindable ones are left out."""
+        found = (module_path(module, self.path.parent) for module in named_modules(self.document.data))
+        return tuple(dict.fromkeys(path for path in found if path))
+
+    def functions_of(self, path: FilePath) -> tuple[SpecFunction, ...]:
+        """Return the functions that belong to the module at `path`."""
+        folder = self.path.parent
+        return tuple(
+            function for function in self.functions.values() if names_module(function.module, folder, path)
+        )
+
+
+def read_spec(path: FilePath, *, shown_path: str, known_codes: Collection[str]) -> SpecFile:
+    """Read a spec file. Raises SpecError with every mistake of it that needs no import to be seen.
+
+    `shown_path` is how messages name the file; `known_codes` are the codes that `ignore` may name.
+    """
+    return read_document(load(path, shown_path), path, known_codes)
+
+
+def read_document(document: Document, path: FilePath, known_codes: Collection[str]) -> SpecFile:
+    """Check a document that is YAML already; see `read_spec`."""
+    data = document.data if isinstance(document.data, dict) else {}
+    module = data.get("module")
+    complaints = [*file_complaints(document.data), *_module_complaints(module, path.parent)]
+    entries = data["functions"] if isinstance(data.get("functions"), dict) else {}
+    if entries == {} and "functions" in data and not any(one.path == ("functions",) for one in complaints):
+        complaints.append(Complaint(("functions",), "`functions` is empty: name at least one", At.KEY))
+    sources = _Sources(path.parent)
+    functions: dict[str, SpecFunction] = {}
+    signatures: dict[str, Signature] = {}
+    for key, raw in entries.items():
+        wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
+        parts = split_key(key, raw, module if isinstance(module, str) else "")
+        function, faults = read_function(key, raw, parts, known_codes)
+        complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, sources)
+        complaints += faults
+        signature = sources.signature(parts)
+        if signature:
+            signatures[key] = signature
+        if function:
+            functions[key] = function
+    if complaints or document.complaints:
+        raise SpecError(document.mistakes(complaints))
+    defaults = Defaults.model_validate(data.get("defaults", {}))
+    return SpecFile(path, document.shown_path, document, defaults, functions, signatures)
+
+
+def named_modules(data: object) -> list[str]:
+    """Return the modules that a file names, as it writes them; empty where it names none."""
+    if not isinstance(data, dict):
+        return []
+    if isinstance(data.get("module"), str):
+        return [data["module"]]
+    entries = data.get("functions")
+    keys = entries if isinstance(entries, dict) else {}
+    return list(dict.fromkeys(key.rpartition("::")[0] for key in keys if "::" in key))
+
+
+def is_path(module: str) -> bool:
+    """Whether `module:` is a path; otherwise it is a dotted name."""
+    return module.endswith(".py") or "/" in module or "\\" in module
+
+
+def module_path(module: str, folder: FilePath) -> FilePath | None:
+    """Return the source file that a spec in `folder` means, None where there is none to be found."""
+    try:
+        if not is_path(module):
+            return find_module(module, folder) if _DOTTED.fullmatch(module) else None
+        path = folder / module
+        path = path / "__init__.py" if path.is_dir() else path
+        return path if path.is_file() else None
+    except (OSError, ValueError):
+        # A name too long, or with a null byte in it.
+        return None
+
+
+def names_module(module: str, folder: FilePath, path: FilePath) -> bool:
+    """Whether `module`, as a spec in `folder` writes it, is the module at `path`."""
+    if not is_path(module) and module == dotted_name(path):
+        return True
+    named = module_path(module, folder)
+    return named is not None and named.resolve() == path.resolve()
+
+
+def _module_complaints(module: object, folder: FilePath) -> list[Complaint]:
+    if not isinstance(module, str):
+        return []
+    if not is_path(module):
+        if _DOTTED.fullmatch(module):
+            return []
+        message = f"`{shown(module)}` is neither a path to a `.py` file nor a dotted module name"
+        return [Complaint(("module",), message)]
+    fault = _missing_file(module, folder)
+    return [Complaint(("module",), fault)] if fault else []
+
+
+def _missing_file(module: str, folder: FilePath) -> str:
+    try:
+        if module_path(module, folder):
+            return ""
+        beside = [path.name for path in (folder / module).parent.glob("*.py")]
+    except (OSError, ValueError):
+        return f"`{shown(module)}` is not a path"
+    parent = module[: len(module) - len(FilePath(module).name)]
+    meant = did_you_mean(FilePath(module).name, beside).replace("mean `", f"mean `{parent}")
+    return f"`{shown(module)}` does not exist; paths are relative to the spec file{meant}"
+
+
+def _name_complaints(key: str, raw: object, parts: FunctionKey, sources: _Sources) -> list[Complaint]:
+    """Check the key, and the names of its inputs, against the module's source."""
+    path: Path = ("functions", key)
+    if "::" in key:
+        fault = _missing_file(parts.module, sources.folder)
+        if fault:
+            return [Complaint(path, fault, At.KEY)]
+    names = sources.names(parts.module)
+    if names is None or not parts.attribute.isidentifier():
+        return []
+    if parts.attribute not in names.names:
+        if names.dynamic:
+            return []
+        target = isinstance(raw, dict) and "target" in raw
+        meant = did_you_mean(parts.attribute, names.definitions) or did_you_mean(parts.attribute, names.names)
+        message = f"`{shown(parts.attribute)}` is not defined in {parts.module}{meant}"
+        return [Complaint((*path, "target"), message) if target else Complaint(path, message, At.KEY)]
+    signature = names.signatures.get(parts.attribute)
+    inputs = raw.get("inputs") if isinstance(raw, dict) else None
+    if signature is None or not isinstance(inputs, dict) or not inputs:
+        return []
+    return check_inputs(signature, inputs, (*path, "inputs"))
+
+
+class _Sources:
+    """The names that each module of one spec defines, each source read once."""
+
+    def __init__(self, folder: FilePath) -> None:
+        self.folder = folder
+        self._known: dict[str, ModuleNames | None] = {}
+
+    def names(self, module: str) -> ModuleNames | None:
+        """Return what a module defines, None where it cannot be told from source."""
+        if module not in self._known:
+            self._known[module] = self._read(module)
+        return self._known[module]
+
+    def signature(self, parts: FunctionKey) -> Signature | None:
+        """Return how a function is called, None where its source alone does not decide."""
+        names = self.names(parts.module)
+        return names.signatures.get(parts.attribute) if names else None
+
+    def _read(self, module: str) -> ModuleNames | None:
+        try:
+            path = module_path(module, self.folder)
+            return read_names(path.read_bytes()) if path else None
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,273 @@
+"""YAML text → plain data, with the place in the file of every key and every value.
+
+What only the text can tell is found here: syntax, duplicate keys, keys that are not strings, tags,
+merge keys, aliases that recurse or multiply. Everything else works on plain data and complains by path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path as FilePath
+
+import yaml
+
+from gradverify.errors import SpecError
+from gradverify.model import Location, Mistake
+from gradverify.spec.wording import Path, described, shown
+from gradverify.spec.yaml_core import MAP, MAX_DEPTH, SEQ, CoreLoader, scalar_value
+
+MAX_BYTES = 1 << 20
+"""A spec is read in milliseconds; a file this long is something else."""
+MAX_NODES = 50_000
+"""Values after aliases are expanded. Nine lines of aliases can stand for a billion."""
+
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+"""What PyYAML counts as the end of a line."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_HINTS = {
+    "found character '\\t' that cannot start any token": "indent with spaces, not with a tab",
+    "mapping values are not allowed here": "a second `: ` in one line; quote the value if it belongs to it",
+    "but found another document": "a spec file holds one document",
+}
+
+
+class At(Enum):
+    """Which end of an entry a complaint points to."""
+
+    KEY = "key"
+    VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """What is wrong with one place of the data, before it is known where that stands in the file."""
+
+    path: Path
+    message: str
+    at: At = At.VALUE
+
+    def under(self, prefix: Path) -> Complaint:
+        """Return the same complaint, its path seen from further up."""
+        return Complaint(prefix + self.path, self.message, self.at)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one line: line and column from 1."""
+
+    line: int
+    column: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """The data of a spec file and where each piece of it stands."""
+
+    shown_path: str
+    lines: tuple[str, ...]
+    data: object
+    keys: Mapping[Path, Span] = field(repr=False)
+    values: Mapping[Path, Span] = field(repr=False)
+    complaints: tuple[Mistake, ...] = ()
+    """Mistakes that leave the rest readable: duplicate keys, keys that are not strings."""
+
+    def mistake(self, complaint: Complaint) -> Mistake:
+        """Return the complaint with its place; where the path is not in the file, its nearest ancestor."""
+        return _mistake(self.shown_path, self.lines, self._span(complaint), complaint.message)
+
+    def mistakes(self, complaints: Iterable[Complaint]) -> list[Mistake]:
+        """Return complaints and what the text itself gave, in the order of the file, each once."""
+        found = {*self.complaints, *(self.mistake(complaint) for complaint in complaints)}
+        return sorted(found, key=lambda mistake: (mistake.location or Location("", 0), mistake.message))
+
+    def line_of(self, path: Path) -> int:
+        """Return the line of the key at `path`."""
+        return self._span(Complaint(path, "", At.KEY)).line
+
+    def _span(self, complaint: Complaint) -> Span:
+        first, second = self.values, self.keys
+        if complaint.at is At.KEY:
+            first, second = second, first
+        for length in range(len(complaint.path), -1, -1):
+            path = complaint.path[:length]
+            if path in first or path in second:
+                return first[path] if path in first else second[path]
+        return Span(1, 1, 1)
+
+
+def load(path: FilePath, shown_path: str) -> Document:
+    """Read a spec file. Raises SpecError when it cannot be read as YAML at all."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise _failed(
+            shown_path, f"the spec file cannot be read: {error.strerror or 'no such file'}"
+        ) from None
+    if len(raw) > MAX_BYTES:
+        raise _failed(shown_path, "the file is larger than 1 MiB: this is no spec file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise _failed(shown_path, "the file is not UTF-8 text", line) from None
+    return parse(text, shown_path)
+
+
+def parse(text: str, shown_path: str) -> Document:
+    """Turn the text of a spec into data. Raises SpecError with every mistake that hides the rest."""
+    lines = tuple(_BREAK.split(text))
+    root = _compose(text, lines, shown_path)
+    if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
+        raise _failed(shown_path, "the file is empty: it needs `module:` and `functions:`")
+    walk = _Walk(shown_path, lines)
+    data = walk.convert(root, (), 0)
+    if walk.fatal:
+        raise SpecError(sorted(set(walk.fatal + walk.soft), key=lambda mistake: str(mistake.location)))
+    return Document(shown_path, lines, data, walk.keys, walk.values, tuple(walk.soft))
+
+
+def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | None:
+    try:
+        loader = CoreLoader(text)
+        return loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        before = _BREAK.split(text[: error.position])
+        span = Span(len(before), len(before[-1]) + 1, 1)
+        message = f"not valid YAML: the character U+{ord(text[error.position]):04X} is not allowed"
+        raise SpecError([_mistake(shown_path, lines, span, message)]) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        span = Span(mark.line + 1, mark.column + 1, 1) if mark else Span(1, 1, 1)
+        problem = str(error.problem or error.context)
+        hint = f" ({_HINTS[problem]})" if problem in _HINTS else ""
+        raise SpecError(
+            [_mistake(shown_path, lines, span, f"not valid YAML: {problem.removeprefix('but ')}{hint}")]
+        ) from None
+    except (ValueError, OverflowError):
+        # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
+        raise _failed(shown_path, "not valid YAML: an escape or a number is out of range") from None
+
+
+class _Walk:
+    """Converts nodes to data and remembers where they stood."""
+
+    def __init__(self, shown_path: str, lines: tuple[str, ...]) -> None:
+        self.shown_path, self.lines = shown_path, lines
+        self.keys: dict[Path, Span] = {}
+        self.values: dict[Path, Span] = {}
+        self.fatal: list[Mistake] = []
+        self.soft: list[Mistake] = []
+        self._open: set[int] = set()
+        self._nodes = 0
+
+    def convert(self, node: yaml.Node, path: Path, depth: int) -> object:
+        """Return the data of a node."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
+            if not any("aliases" in mistake.message for mistake in self.fatal):
+                self._fatal(
+                    node, f"aliases (`*name`) expand to more than {MAX_NODES} values or {MAX_DEPTH} levels"
+                )
+            return None
+        if id(node) in self._open:
+            self._fatal(node, "an alias (`*name`) stands inside what it names")
+            return None
+        self._place(node, path)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node)
+        if node.tag not in {MAP, SEQ}:
+            self._fatal(node, f"the tag `{shown(node.tag)}` is not supported: a spec is plain YAML")
+            return None
+        self._open.add(id(node))
+        data = (
+            self._mapping(node, path, depth)
+            if isinstance(node, yaml.MappingNode)
+            else self._list(node, path, depth)
+        )
+        self._open.discard(id(node))
+        return data
+
+    def _list(self, node: yaml.Node, path: Path, depth: int) -> list[object]:
+        return [self.convert(child, (*path, index), depth + 1) for index, child in enumerate(node.value)]
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
+        data: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node)
+            if key is None:
+                continue
+            here = (*path, key)
+            if key in data:
+                first = self.keys[here]
+                already = f"it is already given at line {first.line}, column {first.column}"
+                self._soft(key_node, f"duplicate key `{shown(key)}`: {already}")
+                continue
+            self.keys[here] = self._span_of(key_node)
+            data[key] = self.convert(value_node, here, depth + 1)
+        return data
+
+    def _key(self, node: yaml.Node) -> str | None:
+        if not isinstance(node, yaml.ScalarNode):
+            kind = described([] if isinstance(node, yaml.SequenceNode) else {})
+            self._soft(node, f"a key must be a string, not {kind}")
+            return None
+        if node.value == "<<" and node.style is None:
+            self._fatal(node, "merge keys (`<<`) are not supported: write the entries out")
+            return None
+        faults = len(self.fatal)
+        value = self._scalar(node)
+        if isinstance(value, str) or len(self.fatal) > faults:
+            return value if isinstance(value, str) else None
+        quoted = f'; write "{shown(node.value)}"' if node.value else ""
+        self._soft(node, f"a key must be a string, not {described(value)}{quoted}")
+        return None
+
+    def _scalar(self, node: yaml.ScalarNode) -> object:
+        if _SURROGATE.search(node.value):
+            self._fatal(node, "not valid YAML: an escape stands for no character")
+            return None
+        try:
+            return scalar_value(node.tag, node.value)
+        except (ValueError, OverflowError):
+            known = node.tag.startswith("tag:yaml.org,2002:int")
+            message = (
+                f"`{shown(node.value)}` is out of range"
+                if known
+                else f"the tag `{shown(node.tag)}` is not supported"
+            )
+            self._fatal(node, message)
+            return None
+
+    def _place(self, node: yaml.Node, path: Path) -> None:
+        # An empty value has no width, and one that spans lines starts at its first entry: the key says more.
+        span = self._span_of(node)
+        spans_lines = node.start_mark.line != node.end_mark.line and not isinstance(node, yaml.ScalarNode)
+        if path in self.keys and (spans_lines or not span.length):
+            span = self.keys[path]
+        self.values[path] = span
+
+    def _span_of(self, node: yaml.Node) -> Span:
+        start, end = node.start_mark, node.end_mark
+        line = self.lines[start.line] if start.line < len(self.lines) else ""
+        last = end.column if end.line == start.line else len(line.rstrip())
+        return Span(start.line + 1, start.column + 1, max(0, last - start.column))
+
+    def _fatal(self, node: yaml.Node, message: str) -> None:
+        self.fatal.append(_mistake(self.shown_path, self.lines, self._span_of(node), message))
+
+    def _soft(self, node: yaml.Node, message: str) -> None:
+        self.soft.append(_mistake(self.shown_path, self.lines, self._span_of(node), message))
+
+
+def _mistake(shown_path: str, lines: tuple[str, ...], span: Span, message: str) -> Mistake:
+    line = lines[span.line - 1] if span.line <= len(lines) else ""
+    return Mistake(message, Location(shown_path, span.line, span.column), line, max(1, span.length))
+
+
+def _failed(shown_path: str, message: str, line: int = 1) -> SpecError:
+    return SpecError([Mistake(message, Location(shown_path, line, 0))])

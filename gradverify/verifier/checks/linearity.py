@@ -1,0 +1,85 @@
+"""GV106: backward must be linear in grad_output, at every magnitude."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.difference import EPSILON
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
+
+MAGNITUDES = (6.0, 2.0**-10, 2.0**20)
+"""Sizes of the grad_outputs tried: moderate (clamps), small (thresholds) and large."""
+
+LINEAR = 1e-6
+"""Relative deviation that is no longer rounding, not even float32's."""
+
+
+def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
+    """Compare backward of mixed grad_outputs with the same mixture of its rows.
+
+    `analytical` holds the rows for unit grad_outputs, M × N. Rows that are not finite are another check's.
+    """
+    problem, inputs = sample.problem, sample.inputs
+    if not analytical.isfinite().all() or not analytical.numel():
+        return None
+    mixtures = []
+    for number_of, magnitude in enumerate(MAGNITUDES):
+        u = random_signs(problem.outputs.size, sample.case.seed + number_of) * magnitude
+        result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+        if isinstance(result, Raised):
+            return None
+        mixtures.append((u, inputs.flatten(result.value)))
+    round_off = 64 * EPSILON * (analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured))
+    for u, gradient in mixtures:
+        mixed = u @ analytical
+        excess = (gradient - mixed).abs() - LINEAR * (u.abs() @ analytical.abs()) - round_off * u.abs().max()
+        if (excess > 0).any() or not gradient.isfinite().all():
+            worst = int(excess.nan_to_num(torch.inf).argmax())
+            if torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
+                return _ignores(sample, worst, gradient, measured.value)
+            return _not_linear(sample, worst, gradient[worst].item(), mixed[worst].item())
+    return None
+
+
+def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
+    """|f| / |x|: gradients far below its rounding are round-off, in which nothing is linear."""
+    size = x.abs()[x != 0]
+    typical = size.median() if size.numel() else torch.ones((), dtype=torch.float64)
+    values = measured.centre.abs().nan_to_num(0.0, 0.0, 0.0)
+    return values.max() / typical
+
+
+def random_signs(count: int, seed: int) -> Tensor:
+    """Signed values with magnitudes in [0.5, 1.5): never near zero, never all alike."""
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    magnitude = torch.rand(count, generator=generator, dtype=torch.float64) + 0.5
+    sign = torch.randint(0, 2, (count,), generator=generator) * 2 - 1
+    return magnitude * sign
+
+
+def _ignores(sample: Sample, worst: int, gradient: Tensor, numerical: Tensor) -> Finding:
+    like_sum = torch.allclose(gradient, numerical.sum(dim=0), rtol=1e-6, atol=1e-9)
+    equals = ", and equals the gradient of y.sum()" if like_sum else ""
+    return sample.finding(
+        "GV106",
+        f"backward ignores grad_output: the result is the same for every grad_output{equals}",
+        hint="Multiply by grad_output: every returned gradient must be proportional to it.",
+        input=sample.problem.input_names[sample.inputs.block_of(worst)],
+        cause="grad-output-ones" if like_sum else "",
+    )
+
+
+def _not_linear(sample: Sample, worst: int, got: float, expected: float) -> Finding:
+    name = sample.problem.input_names[sample.inputs.block_of(worst)]
+    return sample.finding(
+        "GV106",
+        f"backward is not linear in grad_output: for a mixed grad_output the gradient of `{name}` is "
+        f"{number(got)} where the sum of its parts is {number(expected)}",
+        hint="A clamp, sign, threshold or norm of grad_output inside backward: the gradient must scale with it.",
+        input=name,
+    )

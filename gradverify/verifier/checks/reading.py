@@ -1,0 +1,147 @@
+"""Reading what backward really returned, inside backward, before the autograd engine casts and sums it.
+
+The engine adds up a gradient with extra dimensions, casts its dtype and refuses a wrong shape or count.
+Each of these hides something from whoever looks at the result, so the class's own `backward` is wrapped
+while a target is verified. A value the engine would refuse is noted and replaced by None: the other
+inputs are judged all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from gradverify.verifier.collect.discover import backward_name
+
+_ARGUMENTS = "_gradverify_arguments"
+"""Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
+
+
+class Irregularity(StrEnum):
+    """How a returned gradient differs from what its input asks for."""
+
+    COUNT = "count"
+    NOT_FOR_TENSOR = "not-for-tensor"
+    SHAPE_SUMMED = "shape-summed"
+    SHAPE_REFUSED = "shape-refused"
+    DTYPE = "dtype"
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One irregular return: what came, and what the input is."""
+
+    kind: Irregularity
+    position: int
+    """Position of the argument concerned; for a wrong count, how many gradients came."""
+    got: str
+    expected: str
+
+
+@dataclass
+class Reader:
+    """Collects what backward returned over all calls of one point."""
+
+    remarks: dict[tuple[Irregularity, int], Remark] = field(default_factory=dict)
+    calls: int = 0
+    returned_none: dict[int, bool] = field(default_factory=dict)
+    """By argument position: whether every call so far returned None for it."""
+
+    def reset(self) -> None:
+        """Forget everything: another point begins."""
+        self.remarks.clear()
+        self.returned_none.clear()
+        self.calls = 0
+
+    def remark(self, kind: Irregularity, position: int, got: str, expected: str) -> None:
+        """Note an irregular return, once for each argument."""
+        self.remarks.setdefault((kind, position), Remark(kind, position, got, expected))
+
+    def expect(self, result: Any, arguments: Sequence[Any]) -> None:  # noqa: ANN401
+        """Tell the node behind a result what its forward was called with."""
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        described = tuple(
+            (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None for a in arguments
+        )
+        for output in outputs:
+            node = output.grad_fn if isinstance(output, Tensor) else None
+            if node is not None and isinstance(node, torch.autograd.function.BackwardCFunction):
+                setattr(node, _ARGUMENTS, described)
+
+
+@contextmanager
+def reading_backward(function: type[Function]) -> Iterator[Reader]:
+    """Wrap the class's backward while the context lasts."""
+    name = backward_name(function)
+    reader = Reader()
+    original = getattr(function, name)
+    own = vars(function).get(name)
+    setattr(function, name, staticmethod(_reading(original, reader)))
+    try:
+        yield reader
+    finally:
+        if own is None:
+            delattr(function, name)
+        else:
+            setattr(function, name, own)
+
+
+def _reading(original: Callable[..., Any], reader: Reader) -> Callable[..., Any]:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
+        returned = original(ctx, *grad_outputs)
+        arguments = getattr(ctx, _ARGUMENTS, None)
+        return returned if arguments is None else _read(returned, arguments, reader)
+
+    return backward
+
+
+def _read(returned: Any, arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
+    values = list(returned) if isinstance(returned, tuple | list) else [returned]
+    reader.calls += 1
+    count = len(arguments)
+    if len(values) < count or any(v is not None for v in values[count:]):
+        reader.remark(Irregularity.COUNT, len(values), str(len(values)), str(count))
+        values = (values + [None] * count)[:count]
+    values = values[:count]
+    for position, (value, argument) in enumerate(zip(values, arguments, strict=True)):
+        if argument is not None and argument[2]:
+            reader.returned_none[position] = reader.returned_none.get(position, True) and value is None
+        if isinstance(value, Tensor):
+            values[position] = _read_one(value, argument, position, reader)
+    return tuple(values)
+
+
+def _read_one(value: Tensor, argument: Any, position: int, reader: Reader) -> Tensor | None:  # noqa: ANN401
+    if argument is None:
+        reader.remark(Irregularity.NOT_FOR_TENSOR, position, f"a gradient of shape {list(value.shape)}", "None")
+        return None
+    shape, dtype, requires_grad = argument
+    if not requires_grad:
+        return value
+    if tuple(value.shape) != shape:
+        kind = Irregularity.SHAPE_SUMMED if _sums_to(value.shape, shape) else Irregularity.SHAPE_REFUSED
+        reader.remark(kind, position, str(list(value.shape)), str(list(shape)))
+        if kind is Irregularity.SHAPE_REFUSED:
+            return None
+    if value.dtype != dtype:
+        reader.remark(Irregularity.DTYPE, position, _name(value.dtype), _name(dtype))
+    return value
+
+
+def _sums_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether the engine can sum a gradient of one shape to another: the target broadcasts to it."""
+    try:
+        return tuple(torch.broadcast_shapes(tuple(shape), tuple(target))) == tuple(shape)
+    except RuntimeError:
+        return False
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

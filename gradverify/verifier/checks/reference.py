@@ -1,0 +1,261 @@
+"""The composite reference: values (GV301), gradients (GV302) and second derivatives (GV303)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Entry, Finding, Outcome, Severity
+from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.subject import Sample, first_line, reference_problem
+from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.difference import EPSILON
+from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+
+ROUND_OFF_SAFETY = 10.0
+"""Differences up to this many measured round-offs of the two sides are explained by them."""
+
+
+def reference(sample: Sample, first: FirstOrder, second: CheckResult | None) -> CheckResult:
+    """Compare the target with its composite over the same inputs, the random state replayed."""
+    function = sample.subject.reference
+    if function is None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    built = reference_problem(sample, function)
+    if isinstance(built, Raised):
+        return _refused(sample, f"the reference raised {built.error.type}: {first_line(built.error.message)}")
+    other = built.value
+    mine = _matching(sample.problem, other)
+    if not other.output_positions:
+        return _refused(sample, "the reference returned no tensor at the position of a differentiable output")
+    shapes = _other_shapes(sample, mine, other)
+    if shapes is not None:
+        return CheckResult((shapes,), Outcome.FAILED)
+    findings = _compare_forward(sample, mine, other)
+    if not findings:
+        findings += _compare_gradients(sample, mine, other, first)
+        if not findings and second is not None and second.capability == "yes":
+            findings += _compare_second(sample, mine, other)
+    return CheckResult(tuple(findings), outcome_of(findings))
+
+
+def _refused(sample: Sample, reason: str) -> CheckResult:
+    """A reference that cannot be called says nothing about the target: not verified, not green."""
+    everything = {
+        (p, "reference"): Uncovered(torch.ones(1, 1, dtype=torch.bool), reason)
+        for p in sample.problem.output_positions[:1]
+    }
+    return CheckResult((), Outcome.INCONCLUSIVE, everything)
+
+
+def _matching(problem: CallProblem, other: CallProblem) -> CallProblem:
+    """The target restricted to the outputs that the reference has too."""
+    if problem.output_positions == other.output_positions:
+        return problem
+    kept = [problem.output_positions.index(p) for p in other.output_positions]
+    sizes = problem.outputs.blocks
+    start, blocks = 0, []
+    for k in kept:
+        length = sizes[k].stop - sizes[k].start
+        blocks.append(replace(sizes[k], start=start, stop=start + length))
+        start += length
+    return replace(problem, output_positions=other.output_positions, outputs=Layout(tuple(blocks)))
+
+
+def _other_shapes(sample: Sample, mine: CallProblem, other: CallProblem) -> Finding | None:
+    for position, a, b in zip(mine.output_positions, mine.outputs.blocks, other.outputs.blocks, strict=True):
+        if a.shape != b.shape:
+            return sample.finding(
+                "GV301",
+                f"{output_name(position, sample.outputs_returned)} has shape {list(a.shape)}, "
+                f"the reference's has {list(b.shape)}",
+                hint="Is it the reference for these inputs, called positionally with what forward gets?",
+                output=position,
+            )
+    return None
+
+
+def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> list[Finding]:
+    a, b = mine.evaluate(mine.primals), other.evaluate(other.primals)
+    if isinstance(a, Raised) or isinstance(b, Raised):
+        return []
+    x, y = mine.outputs.flatten(a.value), other.outputs.flatten(b.value)
+    noise = _spread(mine, x) + _spread(other, y)
+    findings = []
+    for position, block in zip(mine.output_positions, mine.outputs.blocks, strict=True):
+        rows = slice(block.start, block.stop)
+        wrong = _differs(sample, x[rows], y[rows], noise[rows])
+        if wrong.any():
+            entries = _entries(x[rows], y[rows], noise[rows], wrong, block, values=True)
+            findings.append(
+                sample.finding(
+                    "GV301",
+                    f"{output_name(position, sample.outputs_returned)} of forward differs from the reference at "
+                    f"{count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}",
+                    hint="Forward and reference compute different things: the gradients are not compared.",
+                    output=position,
+                    entries=entries,
+                    badness=abs(entries.worst[0].actual - entries.worst[0].expected),
+                )
+            )
+    return findings
+
+
+def _compare_gradients(
+    sample: Sample, mine: CallProblem, other: CallProblem, first: FirstOrder
+) -> list[Finding]:
+    """Gradients for one random grad_output of each output alone; never at a kink."""
+    findings = []
+    u = mine.outputs.unflatten(random_signs(mine.outputs.size, sample.case.seed + 29))
+    inputs = sample.inputs
+    for number_of, position in enumerate(mine.output_positions):
+        alone = tuple(t if k == number_of else None for k, t in enumerate(u))
+        a, b = mine.pull_back(mine.primals, alone), other.pull_back(other.primals, alone)
+        if isinstance(a, Raised) or isinstance(b, Raised):
+            continue
+        x, y = inputs.flatten(a.value), inputs.flatten(b.value)
+        noise = _gradient_spread(mine, alone, x) + _gradient_spread(other, alone, y)
+        smooth = _smooth_columns(first, inputs)
+        for name, block in zip(mine.input_names, inputs.blocks, strict=True):
+            columns = slice(block.start, block.stop)
+            wrong = _differs(sample, x[columns], y[columns], noise[columns]) & smooth[columns]
+            if wrong.any():
+                entries = _entries(x[columns], y[columns], noise[columns], wrong, block, values=False)
+                findings.append(_gradient_differs(sample, first, position, name, entries))
+    return findings
+
+
+def _gradient_differs(
+    sample: Sample, first: FirstOrder, position: int, name: str, entries: Entries
+) -> Finding:
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    made = sample.finding(
+        "GV302",
+        f"the gradient{of_output} with respect to `{name}` differs from the reference's at "
+        f"{count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}",
+        output=position,
+        input=name,
+        entries=entries,
+        badness=abs(entries.worst[0].actual - entries.worst[0].expected),
+    )
+    if not first.verified or not _covered(sample, first, name):
+        return made
+    return replace(
+        made,
+        severity=Severity.WARNING,
+        message=made.message + "; backward was verified numerically, so it is the reference's own gradient "
+        "that is not the derivative",
+        hint="Does the reference detach something, or declare a surrogate gradient?",
+    )
+
+
+def _compare_second(sample: Sample, mine: CallProblem, other: CallProblem) -> list[Finding]:
+    u = mine.outputs.unflatten(random_signs(mine.outputs.size, sample.case.seed + 31))
+    a, b = VjpProblem(mine, u), VjpProblem(other, u)
+    w = a.outputs.unflatten(random_signs(a.outputs.size, sample.case.seed + 37))
+    layout = Layout.of(a.primals)
+    left, right = a.pull_back(a.primals, w), b.pull_back(b.primals, w)
+    if isinstance(left, Raised) or isinstance(right, Raised):
+        return []
+    x, y = layout.flatten(left.value), layout.flatten(right.value)
+    noise = _gradient_spread(a, w, x) + _gradient_spread(b, w, y)
+    findings = []
+    for name, block in zip(a.input_names, layout.blocks, strict=True):
+        columns = slice(block.start, block.stop)
+        wrong = _differs(sample, x[columns], y[columns], noise[columns])
+        if wrong.any():
+            entries = _entries(x[columns], y[columns], noise[columns], wrong, block, values=False)
+            findings.append(
+                sample.finding(
+                    "GV303",
+                    f"the second derivative by `{name}` differs from the reference's at "
+                    f"{count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}; "
+                    "it was verified numerically, so the reference's own is not right",
+                    input=name,
+                    entries=entries,
+                    severity=Severity.WARNING,
+                )
+            )
+    return findings
+
+
+def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    settings = sample.subject.settings
+    finite = y.abs()[y.isfinite()]
+    median = finite.median() if finite.numel() else torch.zeros((), dtype=torch.float64)
+    allowed = settings.atol + settings.rtol * (y.abs() + median)
+    same = (x == y) | (x.isnan() & y.isnan())
+    off = ~((x - y).abs() <= torch.maximum(allowed, ROUND_OFF_SAFETY * noise))
+    return off & ~same
+
+
+def _spread(problem: CallProblem, base: Tensor) -> Tensor:
+    """How far rounding may move the outputs: inputs moved by a few units in the last place."""
+    layout = Layout.of(problem.primals)
+    spread = 4 * EPSILON * base.abs().nan_to_num(0.0, 0.0, 0.0)
+    for seed in (1, 2):
+        result = problem.evaluate(_moved(problem, layout, seed))
+        if not isinstance(result, Raised):
+            moved = problem.outputs.flatten(result.value)
+            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
+    return spread
+
+
+def _gradient_spread(problem: Problem, u: tuple[Tensor | None, ...], base: Tensor) -> Tensor:
+    """The same for a gradient; a gradient that cancels has the rounding of its largest neighbour."""
+    layout = Layout.of(problem.primals)
+    largest = base.abs().nan_to_num(0.0, 0.0, 0.0).max() if base.numel() else base.new_zeros(())
+    spread = 4 * EPSILON * largest.expand_as(base).clone()
+    for seed in (1, 2):
+        result = problem.pull_back(_moved(problem, layout, seed), u)
+        if not isinstance(result, Raised):
+            moved = layout.flatten(result.value)
+            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
+    return spread
+
+
+def _moved(problem: Problem, layout: Layout, seed: int) -> tuple[Tensor, ...]:
+    flat = layout.flatten(problem.primals)
+    ulps = torch.randint(-4, 5, flat.shape, generator=torch.Generator().manual_seed(seed))
+    return layout.unflatten(flat * (1 + ulps * EPSILON))
+
+
+def _smooth_columns(first: FirstOrder, inputs: Layout) -> Tensor:
+    if first.measured is None:
+        return torch.ones(inputs.size, dtype=torch.bool)
+    return ~(first.measured.kink > 0).any(dim=0)
+
+
+def _covered(sample: Sample, first: FirstOrder, name: str) -> bool:
+    if first.comparison is None:
+        return False
+    block = sample.inputs.blocks[sample.problem.input_names.index(name)]
+    return bool(first.comparison.covered[:, block.start : block.stop].all())
+
+
+def _entries(  # noqa: PLR0913 - one comparison in all its parts
+    x: Tensor, y: Tensor, noise: Tensor, wrong: Tensor, block: Block, *, values: bool
+) -> Entries:
+    difference = (x - y).abs().nan_to_num(torch.inf)
+    places = sorted(wrong.nonzero().flatten().tolist(), key=lambda k: (-difference[k].item(), k))
+    worst = tuple(
+        Entry(
+            output=block.index(block.start + k) if values else (),
+            input=None if values else block.index(block.start + k),
+            actual=x[k].item(),
+            expected=y[k].item(),
+            error_bound=noise[k].item(),
+        )
+        for k in places[:WORST_ENTRIES]
+    )
+    return Entries(len(places), wrong.numel(), worst, compared_with="reference")
+
+
+def _worst(entries: Entries) -> str:
+    worst = entries.worst[0]
+    return f"{number(abs(worst.actual - worst.expected))} ({number(worst.actual)}, reference {number(worst.expected)})"

@@ -1,0 +1,56 @@
+"""What one family of checks says about one sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from gradverify.model import Finding, Outcome, Severity
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """Entries of one (output, input) pair that could not be judged at this point."""
+
+    mask: Tensor
+    """bool, the block's shape: True where nothing is known."""
+    reason: str
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Findings and the outcome of one family at one point."""
+
+    findings: tuple[Finding, ...] = ()
+    outcome: Outcome = Outcome.PASSED
+    uncovered: dict[tuple[int, str], Uncovered] = field(default_factory=dict)
+    """By (output position, input name)."""
+    smallest_visible_error: float | None = None
+    capability: str = ""
+    """For second order: `yes`, `no` or `wrong`."""
+
+
+@dataclass(frozen=True)
+class FirstOrder:
+    """Both first-order Jacobians and how they compare: later checks build on it."""
+
+    result: CheckResult
+    comparison: Comparison | None = None
+    measured: NumericalJacobian | None = None
+    passed_by_torch: bool = False
+    """`--engine torch` passed it without a comparison of ours."""
+
+    @property
+    def verified(self) -> bool:
+        """Backward gives the derivative at this point, as far as it could be measured."""
+        known = self.comparison is not None or self.passed_by_torch
+        return known and self.result.outcome is Outcome.PASSED
+
+
+def outcome_of(findings: list[Finding] | tuple[Finding, ...]) -> Outcome:
+    """Failed with an error among the findings, else passed."""
+    failed = any(f.severity is Severity.ERROR for f in findings)
+    return Outcome.FAILED if failed else Outcome.PASSED

@@ -1,0 +1,251 @@
+"""Second order: is the double backward right, silently detached, or refused clearly (GV201 to GV203)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Finding, Outcome, RaisedError, Severity
+from gradverify.verifier import guard
+from gradverify.verifier.checks.first_order import backward_raised, smallest_visible_error
+from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.wording import (
+    blocks,
+    count_of,
+    entries_of,
+    label,
+    largest_difference,
+    map_of,
+    number,
+    part,
+)
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.difference import EPSILON
+from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.problem import Graph, VjpProblem
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+
+ACCIDENTS = frozenset({"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"})
+"""Exceptions that nobody raises to refuse a double backward."""
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One block of the second-order Jacobian: the gradient of one input by another input or grad_output."""
+
+    gradient_of: str
+    by: str
+    output: Block
+    source: Block
+    position: int
+
+
+def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
+    """Verify the backward of backward at one grad_output, in the inputs and in grad_output."""
+    problem = sample.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + 17))
+    second = VjpProblem(problem, u)
+    graph = second.graph(second.primals)
+    if isinstance(graph, Raised):
+        return _raised(sample, graph.error, "under create_graph=True")
+    refusal = _refusal(graph.value)
+    if refusal is not None:
+        return _raised(sample, refusal, "at the second differentiation")
+    settings = sample.subject.settings
+    judged = judge(second, rtol=settings.rtol, atol=settings.atol, noise=_rounding_of_backward(second))
+    if isinstance(judged, Raised):
+        return _raised(sample, judged.error, "at the second differentiation")
+    if isinstance(judged, NotJudged):
+        return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
+    return _compare(sample, second, judged, first)
+
+
+def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder) -> CheckResult:
+    comparison = judged.comparison
+    pairs = _pairs(second)
+    wrong = [p for p in pairs if _wrong(judged, p).any()]
+    cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
+    if wrong and not comparison.analytical.any():
+        return CheckResult((_detached(sample, judged, wrong),), _detached_outcome(sample), capability="wrong")
+    findings = [_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p) for p in wrong]
+    return CheckResult(
+        tuple(findings),
+        outcome_of(findings),
+        _uncovered(sample, judged, pairs, first),
+        smallest_visible_error(comparison),
+        "wrong" if findings else "yes",
+    )
+
+
+def _refusal(graph: Graph) -> RaisedError | None:
+    """Whether differentiating the gradients raises: `once_differentiable` says so only when the whole graph
+    runs. `torch.autograd.grad` skips nodes that lead to no wanted input and returns None in silence."""
+    connected = [g for g in graph.outputs if g.requires_grad]
+    if not connected:
+        return None
+    ones = [torch.ones_like(g) for g in connected]
+
+    def run_all() -> None:
+        torch.autograd.backward(connected, ones, retain_graph=True)
+
+    result = guard.call(run_all)
+    return result.error if isinstance(result, Raised) else None
+
+
+def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
+    if error.type in ACCIDENTS and not error.deliberate:
+        finding = backward_raised(sample, error, f" {when}")
+        return CheckResult((finding,), Outcome.FAILED, capability="no")
+    finding = sample.finding(
+        "GV203",
+        f"the double backward raises clearly {when}: {first_line(error.message)}",
+        raised=None if "once_differentiable" in error.message else error,
+    )
+    return CheckResult((finding,), Outcome.PASSED, capability="no")
+
+
+def _rounding_of_backward(second: VjpProblem) -> Tensor:
+    """Noise of the first-order gradients (absolute, one for each): measured by scaling grad_output and moving
+    the inputs by a few units in the last place. A gradient that cancels to zero is noise, not a value."""
+    x, u = second.first_order.primals, second.cotangents
+    inputs = Layout.of(x)
+    flat, generator = inputs.flatten(x), torch.Generator().manual_seed(5)
+    base: Tensor | None = None
+    spread = torch.zeros(inputs.size, dtype=torch.float64)
+    for scale in (1.0, 1.1, 1.37, 0.83):
+        ulps = torch.randint(-2, 3, flat.shape, generator=generator) if base is not None else torch.zeros_like(flat)
+        moved = inputs.unflatten(flat * (1 + ulps * EPSILON))
+        result = second.evaluate((*moved, *(t * scale for t in u)))
+        if isinstance(result, Raised):
+            return spread
+        gradient = inputs.flatten(result.value) / scale
+        if base is None:
+            base = gradient
+        spread = torch.maximum(spread, (gradient - base).abs())
+    return spread.nan_to_num(0.0, 0.0, 0.0)
+
+
+def _pairs(second: VjpProblem) -> list[_Pair]:
+    names = second.input_names
+    return [
+        _Pair(names[o], names[i], output, source, o)
+        for o, output, i, source in blocks(second.outputs, Layout.of(second.primals))
+    ]
+
+
+def _wrong(judged: Judged, pair: _Pair) -> Tensor:
+    return part(judged.comparison.wrong | judged.comparison.nonfinite, pair.output, pair.source)
+
+
+def _worst_place(judged: Judged, pair: _Pair) -> tuple[str, float]:
+    values = part(judged.comparison.numerical, pair.output, pair.source)
+    row, column = divmod(int(values.abs().argmax()), values.shape[1])
+    index_out, index_in = pair.output.index(pair.output.start + row), pair.source.index(pair.source.start + column)
+    place = f"d grad of {label(pair.gradient_of, index_out)} / d {label(pair.by, index_in)}"
+    return place, values[row, column].item()
+
+
+def _detached(sample: Sample, judged: Judged, wrong: list[_Pair]) -> Finding:
+    worst = max(wrong, key=lambda p: abs(_worst_place(judged, p)[1]))
+    place, value = _worst_place(judged, worst)
+    return sample.finding(
+        "GV202",
+        f"the second derivative is silently cut: backward's result is not connected to anything, "
+        f"but {place} is {number(value)}",
+        hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward raises "
+        "instead of losing a term; or build it from differentiable operations. To accept it: "
+        'ignore: {GV2: "first order only"}.',
+        input=worst.by,
+        output=worst.position,
+        severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
+        cause="detached",
+    )
+
+
+def _detached_outcome(sample: Sample) -> Outcome:
+    return Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
+
+
+def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
+    place, value = _worst_place(judged, pair)
+    return sample.finding(
+        "GV202",
+        f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not depend on "
+        f"`{pair.by}` for autograd, but {place} is {number(value)}",
+        hint="Something that backward uses is detached: an intermediate kept on ctx instead of saved as an input "
+        "or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs.",
+        input=pair.by,
+        output=pair.position,
+        entries=_entries(judged, pair),
+        cause="detached",
+    )
+
+
+def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
+    entries = _entries(judged, pair)
+    comparison = judged.comparison
+    difference = part((comparison.analytical - comparison.numerical).abs(), pair.output, pair.source)
+    bound = part(comparison.bound, pair.output, pair.source)
+    wrong = _wrong(judged, pair)
+    return sample.finding(
+        "GV201",
+        f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
+        f"{count_of(entries.wrong, entries.checked)}, by up to {largest_difference(entries)}",
+        hint="The first derivative is right. What backward computes must itself be differentiable in its inputs "
+        "and in grad_output.",
+        input=pair.by,
+        output=pair.position,
+        entries=entries,
+        map=map_of(
+            difference, wrong, bound.isfinite(), pair.output, pair.source, (f"g_{pair.gradient_of}", pair.by)
+        ),
+        badness=(difference[wrong].max() / bound[wrong].max().clamp_min(1e-300)).nan_to_num(1e300).item(),
+    )
+
+
+def _entries(judged: Judged, pair: _Pair) -> Entries:
+    comparison = judged.comparison
+    return entries_of(
+        part(comparison.analytical, pair.output, pair.source),
+        part(comparison.numerical, pair.output, pair.source),
+        part(comparison.bound, pair.output, pair.source),
+        _wrong(judged, pair),
+        pair.output,
+        pair.source,
+    )
+
+
+def _uncovered(
+    sample: Sample, judged: Judged, pairs: list[_Pair], first: FirstOrder
+) -> dict[tuple[int, str], Uncovered]:
+    """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
+    found = {}
+    for pair in pairs:
+        covered = part(judged.comparison.covered, pair.output, pair.source)
+        kinks = part(judged.comparison.kinks, pair.output, pair.source)
+        mask = ~covered & ~kinks & ~_wrong(judged, pair)
+        if mask.any() and not _vanishes(sample, first, pair.position):
+            reason = "the numerical second derivative is too noisy here"
+            found[pair.position, f"second order, {pair.by}"] = Uncovered(mask, reason)
+    return found
+
+
+def _vanishes(sample: Sample, first: FirstOrder, position: int) -> bool:
+    """Whether the first derivative by an input is zero to within its measured error."""
+    if first.comparison is None:
+        return False
+    source = sample.inputs.blocks[position]
+    columns = slice(source.start, source.stop)
+    values, bounds = first.comparison.numerical[:, columns].abs(), first.comparison.bound[:, columns]
+    return bool((values <= bounds).all())
+
+
+def _all_uncovered(sample: Sample, reason: str) -> dict[tuple[int, str], Uncovered]:
+    return {
+        (i, "second order"): Uncovered(torch.ones(1, 1, dtype=torch.bool), reason)
+        for i in range(len(sample.problem.primals))
+    }

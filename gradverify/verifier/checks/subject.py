@@ -1,0 +1,198 @@
+"""What is judged: a target with its callables, and that target at one point of one case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Settings, Target, TargetKind
+from gradverify.rules import rule
+from gradverify.verifier import guard
+from gradverify.verifier.checks.reading import Reader
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument, build_arguments, call_hook, shown_inputs
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem, Counter, returned_tensors, substitute
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A target ready to be called."""
+
+    target: Target
+    function: Callable[..., Any]
+    """`Class.apply` or the callable itself."""
+    settings: Settings
+    reader: Reader | None = None
+    """Reads backward's raw returns; None for callables, whose backward is not one Python function."""
+    reference: Callable[..., Any] | None = None
+    hook: Callable[..., Any] | None = None
+    inferred: bool = False
+
+    def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        """Call the target, and let the reader know what backward has to answer for."""
+        result = self.function(*arguments)
+        if self.reader is not None:
+            self.reader.expect(result, arguments)
+        return result
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A subject at one point of one case: what every check starts from."""
+
+    subject: Subject
+    case: Case
+    point: Point
+    draw: int
+    arguments: tuple[Argument, ...]
+    problem: CallProblem
+    outputs_returned: int
+    disconnected: tuple[int, ...] = ()
+    """Floating outputs of a callable that carry no graph."""
+
+    @property
+    def inputs(self) -> Layout:
+        """Layout of the differentiable inputs."""
+        return Layout.of(self.problem.primals)
+
+    def position_of(self, name: str) -> int:
+        """Position of an argument in the call."""
+        return next(i for i, a in enumerate(self.arguments) if a.name == name)
+
+    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - fields of Finding
+        """A finding made here, with its rule's severity unless another is given."""
+        made = Finding(
+            code=code,
+            severity=rule(code).severity,
+            message=message,
+            case=self.where,
+            shown_inputs=shown_inputs(self.arguments),
+        )
+        return replace(made, **fields)
+
+    @property
+    def where(self) -> CasePoint:
+        """The case, point and draw, for a finding."""
+        return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
+
+
+@dataclass(frozen=True)
+class NoSample:
+    """Nothing can be judged at this point: why, or that the target declares no gradient."""
+
+    findings: tuple[Finding, ...] = ()
+    no_gradient: bool = False
+    raised: RaisedError | None = None
+
+
+def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
+    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
+    where = CasePoint(case.id, case.sizes, case.options, point, draw)
+    arguments = _arguments(subject, case, point, draw)
+    if isinstance(arguments, Raised):
+        return _unchecked(arguments.error, where)
+    states = guard.RandomStates(case.seed)
+    states.replay()
+    leaves = [a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable]
+    with torch.enable_grad():
+        result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
+    if isinstance(result, Raised):
+        return _forward_raised(subject, arguments, result.error, where)
+    returned = returned_tensors(result.value)
+    continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
+    connected = [i for i in continuous if returned[i].requires_grad]
+    is_function = subject.target.kind is TargetKind.FUNCTION
+    if not continuous or (is_function and not connected):
+        return NoSample(no_gradient=True)
+    judged = connected if is_function else continuous
+    problem = CallProblem(
+        function=subject.call,
+        arguments=arguments,
+        output_positions=tuple(judged),
+        outputs=Layout.of([returned[i] for i in judged]),
+        random_states=states,
+        counter=Counter(forward=1),
+    )
+    disconnected = tuple(i for i in judged if i not in connected)
+    return Sample(subject, case, point, draw, arguments, problem, len(returned), disconnected)
+
+
+def reference_problem(sample: Sample, function: Callable[..., Any]) -> Returned[CallProblem] | Raised:
+    """The composite reference as a problem over the same inputs, its outputs matched by position."""
+    arguments = sample.arguments
+    sample.problem.random_states.replay()
+    leaves = [p.detach().clone().requires_grad_() for p in sample.problem.primals]
+    with torch.enable_grad():
+        result = guard.call(function, *substitute(arguments, [leaf.clone() for leaf in leaves]))
+    if isinstance(result, Raised):
+        return result
+    returned = returned_tensors(result.value)
+    positions = tuple(
+        p for p in sample.problem.output_positions if p < len(returned) and isinstance(returned[p], Tensor)
+    )
+    return Returned(
+        CallProblem(
+            function=function,
+            arguments=arguments,
+            output_positions=positions,
+            outputs=Layout.of([returned[p] for p in positions]),
+            random_states=sample.problem.random_states,
+        )
+    )
+
+
+def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
+    device = subject.settings.device
+    if subject.hook is None:
+        return build_arguments(case, point, draw, device)
+    names = [p.name for p in subject.target.parameters]
+    built = call_hook(subject.hook, case, point, draw, device, names)
+    return built if isinstance(built, Raised) else built.value
+
+
+def _unchecked(error: RaisedError, where: CasePoint) -> NoSample:
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"the inputs could not be built: {error.type}: {error.message}",
+        hint="Mend the hook that `arguments:` names: it is called as f(generator, device, dtype, **sizes).",
+        case=where,
+        raised=error,
+    )
+    return NoSample((finding,), raised=error)
+
+
+def _forward_raised(
+    subject: Subject, arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint
+) -> NoSample:
+    if subject.inferred:
+        code, message = "GV001", f"forward raised {error.type} on inferred inputs"
+        hint = "Write a spec that gives this Function valid inputs."
+    else:
+        code, message = "GV002", f"forward raised {error.type}: {first_line(error.message)}"
+        hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec."
+    finding = Finding(
+        code,
+        rule(code).severity,
+        message,
+        hint=hint,
+        case=where,
+        raised=error,
+        shown_inputs=shown_inputs(arguments),
+    )
+    return NoSample((finding,), raised=error)
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, shortened."""
+    line = text.strip().splitlines()[0] if text.strip() else "(no message)"
+    return line if len(line) <= 160 else line[:157] + "..."
+
+
+def _is_continuous(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())

@@ -1,0 +1,115 @@
+"""Turning matrices into what a person reads: entries, a small map, and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Entry, JacobianMap
+from gradverify.verifier.numerics.flat import Block, Layout
+
+WORST_ENTRIES = 5
+"""Entries kept of a comparison."""
+
+MAP_LIMIT = 24
+"""Rows and columns up to which a Jacobian block is drawn."""
+
+
+def entries_of(  # noqa: PLR0913 - one comparison in all its parts
+    actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, output: Block, source: Block
+) -> Entries:
+    """The wrong entries of one (output, input) block, worst first. All tensors have the block's shape."""
+    difference = (actual - expected).abs()
+    difference = torch.where(difference.isfinite(), difference, torch.inf)
+    places = wrong.nonzero().tolist()
+    places.sort(key=lambda place: (-difference[place[0], place[1]].item(), place))
+    worst = tuple(
+        Entry(
+            output=output.index(output.start + row),
+            input=source.index(source.start + column),
+            actual=actual[row, column].item(),
+            expected=expected[row, column].item(),
+            error_bound=bound[row, column].item(),
+        )
+        for row, column in places[:WORST_ENTRIES]
+    )
+    return Entries(wrong=len(places), checked=wrong.numel(), worst=worst)
+
+
+def map_of(  # noqa: PLR0913 - the same parts
+    difference: Tensor, wrong: Tensor, judged: Tensor, output: Block, source: Block, names: tuple[str, str]
+) -> JacobianMap | None:
+    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    rows, columns = wrong.shape
+    if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
+        return None
+    finite = torch.where(difference.isfinite(), difference, torch.zeros_like(difference))
+    largest = finite[wrong].max().item() or 1.0
+    thresholds = tuple(_round(largest * share) for share in (0.01, 0.1, 0.5))
+    levels = []
+    for i in range(rows):
+        row = []
+        for j in range(columns):
+            if not judged[i, j]:
+                row.append(-1)
+            elif not wrong[i, j]:
+                row.append(0)
+            else:
+                value = difference[i, j].item()
+                row.append(1 + sum(not value < t for t in thresholds))
+        levels.append(tuple(row))
+    return JacobianMap(
+        row_labels=tuple(label(names[0], output.index(output.start + i)) for i in range(rows)),
+        column_labels=tuple(label(names[1], source.index(source.start + j)) for j in range(columns)),
+        levels=tuple(levels),
+        thresholds=(thresholds[0], thresholds[1], thresholds[2]),
+    )
+
+
+def label(name: str, index: Sequence[int]) -> str:
+    """`x[0,2]`; a scalar has no brackets."""
+    return f"{name}[{','.join(map(str, index))}]" if index else name
+
+
+def output_name(position: int, outputs_returned: int) -> str:
+    """How a sentence calls an output: not at all where there is only one."""
+    return f"output {position}" if outputs_returned > 1 else "the output"
+
+
+def largest_difference(entries: Entries) -> str:
+    """`0.628 (the derivative is 0.165)` for the worst entry."""
+    if not entries.worst:
+        return "nothing"
+    worst = entries.worst[0]
+    if not math.isfinite(worst.actual):
+        return f"{worst.actual} (the derivative is {number(worst.expected)})"
+    return f"{number(abs(worst.actual - worst.expected))} (backward {number(worst.actual)}, {number(worst.expected)} expected)"
+
+
+def number(value: float) -> str:
+    """Four significant digits."""
+    return f"{value:.4g}"
+
+
+def count_of(wrong: int, checked: int) -> str:
+    """`3 of 60 entries`, `all 60 entries`, `its only entry`."""
+    if checked == 1:
+        return "its only entry"
+    return f"all {checked} entries" if wrong == checked else f"{wrong} of {checked} entries"
+
+
+def part(matrix: Tensor, output: Block, source: Block) -> Tensor:
+    """One (output, input) block of an M × N matrix."""
+    return matrix[output.start : output.stop, source.start : source.stop]
+
+
+def blocks(outputs: Layout, inputs: Layout) -> list[tuple[int, Block, int, Block]]:
+    """Every (output number, its block, input number, its block)."""
+    return [(o, ob, i, ib) for o, ob in enumerate(outputs.blocks) for i, ib in enumerate(inputs.blocks)]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.1g}")

@@ -1,0 +1,110 @@
+"""What in a module has a backward: its `torch.autograd.Function` subclasses."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from torch.autograd import Function
+
+from gradverify.model import Parameter, PassedOver, Target, TargetKind
+
+
+def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], tuple[PassedOver, ...]]:
+    """The Functions that a module defines itself, in source order, and what was looked at but not taken."""
+    targets: list[Target] = []
+    passed_over: list[PassedOver] = []
+    seen: set[int] = set()
+    for name, value in list(vars(module).items()):
+        if not isinstance(value, type) or id(value) in seen or not _is_function_class(value):
+            continue
+        seen.add(id(value))
+        line = line_of(value)
+        reason = _reason_to_pass_over(value, module)
+        if reason:
+            passed_over.append(PassedOver(name, line if value.__module__ == module.__name__ else 0, reason))
+        else:
+            targets.append(describe_target(value, name, name, shown_path))
+    return tuple(sorted(targets, key=lambda t: (t.line, t.name))), tuple(sorted(passed_over, key=_by_line))
+
+
+def describe_target(value: Any, name: str, attribute: str, shown_path: str) -> Target:  # noqa: ANN401
+    """Describe a live Function class or callable."""
+    is_function = isinstance(value, type) and issubclass(value, Function)
+    return Target(
+        name=name,
+        attribute=attribute,
+        kind=TargetKind.FUNCTION if is_function else TargetKind.CALLABLE,
+        file=shown_path,
+        line=line_of(value),
+        parameters=parameters_of(value),
+    )
+
+
+def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
+    """Parameters of a callable, or of a Function's forward without its `ctx`; empty where unknown."""
+    is_function = isinstance(value, type) and issubclass(value, Function)
+    try:
+        signature = inspect.signature(value.forward if is_function else value)
+    except (TypeError, ValueError):
+        return ()
+    found = list(signature.parameters.values())
+    if is_function and not uses_setup_context(value):
+        found = found[1:]
+    return tuple(
+        Parameter(
+            name=p.name,
+            has_default=p.default is not p.empty,
+            annotation="" if p.annotation is p.empty else inspect.formatannotation(p.annotation),
+            variadic=p.kind is p.VAR_POSITIONAL,
+            keyword_only=p.kind is p.KEYWORD_ONLY,
+        )
+        for p in found
+        if p.kind is not p.VAR_KEYWORD
+    )
+
+
+def uses_setup_context(function: type[Function]) -> bool:
+    """Whether forward has no `ctx` because `setup_context` gets it."""
+    return function.setup_context is not Function.setup_context
+
+
+def is_old_style(function: type[Function]) -> bool:
+    """Whether forward or backward lacks `@staticmethod`."""
+    return any(
+        not isinstance(inspect.getattr_static(function, name), staticmethod) for name in ("forward", backward_name(function))
+    )
+
+
+def backward_name(function: type[Function]) -> str:
+    """`backward`, or `vjp` where the class defines that instead."""
+    return "vjp" if function.vjp is not Function.vjp else "backward"
+
+
+def line_of(value: Any) -> int:  # noqa: ANN401
+    """Line of the definition, 1 where it cannot be known."""
+    try:
+        return inspect.getsourcelines(inspect.unwrap(value) if callable(value) else value)[1]
+    except (OSError, TypeError, ValueError):
+        return 1
+
+
+def _is_function_class(value: type) -> bool:
+    return issubclass(value, Function) and value is not Function
+
+
+def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
+    if value.__module__ != module.__name__:
+        return f"imported from {value.__module__}"
+    if value.forward is Function.forward:
+        return "an abstract base: it has no forward"
+    has_backward = value.backward is not Function.backward or value.vjp is not Function.vjp
+    heirs = [c.__name__ for c in value.__subclasses__() if c.__module__ == module.__name__]
+    if not has_backward and heirs:
+        return f"an abstract base of {', '.join(heirs)}: it has no backward"
+    return ""
+
+
+def _by_line(passed: PassedOver) -> tuple[int, str]:
+    return passed.line, passed.name

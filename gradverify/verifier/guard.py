@@ -1,0 +1,161 @@
+"""The one place that calls user code. Whatever it does comes back as a value: `Returned` or `Raised`."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import torch
+
+from gradverify.model import Frame, RaisedError
+
+T = TypeVar("T")
+
+_OUR_CODE = str(Path(__file__).resolve().parent)
+_TORCH_CODE = str(Path(torch.__file__).resolve().parent)
+
+MAXIMAL_MESSAGE = 2000
+"""Characters kept of an exception's message: some carry whole tensors."""
+
+MAXIMAL_FRAMES = 12
+"""Frames kept of a traceback: a RecursionError has a thousand."""
+
+
+@dataclass(frozen=True)
+class Returned(Generic[T]):
+    """User code came back with a value."""
+
+    value: T
+
+
+@dataclass(frozen=True)
+class Raised:
+    """User code raised; `error` holds its own frames alone."""
+
+    error: RaisedError
+
+
+def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  # noqa: ANN401
+    """Call user code and turn every exception into a value.
+
+    `SystemExit` and `KeyboardInterrupt` too: the terminal's Ctrl-C never reaches this process, so one
+    that arrives here was raised by the code itself.
+    """
+    try:
+        return Returned(function(*arguments))
+    except BaseException as error:  # noqa: BLE001 - that is this function's whole purpose
+        return Raised(describe(error))
+
+
+class RandomStates:
+    """The random states every call starts from, so that a stochastic forward repeats itself.
+
+    Covers torch (CPU and every CUDA device), `random` and NumPy where user code has loaded it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Seed every generator once and remember the states."""
+        random.seed(seed)
+        torch.manual_seed(seed % 2**63)
+        self._python = random.getstate()
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._numpy_seed = seed % 2**32
+
+    def replay(self) -> None:
+        """Set every generator back."""
+        random.setstate(self._python)
+        torch.set_rng_state(self._torch)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+        numpy_random = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed(self._numpy_seed)
+
+
+def describe(error: BaseException) -> RaisedError:
+    """Tell an exception in the user's terms: type, message, the user's frames, raised on purpose or not."""
+    frames = _user_frames(error.__traceback__)
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
+        message = "(its message cannot be printed)"
+    return RaisedError(
+        type=type(error).__name__,
+        message=message[:MAXIMAL_MESSAGE],
+        frames=frames[-MAXIMAL_FRAMES:],
+        deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
+    )
+
+
+def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
+    frames = []
+    for summary in traceback.extract_tb(trace):
+        if summary.filename.startswith((_OUR_CODE, _TORCH_CODE, "<frozen ")):
+            continue
+        raw = linecache.getline(summary.filename, summary.lineno or 0)
+        indent = len(raw) - len(raw.lstrip())
+        caret = (0, 0)
+        if summary.colno is not None and summary.end_colno is not None and summary.end_lineno == summary.lineno:
+            caret = (max(0, summary.colno - indent), max(0, summary.end_colno - indent))
+        frames.append(Frame(summary.filename, summary.lineno or 0, summary.name, raw.strip(), caret))
+    return tuple(frames)
+
+
+def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
+    """Whether the innermost user frame stands on a `raise` or `assert` statement."""
+    if not frames:
+        return False
+    try:
+        tree = ast.parse("".join(linecache.getlines(frames[-1].file)))
+    except (SyntaxError, ValueError):
+        return False
+    line = frames[-1].line
+    return any(
+        isinstance(node, ast.Raise | ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+    )
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """Process-wide switches that a module may flip: remembered before user code runs, set back between targets."""
+
+    dtype: torch.dtype
+    grad_enabled: bool
+    threads: int
+    deterministic: bool
+    folder: str
+    environment: dict[str, str]
+
+    @staticmethod
+    def take() -> GlobalState:
+        """Remember the switches as they are."""
+        return GlobalState(
+            torch.get_default_dtype(),
+            torch.is_grad_enabled(),
+            torch.get_num_threads(),
+            torch.are_deterministic_algorithms_enabled(),
+            str(Path.cwd()),
+            dict(os.environ),
+        )
+
+    def restore(self) -> None:
+        """Set every switch back."""
+        torch.set_default_dtype(self.dtype)
+        torch.set_grad_enabled(self.grad_enabled)
+        torch.set_num_threads(self.threads)
+        torch.use_deterministic_algorithms(self.deterministic)
+        os.chdir(self.folder)
+        if dict(os.environ) != self.environment:
+            os.environ.clear()
+            os.environ.update(self.environment)

@@ -1,0 +1,128 @@
+"""Values for one tensor at one point: short decimals, distinct entries, the same on every device.
+
+Drawn with Python's own generator, so that they depend on the seed alone: not on torch's version, the
+device, or which other inputs exist.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from gradverify.model import Point, TensorInput
+
+MODERATE = 2.0
+"""Typical values stay within ±2 where their domain and range allow it."""
+
+KEEP_AWAY = 0.05
+"""Drawn values keep this share of the interval's width away from zero, declared kinks and the ends."""
+
+DOMAINS = {
+    "real": (-math.inf, math.inf),
+    "nonzero": (-math.inf, math.inf),
+    "positive": (0.0, math.inf),
+    "negative": (-math.inf, 0.0),
+    "unit": (0.0, 1.0),
+}
+"""Open intervals of the named domains."""
+
+
+def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
+    """The entries of a real floating tensor in row-major order."""
+    count = math.prod(spec.shape)
+    source = _source(seed, spec.name, point, draw)
+    interval = _interval(spec, point)
+    values = _distinct(source, count, interval, spec.avoid)
+    if point is Point.TYPICAL and draw % 2:
+        values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
+    if point is Point.WIDE and spec.range is not None:
+        _plant(source, values, spec.range)
+    if point is Point.SPECIAL and spec.special:
+        _plant(source, values, spec.special * max(1, count // (4 * len(spec.special))))
+    return values
+
+
+def draw_integers(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
+    """The entries of an integer tensor: distinct ones at the first typical draw where there are enough."""
+    count = math.prod(spec.shape)
+    if not count:
+        return []
+    low, high = (int(bound) for bound in spec.range or (0, 2))
+    source = _source(seed, spec.name, point, draw)
+    candidates = range(low, high)
+    if draw == 0 and len(candidates) >= count:
+        return source.sample(candidates, count)
+    values = [source.choice(candidates) for _ in range(count)]
+    _plant(source, values, [v for v in (low, high - 1) if count > 1])
+    return values
+
+
+def draw_booleans(spec: TensorInput, seed: int, point: Point, draw: int) -> list[bool]:
+    """The entries of a boolean tensor: both values occur where there is room."""
+    count = math.prod(spec.shape)
+    source = _source(seed, spec.name, point, draw)
+    values = [source.random() < 0.5 for _ in range(count)]
+    if count > 1:
+        _plant(source, values, (True, False))
+    return values
+
+
+def _source(seed: int, name: str, point: Point, draw: int) -> random.Random:
+    return random.Random(f"{seed}/{name}/{point}/{draw}")
+
+
+def _interval(spec: TensorInput, point: Point) -> tuple[float, float]:
+    low, high = DOMAINS[spec.domain]
+    if spec.range is not None:
+        low, high = max(low, spec.range[0]), min(high, spec.range[1])
+    if point is Point.WIDE:
+        return low, high
+    moderate = max(low, -MODERATE), min(high, MODERATE)
+    if moderate[1] - moderate[0] > 0:
+        return moderate
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high
+    return (low, low + MODERATE) if math.isfinite(low) else (high - MODERATE, high)
+
+
+def _distinct(
+    source: random.Random, count: int, interval: tuple[float, float], avoid: Sequence[float]
+) -> list[float]:
+    """Distinct short decimals from an interval, away from its ends, from zero and from declared kinks."""
+    low, high = interval
+    width = high - low
+    if width <= 0 or not count:
+        return [low] * count
+    margin = KEEP_AWAY * width / 2
+    decimals = max(0, 2 - math.floor(math.log10(width)))
+    while True:
+        step = 10.0**-decimals
+        first, last = math.ceil((low + margin) / step), math.floor((high - margin) / step)
+        grid = range(first, last + 1)
+        if len(grid) >= 3 * count + 8 or decimals > 15:
+            break
+        decimals += 1
+    forbidden = [0.0, *avoid]
+    taken = source.sample(grid, min(len(grid), 2 * count + 8))
+    values = [round(k * step, decimals) for k in taken]
+    kept = [v for v in values if all(abs(v - f) >= margin for f in forbidden)]
+    spare = kept or values
+    return [spare[i % len(spare)] for i in range(count)]
+
+
+def _other_sign(
+    values: list[float], before: list[float], interval: tuple[float, float]
+) -> list[float]:
+    """Turn a draw's sign so that its sum differs in sign from the draw before: branches hang on it."""
+    symmetric = math.isclose(interval[0], -interval[1])
+    if symmetric and sum(values) * sum(before) > 0:
+        return [-v for v in values]
+    return values
+
+
+def _plant(source: random.Random, values: list[float] | list[int] | list[bool], points: Sequence[float]) -> None:
+    """Put given values at random places."""
+    places = source.sample(range(len(values)), min(len(points), len(values)))
+    for place, value in zip(places, points, strict=False):
+        values[place] = value  # type: ignore[call-overload]

@@ -1,0 +1,127 @@
+"""Comparing two Jacobians entry by entry, with room for every measured error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import SAFETY, NumericalJacobian
+
+COVERED = 1e-4
+"""An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
+
+NEGLIGIBLE = 1e-8
+"""A derivative so small that moving an input by its whole size changes the output by less than this share
+of it counts as zero on both sides."""
+
+KINK_ROOM = 1.2
+"""A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The analytical against the numerical Jacobian. All tensors are M × N."""
+
+    analytical: Tensor
+    numerical: Tensor
+    bound: Tensor
+    """Differences below this are explained by measured errors; infinite where nothing is known."""
+    wrong: Tensor
+    """Different by more than the bound and the tolerance."""
+    imprecise: Tensor
+    """Different by more than the bound, but within the tolerance."""
+    nonfinite: Tensor
+    """Backward gave NaN or infinity where the derivative is finite."""
+    kinks: Tensor
+    """At a kink, with a gradient between the one-sided slopes: neither right nor wrong."""
+    covered: Tensor
+    """A relative error of `COVERED` would have been seen."""
+    visible: Tensor
+    """The smallest relative error that would have been seen, entry by entry."""
+
+
+def compare(
+    analytical: Tensor,
+    measured: NumericalJacobian,
+    inputs: Layout,
+    outputs: Layout,
+    *,
+    rtol: float,
+    atol: float = 0.0,
+    round_off: Tensor | None = None,
+) -> Comparison:
+    """Judge every entry: wrong only beyond measured error *and* tolerance.
+
+    Tolerance: atol + rtol · (|numerical| + median |numerical| of the row's part in the same input).
+    """
+    numerical = measured.value
+    bound = SAFETY * (measured.error + (torch.zeros_like(numerical) if round_off is None else round_off))
+    at_kink = measured.kink > 0
+    difference = (analytical - numerical).abs()
+    finite = analytical.isfinite()
+    known = measured.error.isfinite()
+    tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
+    room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
+    conflict = known & finite & (difference > bound + room)
+    nonfinite = known & ~finite & ~at_kink
+    scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
+    negligible = measured.flat | _negligible(analytical, measured, bound, inputs, outputs)
+    return Comparison(
+        analytical=analytical,
+        numerical=numerical,
+        bound=torch.where(known, bound, torch.inf),
+        wrong=conflict & (difference > tolerance + room),
+        imprecise=conflict & (difference <= tolerance + room),
+        nonfinite=nonfinite,
+        kinks=at_kink & ~conflict,
+        covered=known & (negligible | (bound <= COVERED * scale)),
+        visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
+    )
+
+
+def _row_median(numerical: Tensor, inputs: Layout) -> Tensor:
+    result = torch.zeros_like(numerical)
+    for block in inputs.blocks:
+        columns = slice(block.start, block.stop)
+        if block.stop > block.start:
+            result[:, columns] = numerical[:, columns].abs().median(dim=1, keepdim=True).values
+    return result
+
+
+def _block_rms(numerical: Tensor, known: Tensor, inputs: Layout, outputs: Layout) -> Tensor:
+    """Root mean square of the known entries of each (output, input) block, spread over the block."""
+    result = torch.zeros_like(numerical)
+    for rows, columns in _blocks(inputs, outputs):
+        part = numerical[rows, columns][known[rows, columns]]
+        if part.numel():
+            result[rows, columns] = part.square().mean().sqrt()
+    return result
+
+
+def _negligible(
+    analytical: Tensor, measured: NumericalJacobian, bound: Tensor, inputs: Layout, outputs: Layout
+) -> Tensor:
+    """Both sides indistinguishable from zero, with an error far below the function's natural slope |f|/|x|."""
+    result = torch.zeros_like(measured.flat)
+    steps = measured.step
+    for rows, columns in _blocks(inputs, outputs):
+        values = measured.centre[rows]
+        if not values.numel() or not steps[rows, columns].numel():
+            continue
+        typical = values.abs().nan_to_num(0.0, 0.0, 0.0).max()
+        # A step is 2^-10 … of its entry's scale, so step · 2^10 is that scale to within a few powers of two.
+        slope = typical / (steps[rows, columns] * 2.0**10).clamp_min(1e-300)
+        small = (analytical[rows, columns].abs() <= bound[rows, columns]) & (
+            measured.value[rows, columns].abs() <= bound[rows, columns]
+        )
+        result[rows, columns] = small & (bound[rows, columns] <= NEGLIGIBLE * slope)
+    return result
+
+
+def _blocks(inputs: Layout, outputs: Layout) -> list[tuple[slice, slice]]:
+    return [
+        (slice(o.start, o.stop), slice(i.start, i.stop)) for o in outputs.blocks for i in inputs.blocks
+    ]

@@ -1,0 +1,261 @@
+"""A case as a pure map from k differentiable tensors to m differentiable outputs.
+
+Everything numerical sees only this. The first-order problem calls the target; the second-order problem
+is the problem of its vector-Jacobian product; a composite reference is another problem over the same
+inputs. Every call gets fresh tensors, so no call can spoil another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.flat import Layout
+
+Tensors = tuple[Tensor, ...]
+Gradients = tuple[Tensor | None, ...]
+
+
+@dataclass
+class Counter:
+    """How often user code was called: shared by a problem and the problems made from it."""
+
+    forward: int = 0
+    backward: int = 0
+
+
+class Problem(Protocol):
+    """A differentiable map and its backward, both of which may raise."""
+
+    @property
+    def primals(self) -> Tensors:
+        """The k differentiable inputs at which it is judged."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Their names, as the user wrote them."""
+
+    @property
+    def output_positions(self) -> tuple[int, ...]:
+        """Positions of the m differentiable outputs, as forward returned them."""
+
+    @property
+    def outputs(self) -> Layout:
+        """Shapes and dtypes of the m outputs."""
+
+    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """The m outputs at other values of the inputs, without a graph."""
+
+    def pull_back(
+        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Returned[Gradients] | Raised:
+        """The k gradients for one grad_output each output; None leaves that output undefined."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One forward with its autograd graph."""
+
+    leaves: Tensors
+    outputs: Tensors
+    """The differentiable outputs."""
+
+
+@dataclass(frozen=True)
+class CallProblem:
+    """The map computed by one call of a target."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Argument, ...]
+    output_positions: tuple[int, ...]
+    outputs: Layout
+    random_states: guard.RandomStates
+    counter: Counter = field(default_factory=Counter)
+
+    @property
+    def primals(self) -> Tensors:
+        """The differentiable arguments."""
+        return tuple(a.value for a in self.arguments if a.differentiable)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the differentiable arguments."""
+        return tuple(a.name for a in self.arguments if a.differentiable)
+
+    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """Forward under `no_grad`, on copies."""
+        self.counter.forward += 1
+        self.random_states.replay()
+        arguments = substitute(self.arguments, [p.detach().clone() for p in primals])
+        with torch.no_grad():
+            result = guard.call(self.function, *arguments)
+        if isinstance(result, Raised):
+            return result
+        return self._pick(result.value)
+
+    def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
+        """Forward with its graph, on non-leaf copies of fresh leaves.
+
+        Copies, not the leaves themselves nor views of them: `mark_dirty` refuses both.
+        """
+        self.counter.forward += 1
+        self.random_states.replay()
+        leaves = tuple(p.detach().clone().requires_grad_() for p in primals)
+        with torch.enable_grad():
+            arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
+            result = guard.call(self.function, *arguments)
+        if isinstance(result, Raised):
+            return result
+        picked = self._pick(result.value)
+        return picked if isinstance(picked, Raised) else Returned(Graph(leaves, picked.value))
+
+    def pull_back(
+        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Returned[Gradients] | Raised:
+        """Forward, then backward of the outputs that have a grad_output."""
+        graph = self.graph(primals)
+        return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
+
+    def back(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Returned[Gradients] | Raised:
+        """Backward through one graph."""
+        self.counter.backward += 1
+        self.random_states.replay()
+        return guard.call(differentiate, graph.outputs, graph.leaves, cotangents)
+
+    def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
+        returned = returned_tensors(result)
+        picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
+        shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
+        expected = tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
+        if shapes != expected:
+            return Raised(
+                guard.RaisedError(
+                    "ValueError", f"forward returned shapes {list(shapes)}, before {list(expected)}"
+                )
+            )
+        return Returned(tuple(t for t in picked if isinstance(t, Tensor)))
+
+
+@dataclass(frozen=True)
+class VjpProblem:
+    """The map (x, u) -> A(x)ᵀu of another problem's backward; its own backward is the double backward."""
+
+    first_order: CallProblem
+    cotangents: Tensors
+    """The point u in the space of grad_outputs."""
+
+    @property
+    def primals(self) -> Tensors:
+        """The inputs, then the grad_outputs."""
+        return (*self.first_order.primals, *self.cotangents)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Input names, then `grad_output` (numbered where there are several)."""
+        positions = self.first_order.output_positions
+        several = len(positions) > 1
+        return (
+            *self.first_order.input_names,
+            *(f"grad_output[{p}]" if several else "grad_output" for p in positions),
+        )
+
+    @property
+    def output_positions(self) -> tuple[int, ...]:
+        """One output for each differentiable input of the first order."""
+        return tuple(range(len(self.first_order.primals)))
+
+    @property
+    def outputs(self) -> Layout:
+        """Gradients are shaped like the inputs."""
+        return Layout.of(self.first_order.primals)
+
+    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """The first-order gradients; a missing one counts as zeros."""
+        count = len(self.first_order.primals)
+        result = self.first_order.pull_back(primals[:count], primals[count:])
+        if isinstance(result, Raised):
+            return result
+        return Returned(_with_zeros(result.value, primals[:count]))
+
+    def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
+        """First-order gradients with the graph of backward: `create_graph=True`.
+
+        grad_output requires grad: otherwise `once_differentiable` detaches silently instead of leaving
+        the node that raises.
+        """
+        count = len(self.first_order.primals)
+        graph = self.first_order.graph(primals[:count])
+        if isinstance(graph, Raised):
+            return graph
+        cotangents = tuple(u.detach().clone().requires_grad_() for u in primals[count:])
+        self.first_order.counter.backward += 1
+        result = guard.call(_create_graph, graph.value.outputs, graph.value.leaves, cotangents)
+        if isinstance(result, Raised):
+            return result
+        gradients = _with_zeros(result.value, graph.value.leaves)
+        return Returned(Graph((*graph.value.leaves, *cotangents), gradients))
+
+    def pull_back(
+        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> Returned[Gradients] | Raised:
+        """Double backward."""
+        graph = self.graph(primals)
+        if isinstance(graph, Raised):
+            return graph
+        self.first_order.counter.backward += 1
+        return guard.call(differentiate, graph.value.outputs, graph.value.leaves, cotangents)
+
+
+def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list[Any]:
+    """The arguments of a call, with other values for the differentiable ones and copies of the rest."""
+    values = iter(primals)
+    return [
+        next(values) if a.differentiable else a.value.clone() if isinstance(a.value, Tensor) else a.value
+        for a in arguments
+    ]
+
+
+def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
+    """What forward returned as a tuple, by position."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def differentiate(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> Gradients:
+    """Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
+    pairs = [
+        (output, cotangent)
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None and output.requires_grad
+    ]
+    if not pairs:
+        return (None,) * len(leaves)
+    return torch.autograd.grad(
+        [output for output, _ in pairs],
+        list(leaves),
+        [cotangent for _, cotangent in pairs],
+        allow_unused=True,
+    )
+
+
+def _create_graph(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Gradients:
+    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+    if not pairs:
+        return (None,) * len(leaves)
+    return torch.autograd.grad(
+        [o for o, _ in pairs], list(leaves), [c for _, c in pairs], allow_unused=True, create_graph=True
+    )
+
+
+def _with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
+    return tuple(
+        torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)
+    )

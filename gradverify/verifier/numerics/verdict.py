@@ -1,0 +1,106 @@
+"""From a problem to a judged Jacobian: measured, compared, and every conflict confirmed.
+
+This is the seam for the engine: whoever gives a `Judged` for a `Problem` can take the verdict over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import Comparison, compare
+from gradverify.verifier.numerics.difference import EPSILON
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import (
+    NumericalJacobian,
+    analytical_jacobian,
+    backward_round_off,
+    confirm_columns,
+    numerical_jacobian,
+)
+from gradverify.verifier.numerics.problem import CallProblem, Problem
+
+LARGEST_JACOBIAN = 4_000_000
+"""Entries of a Jacobian that is still built in full: four float64 matrices of it take 128 MB."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A compared Jacobian, with the measurement behind it."""
+
+    comparison: Comparison
+    measured: NumericalJacobian
+
+
+@dataclass(frozen=True)
+class NotJudged:
+    """Nothing can be said about this problem at this point."""
+
+    reason: str
+
+
+def judge(
+    problem: Problem, *, rtol: float, atol: float = 0.0, noise: Tensor | None = None
+) -> Judged | NotJudged | Raised:
+    """Compare a problem's backward with the derivative of its forward.
+
+    `Raised` means that backward raised. `noise` is a known noise of the outputs (M entries, absolute).
+    """
+    centre = _centre(problem)
+    if isinstance(centre, NotJudged):
+        return centre
+    inputs = Layout.of(problem.primals)
+    if inputs.size * problem.outputs.size > LARGEST_JACOBIAN:
+        return NotJudged(
+            f"its Jacobian of {problem.outputs.size} x {inputs.size} entries is too large to build: "
+            "give smaller sizes"
+        )
+    analytical = analytical_jacobian(problem)
+    if isinstance(analytical, Raised):
+        return analytical
+    measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise)
+    comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
+    suspicious = comparison.wrong | comparison.imprecise
+    if suspicious.any():
+        round_off = backward_round_off(problem, suspicious.any(dim=1), analytical.value)
+        comparison = compare(
+            analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
+        )
+        comparison = _confirmed(problem, measured, comparison)
+    return Judged(comparison, measured)
+
+
+def _centre(problem: Problem) -> Tensor | NotJudged:
+    """f(x), if it can be evaluated, repeats itself, and does not depend on being watched."""
+    values = []
+    for _ in range(2):
+        result = problem.evaluate(problem.primals)
+        if isinstance(result, Raised):
+            return NotJudged(f"forward raised {result.error.type} under torch.no_grad()")
+        values.append(problem.outputs.flatten(result.value))
+    if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
+        return NotJudged("forward gives other values at each call, random states replayed (stochastic)")
+    if isinstance(problem, CallProblem):
+        graph = problem.graph(problem.primals)
+        if isinstance(graph, Raised):
+            return NotJudged(f"forward raised {graph.error.type} at its second call")
+        watched = problem.outputs.flatten(graph.value.outputs)
+        if not torch.allclose(watched, values[0], rtol=64 * EPSILON, atol=0.0, equal_nan=True):
+            return NotJudged("forward gives other values under torch.no_grad() than with a graph")
+    return values[0]
+
+
+def _confirmed(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Comparison:
+    """Keep only conflicts that an independent measurement repeats; the others are not covered."""
+    conflicts = comparison.wrong | comparison.imprecise
+    confirmed = confirm_columns(problem, measured, comparison.analytical, conflicts)
+    dropped = conflicts & ~confirmed
+    return replace(
+        comparison,
+        wrong=comparison.wrong & confirmed,
+        imprecise=comparison.imprecise & confirmed,
+        covered=comparison.covered & ~dropped,
+    )

@@ -1,0 +1,251 @@
+"""Cases in, events out: the same code serves the worker process and the Python API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
+from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Severity, Settings, TargetKind
+from gradverify.rules import RULES, Family, rule
+from gradverify.verifier.checks import run_checks
+from gradverify.verifier.checks.contract import old_style
+from gradverify.verifier.checks.inferred import persists
+from gradverify.verifier.checks.reading import reading_backward
+from gradverify.verifier.checks.result import CheckResult, Uncovered
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.inputs.arguments import points_of
+
+CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
+
+_WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+"""Outcomes from the least to the most telling: a case has that of its worst point."""
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
+)
+"""Exceptions in backward that inferred inputs do not explain: forward accepted them."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """The objects behind a `Verify` request."""
+
+    value: Any
+    """The Function class or the callable."""
+    reference: Any = None
+    hook: Any = None
+
+
+@dataclass
+class _CaseState:
+    """What the points of one case add up to."""
+
+    outcomes: dict[Family, Outcome] = field(default_factory=lambda: dict.fromkeys(CHECK_FAMILIES, Outcome.NOT_RUN))
+    evaluations: Evaluations = Evaluations()
+    points: int = 0
+    visible: float | None = None
+    capability: str = ""
+    uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
+    """For each typical draw."""
+    remarks: list[str] = field(default_factory=list)
+    last: Sample | None = None
+
+    def add(self, family: Family, result: CheckResult) -> None:
+        self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
+
+
+def verify(request: Verify, live: Live) -> Iterator[Event]:
+    """Verify a target on its cases; findings are sent as they are made."""
+    settings = request.settings
+    target = request.target
+    function = live.value.apply if target.kind is TargetKind.FUNCTION else live.value
+    wanted = wanted_families(settings, request.ignore)
+    with ExitStack() as stack:
+        is_function = target.kind is TargetKind.FUNCTION
+        reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+        subject = Subject(target, function, settings, reader, live.reference, live.hook, request.inferred)
+        for number, case in enumerate(request.cases):
+            old = is_function and number == 0 and is_old_style(live.value)
+            yield from _verify_case(subject, case, wanted, request, old_style_class=old)
+
+
+def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
+    """Families with at least one code that is selected and not ignored."""
+    return frozenset(r.family for r in RULES if is_wanted(r.code, settings, ignored))
+
+
+def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
+    """Whether findings with this code are asked for.
+
+    What speaks of the run itself (no inputs, a forward that raises, what could not be judged) always is,
+    unless it is ignored by name: else `--select` could turn "not verified" into green.
+    """
+    prefixes = (*settings.ignore, *ignored)
+    if any(code.startswith(p) for p in prefixes):
+        return False
+    always = rule(code).family is Family.RUN or code in {"GV002", "GV102", "GV109"}
+    return always or not settings.select or any(code.startswith(p) for p in settings.select)
+
+
+def _verify_case(
+    subject: Subject, case: Case, wanted: frozenset[Family], request: Verify, *, old_style_class: bool
+) -> Iterator[Event]:
+    state = _CaseState()
+    for point, draw in points_of(case) if not case.hook else ((Point.TYPICAL, 0), (Point.TYPICAL, 1)):
+        yield CaseStarted(case.id, point, draw)
+        sample = prepare(subject, case, point, draw)
+        if isinstance(sample, NoSample):
+            if sample.no_gradient:
+                yield _verified(case, state, no_gradient=True)
+                return
+            yield from _wanted_findings(sample.findings, request)
+            state.outcomes[Family.GRADCHECK] = Outcome.FAILED
+            break
+        state.last = sample
+        results, not_judged = run_checks(sample, wanted)
+        if not_judged and not_judged not in state.remarks:
+            state.remarks.append(not_judged)
+        if old_style_class and state.points == 0:
+            results[Family.CONTRACT] = _with(results[Family.CONTRACT], old_style(sample))
+        results = _guarded(sample, results)
+        for family, result in results.items():
+            state.add(family, result)
+            yield from _wanted_findings(result.findings, request)
+        _account(state, sample, results)
+    yield from _wanted_findings(_inconclusive(state), request)
+    yield _verified(case, state)
+
+
+def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResult]) -> None:
+    counter = sample.problem.counter
+    state.evaluations += Evaluations(counter.forward, counter.backward)
+    state.points += 1
+    state.capability = results[Family.GRADGRADCHECK].capability or state.capability
+    if sample.point is not Point.TYPICAL:
+        return
+    state.uncovered.append({k: v for result in results.values() for k, v in result.uncovered.items()})
+    visible = results[Family.GRADCHECK].smallest_visible_error
+    if visible is not None:
+        state.visible = visible if state.visible is None else min(state.visible, visible)
+
+
+def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> CaseVerified:
+    return CaseVerified(
+        case_id=case.id,
+        checks=tuple((family.value, state.outcomes[family]) for family in CHECK_FAMILIES),
+        evaluations=state.evaluations,
+        points=state.points,
+        smallest_visible_error=state.visible,
+        capabilities=(("double_backward", state.capability or "not-run"),),
+        no_gradient=no_gradient,
+        remarks=tuple(state.remarks),
+    )
+
+
+def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:
+    for finding in findings:
+        if is_wanted(finding.code, request.settings, request.ignore):
+            yield Found(finding)
+
+
+def _with(result: CheckResult, more: CheckResult) -> CheckResult:
+    return replace(result, findings=(*result.findings, *more.findings))
+
+
+def _inconclusive(state: _CaseState) -> list[Finding]:
+    """GV109 for every pair some entry of which was judged at no typical draw."""
+    if state.last is None or not state.uncovered:
+        return []
+    findings = []
+    for key in sorted(set.intersection(*(set(u) for u in state.uncovered))):
+        found = [u[key] for u in state.uncovered]
+        shapes = {tuple(f.mask.shape) for f in found}
+        mask = found[0].mask if len(shapes) > 1 else torch_all([f.mask for f in found])
+        if not mask.any():
+            continue
+        position, name = key
+        findings.append(_not_verified(state.last, position, name, int(mask.sum()), mask.numel(), found[-1].reason))
+        family = _family_of(name)
+        if state.outcomes[family] is not Outcome.FAILED:
+            state.outcomes[family] = Outcome.INCONCLUSIVE
+    return findings
+
+
+def torch_all(masks: list[Any]) -> Any:  # noqa: ANN401 - tensors of bool
+    """Entries that are True in every mask."""
+    result = masks[0]
+    for mask in masks[1:]:
+        result = result & mask
+    return result
+
+
+def _family_of(name: str) -> Family:
+    if name.startswith("second order"):
+        return Family.GRADGRADCHECK
+    return Family.REFERENCE if name == "reference" else Family.GRADCHECK
+
+
+def _not_verified(sample: Sample, position: int, name: str, count: int, total: int, reason: str) -> Finding:
+    if name == "reference":
+        return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    if name.startswith("second order"):
+        what, source = "the second derivative", name.removeprefix("second order").removeprefix(", ")
+    else:
+        what, source = f"the gradient{of_output}", name
+    by = f" with respect to `{source}`" if source else ""
+    share = f" at {count} of {total} entries" if total > 1 else ""
+    return sample.finding(
+        "GV109",
+        f"{what}{by} could not be verified{share}: {reason}",
+        hint="Try other values: a narrower `range`, `avoid` for a kink, another `domain`; "
+        "compute in float64 throughout if something inside is float32.",
+        output=position,
+        input=source or None,
+    )
+
+
+def _guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, CheckResult]:
+    """On inferred inputs, turn errors that the guess may have made into inconclusive findings."""
+    if not sample.subject.inferred:
+        return results
+    verdict: bool | None = None
+    guarded = {}
+    for family, result in results.items():
+        findings = []
+        for finding in result.findings:
+            kept = finding
+            if finding.severity is Severity.ERROR and finding.code != "GV105":
+                if finding.code == "GV102":
+                    trusted = _is_accident(finding)
+                else:
+                    verdict = persists(sample) if verdict is None else verdict
+                    trusted = verdict
+                kept = finding if trusted else _doubted(finding)
+            findings.append(kept)
+        failed = any(f.severity is Severity.ERROR for f in findings)
+        outcome = result.outcome
+        if outcome is Outcome.FAILED and not failed:
+            outcome = Outcome.INCONCLUSIVE
+        guarded[family] = replace(result, findings=tuple(findings), outcome=outcome)
+    return guarded
+
+
+def _is_accident(finding: Finding) -> bool:
+    return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate
+
+
+def _doubted(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
+        "so these inputs may not be valid",
+        hint="Write a spec with valid inputs (domain, range) and run again.",
+    )
+

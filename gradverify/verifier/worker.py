@@ -1,0 +1,171 @@
+"""The worker process: a small server that imports the user's module and answers one request at a time.
+
+Started by `gradverify.session.pool` as `python -m`-like bootstrap with two descriptors: requests come in on
+one, events go out on the other. Descriptors 1 and 2 belong to user code and go to a file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import torch
+
+from gradverify.events import (
+    Bind,
+    Bound,
+    Broken,
+    Collect,
+    Collected,
+    Done,
+    Event,
+    Failed,
+    Infer,
+    Inferred,
+    NotBound,
+    NotInferred,
+    Ready,
+    Request,
+    Verify,
+    decode,
+    encode,
+)
+from gradverify.model import TargetKind, TensorInput
+from gradverify.verifier import guard
+from gradverify.verifier.collect.discover import describe_target, discover
+from gradverify.verifier.collect.importing import import_file, resolve
+from gradverify.verifier.collect.infer import infer_inputs
+from gradverify.verifier.guard import GlobalState, Raised
+from gradverify.verifier.run import Live, verify
+
+HIGH_DESCRIPTOR = 200
+"""The channel moves up here, out of the way of code that closes or reuses low descriptors."""
+
+
+def main(requests: int, events: int) -> None:
+    """Serve until the front closes its end; then leave at once, whatever user threads still run."""
+    incoming = _move_up(requests, "r")
+    outgoing = _move_up(events, "w")
+    inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
+    torch.set_num_threads(1)
+    _send(outgoing, Ready(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0))
+    server = _Server()
+    while True:
+        request: Request = decode(inbox.get())
+        try:
+            for event in server.answer(request):
+                _send(outgoing, event)
+        except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
+            _send(outgoing, Broken(traceback.format_exc()))
+        _send(outgoing, Done())
+
+
+class _Server:
+    """Holds the imported module between requests."""
+
+    def __init__(self) -> None:
+        self._module: ModuleType | None = None
+        self._shown_path = ""
+        self._state = GlobalState.take()
+
+    def answer(self, request: Request) -> Iterator[Event]:
+        match request:
+            case Collect():
+                yield self._collect(request)
+            case Bind():
+                yield from self._bind(request)
+            case Infer():
+                yield self._infer(request)
+            case Verify():
+                yield from verify(request, self._live(request))
+                self._state.restore()
+
+    def _collect(self, request: Collect) -> Event:
+        result = guard.call(import_file, Path(request.path))
+        if isinstance(result, Raised):
+            return Failed(f"{result.error.type}: {result.error.message}", result.error)
+        self._module, self._shown_path = result.value, request.shown_path
+        targets, passed_over = discover(result.value, request.shown_path)
+        return Collected(targets, passed_over)
+
+    def _bind(self, request: Bind) -> Iterator[Event]:
+        value = self._find(request.attribute)
+        if isinstance(value, str):
+            yield NotBound("attribute", value, self._names())
+        elif isinstance(value, type) and not issubclass(value, torch.autograd.Function):
+            yield NotBound(
+                "attribute",
+                f"`{request.attribute}` is a class that is not an autograd.Function: not supported yet",
+            )
+        elif not callable(value):
+            yield NotBound("attribute", f"`{request.attribute}` is {type(value).__name__}, not a Function or callable")
+        else:
+            yield Bound(describe_target(value, request.name, request.attribute, self._shown_path))
+        for part, name in (("reference", request.reference), *(("hook", hook) for hook in request.hooks)):
+            if not name:
+                continue
+            found = self._find(name)
+            if isinstance(found, str):
+                yield NotBound(part, found, self._names())
+            elif not callable(found):
+                yield NotBound(part, f"`{name}` is {type(found).__name__}, not a callable")
+
+    def _infer(self, request: Infer) -> Event:
+        value = self._find(request.target.attribute)
+        call = value.apply if request.target.kind is TargetKind.FUNCTION else value
+        found = infer_inputs(call, request.target)
+        self._state.restore()
+        if found and not isinstance(found[0], TensorInput):
+            return NotInferred(found)  # type: ignore[arg-type]
+        return Inferred(found)  # type: ignore[arg-type]
+
+    def _live(self, request: Verify) -> Live:
+        hooks = {case.hook for case in request.cases if case.hook}
+        return Live(
+            value=self._find(request.target.attribute),
+            reference=self._find(request.reference) if request.reference else None,
+            hook=self._find(hooks.pop()) if hooks else None,
+        )
+
+    def _find(self, name: str) -> Any:  # noqa: ANN401 - any live object, or the reason as text
+        """The object a name stands for, or a sentence why there is none."""
+        result = guard.call(resolve, name, self._module)
+        if not isinstance(result, Raised):
+            return result.value
+        if result.error.type == "LookupError":
+            return f"`{name}` cannot be found: {result.error.message}"
+        return f"`{name}` cannot be imported: {result.error.type}: {result.error.message}"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(n for n in vars(self._module or object) if not n.startswith("__"))
+
+
+def _move_up(descriptor: int, mode: str) -> IO[str]:
+    high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    os.close(descriptor)
+    return os.fdopen(high, mode, encoding="utf-8", newline="\n")
+
+
+def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
+    for line in incoming:
+        inbox.put(line)
+    os._exit(0)  # the front is gone: nothing may be left running, not even an endless loop in user code
+
+
+def _send(outgoing: IO[str], event: Event) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:  # noqa: BLE001, S110, PERF203 - user code may have closed or replaced them
+            pass
+    outgoing.write(encode(event) + "\n")
+    outgoing.flush()

@@ -1,0 +1,145 @@
+"""Text that user code controls is shown, never obeyed: not by rich, a terminal, or a CI service."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from gradverify.model import (
+    CasePoint,
+    Entries,
+    Entry,
+    Finding,
+    Frame,
+    JacobianMap,
+    Location,
+    Mistake,
+    ModuleReport,
+    PassedOver,
+    RaisedError,
+    Severity,
+    ShownInput,
+    Verdict,
+)
+from gradverify.report import (
+    ListedTarget,
+    TextStyle,
+    render_json,
+    render_listing,
+    render_mistakes,
+    render_text,
+)
+
+HOSTILE = [
+    "[red]x[/red]",
+    "x[mask]",
+    "[/a]",
+    ":warning:",
+    "\x1b[31mred\x1b[0m",
+    "\x9b31m",
+    "a\nb",
+    "a\r\nb",
+    "\n::error file=x.py,line=1::owned",
+    "::set-output name=a::b",
+    "x ##[error]owned",
+    "\u202egnp.exe",
+    "\x00\x07\x08\x7f",
+    "\ud800",
+    "tab\there",
+    "line\u2028separator",
+]
+STYLES = [TextStyle(), TextStyle(width=80), TextStyle(width=20), TextStyle(unicode=False, verbosity=1)]
+
+
+def hostile_finding(text, severity):
+    return Finding(
+        "GV101",
+        severity,
+        text,
+        hint=text,
+        output=0,
+        input=text,
+        case=CasePoint(text, ((text, 1),), ((text, text),)),
+        entries=Entries(1, 1, (Entry((0,), (0,), 1.0, 2.0, 0.1),)),
+        map=JacobianMap((text,), (text,), ((1,),), (0.1, 0.2, 0.3)),
+        raised=RaisedError(text, text, (Frame(text, 1, text, text, (0, len(text))),)),
+        shown_inputs=(ShownInput(text, text),),
+        captured=text,
+        location=Location(text, 1),
+        cause=text,
+        reproduce=text,
+    )
+
+
+def hostile_report(samples, text, status):
+    finding = hostile_finding(text, Severity.ERROR if status is Verdict.FAILED else Severity.WARNING)
+    target = samples.target_report(
+        text,
+        status,
+        file=text,
+        findings=(finding,),
+        ignored=((text, text),),
+        reason=text,
+        spec_file=text,
+        devices=(text,),
+        capabilities=((text, text),),
+    )
+    mistake = Mistake(text, Location(text, 1, 1), text, 3, "import", None, text)
+    modules = (ModuleReport(text, 0, (PassedOver(text, 1, text),)),)
+    return samples.report(target, errors=(mistake,), modules=modules)
+
+
+def assert_harmless(text):
+    for line in text.split("\n"):
+        assert line.isprintable(), repr(line)
+        assert not re.match(r"\s*::", line), repr(line)
+        assert "##[" not in line
+    text.encode()
+
+
+@pytest.mark.parametrize("style", STYLES, ids=repr)
+@pytest.mark.parametrize("status", list(Verdict))
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_text_report(samples, text, status, style):
+    assert_harmless(render_text(hostile_report(samples, text, status), style))
+
+
+@pytest.mark.parametrize("style", STYLES, ids=repr)
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_other_screens(samples, text, style):
+    report = hostile_report(samples, text, Verdict.FAILED)
+    assert_harmless(render_mistakes(report.errors, style))
+    assert_harmless(render_text(replace(report, targets=(), errors=()), style))
+    plan = replace(samples.LISTED[0].plan, spec_file=text, reference=text, ignore=((text, text),))
+    listed = ListedTarget(samples.target(text, file=text), plan, (text,))
+    refused = ListedTarget(samples.target(text, file=text), None, reason=text)
+    assert_harmless(render_listing((listed, refused), report.modules, style))
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_json_keeps_it_exactly(samples, text):
+    rendered = render_json(hostile_report(samples, text, Verdict.FAILED))
+    rendered.encode("ascii")
+    finding = json.loads(rendered)["targets"][0]["findings"][0]
+    assert finding["message"] == text
+    assert finding["captured"] == text
+
+
+@pytest.mark.parametrize("text", ["[red]x[/red]", "x[mask]", "[/a]", ":warning:"])
+def test_what_is_harmless_is_not_changed(samples, text):
+    finding = Finding("GV101", Severity.ERROR, f"before {text} after")
+    report = samples.report(samples.target_report("f", Verdict.FAILED, findings=(finding,)))
+    assert f"before {text} after" in render_text(report, TextStyle())
+
+
+def test_escapes_are_made_visible(samples):
+    finding = Finding("GV101", Severity.ERROR, "a\x1b[31mb\nc\u202ed")
+    report = samples.report(samples.target_report("f", Verdict.FAILED, findings=(finding,)))
+    assert r"a\x1b[31mb\nc\u202ed" in render_text(report, TextStyle())
+
+
+def test_colour_cannot_be_smuggled_into_a_coloured_report(samples):
+    finding = Finding("GV101", Severity.ERROR, "\x1b[32mpassed\x1b[0m")
+    report = samples.report(samples.target_report("f", Verdict.FAILED, findings=(finding,)))
+    assert "\x1b[32m" not in render_text(report, TextStyle(color=True))

@@ -1,0 +1,233 @@
+"""Whole screens, and the promises that every screen keeps."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from gradverify.model import (
+    Entries,
+    Entry,
+    Finding,
+    InputSource,
+    JacobianMap,
+    ModuleReport,
+    Settings,
+    Severity,
+    Verdict,
+)
+from gradverify.report import TextStyle, render_text
+
+SCREENS = ["EVERYTHING", "GREEN", "NOTHING"]
+STYLES = {
+    "80": TextStyle(width=80),
+    "120": TextStyle(width=120),
+    "pipe": TextStyle(),
+    "color": TextStyle(width=80, color=True),
+    "ascii": TextStyle(width=80, unicode=False),
+    "quiet": TextStyle(width=80, verbosity=-1),
+    "verbose": TextStyle(width=80, verbosity=1),
+    "verbose-pipe": TextStyle(verbosity=1),
+}
+ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("look", STYLES)
+@pytest.mark.parametrize("screen", SCREENS)
+def test_screens(samples, screen, look, snapshot):
+    assert render_text(getattr(samples, screen), STYLES[look]) == snapshot
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+def test_colour_adds_nothing_but_colour(samples, screen, verbosity):
+    report = getattr(samples, screen)
+    plain = render_text(report, TextStyle(width=80, verbosity=verbosity))
+    coloured = render_text(report, TextStyle(width=80, color=True, verbosity=verbosity))
+    assert "\x1b" not in plain
+    assert ESCAPE.sub("", coloured) == plain
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_ascii_means_ascii(samples, screen):
+    render_text(getattr(samples, screen), TextStyle(width=80, unicode=False, verbosity=1)).encode("ascii")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+def test_only_commands_overflow_the_width(samples, width, verbosity):
+    text = render_text(samples.EVERYTHING, TextStyle(width=width, verbosity=verbosity))
+    wide = [line for line in text.splitlines() if cell_len(line) > width]
+    assert all("gradverify check" in line for line in wide)
+
+
+def test_commands_and_paths_stay_in_one_piece(samples):
+    text = render_text(samples.EVERYTHING, TextStyle(width=40))
+    assert samples.MISMATCH.reproduce in text
+    assert "mymodule.gradverify.yaml" in text
+
+
+def test_a_pipe_wraps_nothing(samples):
+    text = render_text(samples.EVERYTHING, TextStyle())
+    assert samples.NOISY.message in text
+    assert samples.MISMATCH.hint in text
+    assert samples.BOOM.reproduce in text
+
+
+def test_it_is_deterministic_and_has_no_trailing_spaces(samples):
+    style = TextStyle(width=80, verbosity=1)
+    text = render_text(samples.EVERYTHING, style)
+    assert text == render_text(samples.EVERYTHING, style)
+    assert text.endswith("\n")
+    assert not [line for line in text.splitlines() if line != line.rstrip()]
+    assert "\n\n\n" not in text
+
+
+def test_every_target_has_its_line(samples):
+    text = render_text(samples.EVERYTHING, TextStyle())
+    for report in samples.EVERYTHING.targets:
+        assert re.search(rf"^  {report.target.name} ", text, re.MULTILINE)
+
+
+def test_a_pass_says_what_it_does_not_say(samples):
+    assert "Not swept yet" in render_text(samples.GREEN, TextStyle())
+    assert "Not swept yet" not in render_text(samples.report(samples.FAILED), TextStyle())
+    assert "Not swept yet" not in render_text(samples.GREEN, TextStyle(verbosity=-1))
+
+
+def test_the_summary_comes_last_and_counts(samples):
+    last = render_text(samples.EVERYTHING, TextStyle()).splitlines()[-1]
+    assert last.startswith(
+        "10 functions: 2 passed, 3 failed, 1 inconclusive, 2 unchecked, 1 skipped, 1 xfailed"
+    )
+    assert "1 module could not be imported" in last
+    assert "GV101 x1" in last, "the expected GV101 of round_ste is not counted"
+    assert last.endswith("2 notes (-v shows them)")
+
+
+def test_notes_are_counted_and_shown_when_verbose(samples):
+    report = samples.report(samples.WARNED)
+    assert "GV103" not in render_text(report, TextStyle())
+    assert "GV203      note: second derivatives are refused" in render_text(report, TextStyle())
+    assert "GV103      note: gradient of `bias`" in render_text(report, TextStyle(verbosity=1))
+
+
+def test_quiet_keeps_findings_and_summary_only(samples):
+    text = render_text(samples.GREEN, TextStyle(verbosity=-1))
+    assert text == "3 functions: 1 passed, 1 skipped, 1 xfailed\n"
+
+
+def test_the_worst_finding_of_a_target_heads_its_block(samples):
+    findings = (samples.IMPRECISE, samples.IGNORED, samples.MISMATCH)
+    text = render_text(samples.report(replace(samples.FAILED, findings=findings)), TextStyle())
+    assert text.count("mymodule.py:44:") == 1
+    places = [text.index(title) for title in ("GV101 softmax:", "also GV106:", "also GV110 warning:")]
+    assert places == sorted(places)
+
+
+def test_a_code_is_explained_once(samples):
+    again = replace(samples.FAILED, target=samples.target("other", 70))
+    text = render_text(samples.report(samples.FAILED, again), TextStyle())
+    assert text.count("gradverify explain GV101") == 1
+
+
+def test_the_same_inputs_are_shown_once(samples):
+    text = render_text(samples.report(samples.FAILED), TextStyle())
+    assert text.count(samples.X.text) == 1
+
+
+def test_three_worst_entries_unless_verbose(samples):
+    report = samples.report(samples.FAILED)
+    assert "and 15 more entries" in render_text(report, TextStyle())
+    assert "and 14 more entries" in render_text(report, TextStyle(verbosity=1))
+
+
+def test_close_numbers_get_the_digits_that_tell_them_apart(samples):
+    text = render_text(samples.report(samples.WARNED), TextStyle(verbosity=1))
+    assert "1.128379170  1.128379167" in text
+    assert "factor 1.000000003" in text
+
+
+def test_settings_that_weaken_a_pass_are_in_the_heading(samples):
+    settings = Settings(seed=7, device="cuda:0", select=("GV1", "GV3"), ignore=("GV110",))
+    text = render_text(replace(samples.GREEN, settings=settings), TextStyle())
+    heading = "mymodule.py  3 functions, 8 cases, seed 7, float64, cuda:0, only GV1, GV3, without GV110"
+    assert text.splitlines()[0] == heading
+
+
+def test_a_pass_without_numbers_says_so(samples):
+    checks = samples.outcomes("not-run", "not-run", "not-run", "passed")
+    report = samples.target_report("ste", Verdict.PASSED, checks=checks)
+    assert "ste  ✓  3 cases  contract only" in render_text(samples.report(report), TextStyle())
+
+
+def test_partly_verified_cases_are_counted(samples):
+    report = replace(samples.PASSED, cases_verified=5)
+    assert "5 of 6 cases" in render_text(samples.report(report), TextStyle())
+
+
+def test_a_failure_without_findings_still_says_something(samples):
+    report = replace(samples.FAILED, findings=(), reason="the worker gave no answer")
+    assert "softmax: failed: the worker gave no answer" in render_text(samples.report(report), TextStyle())
+
+
+def test_inferred_inputs_say_how_to_pin_them(samples):
+    text = render_text(
+        samples.report(replace(samples.PASSED, inputs=InputSource.INFERRED)), TextStyle(width=80)
+    )
+    assert "reference, inputs inferred; sees" in text
+    assert "Inferred inputs can be given in a spec file instead" in text
+
+
+def test_import_errors_alone_are_the_whole_report(samples):
+    text = render_text(samples.report(errors=(samples.IMPORT_ERROR,)), TextStyle())
+    assert text.startswith("broken.py:2: cannot be imported")
+    assert text.endswith("\n\n1 module could not be imported; nothing was checked\n")
+
+
+def test_no_module_at_all(samples):
+    assert render_text(samples.report(), TextStyle()) == "no module to check\n\nnothing was checked\n"
+
+
+def test_nothing_quietly(samples):
+    text = render_text(samples.NOTHING, TextStyle(verbosity=-1))
+    assert text == "utils.py: no function to check\n\nempty.py: no function to check\n\nnothing was checked\n"
+
+
+def test_modules_without_targets_take_one_line_beside_others(samples):
+    report = replace(samples.GREEN, modules=(ModuleReport("utils.py", 0),))
+    assert "\nutils.py: no function to check\n" in render_text(report, TextStyle())
+
+
+def test_unknown_severity_words_do_not_repeat_the_verdict(samples):
+    finding = Finding("GV902", Severity.WARNING, "no answer within 60 seconds")
+    report = samples.target_report("slow", Verdict.UNCHECKED, findings=(finding,))
+    assert "    GV902      no answer within 60 seconds\n" in render_text(samples.report(report), TextStyle())
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "entry", "compared_with", "name"),
+    [
+        ("GV101", {"output": 0, "input": "x"}, ((0, 2), (1,)), "numerical", "d y[0,2] / d x[1]"),
+        ("GV101", {"output": 2, "input": "x"}, ((), ()), "numerical", "d y2 / d x"),
+        ("GV201", {"output": 0, "input": "x"}, ((0,), (1,)), "numerical", "d grad[0] / d x[1]"),
+        ("GV301", {"output": 1}, ((0, 2), None), "reference", "y1[0,2]"),
+        ("GV302", {"output": 0, "input": "x"}, ((), (0, 2)), "reference", "grad x[0,2]"),
+        ("GV302", {"input": "x"}, ((0, 2), None), "reference", "grad x[0,2]"),
+        ("GV303", {"output": 0, "input": "x"}, ((1,), (0,)), "reference", "d y[1] / d x[0]"),
+    ],
+)
+def test_entries_are_named_as_a_user_would_write_them(samples, code, fields, entry, compared_with, name):
+    entries = Entries(1, 1, (Entry(*entry, 1.0, 2.0, 0.0),), compared_with)
+    finding = Finding(code, Severity.ERROR, "wrong", entries=entries, **fields)
+    report = samples.target_report("f", Verdict.FAILED, findings=(finding,))
+    assert f"             {name}  " in render_text(samples.report(report), TextStyle())
+
+
+def test_entries_are_named_as_the_map_names_them(samples):
+    picture = JacobianMap(("g_x[0]", "g_x[1]"), ("x[0]",), ((1,), (0,)), (0.1, 0.2, 0.3))
+    entries = Entries(1, 2, (Entry((0,), (0,), 1.0, 2.0, 0.0),))
+    finding = Finding("GV201", Severity.ERROR, "wrong", output=0, input="x", entries=entries, map=picture)
+    report = samples.target_report("f", Verdict.FAILED, findings=(finding,))
+    assert "d g_x[0] / d x[0]" in render_text(samples.report(report), TextStyle())

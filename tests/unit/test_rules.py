@@ -1,0 +1,107 @@
+"""The table of codes: complete, in order, and every page worth reading."""
+
+import ast
+import re
+
+import pytest
+
+from gradverify.errors import UsageError
+from gradverify.model import Severity
+from gradverify.rules import RULES, Family, matching, rule
+
+NAMES = {
+    "GV001": "no-inputs",
+    "GV002": "forward-raised",
+    "GV003": "not-differentiable",
+    "GV101": "jacobian-mismatch",
+    "GV102": "backward-raised",
+    "GV103": "wrong-gradient-shape",
+    "GV104": "wrong-gradient-dtype",
+    "GV105": "wrong-gradient-count",
+    "GV106": "grad-output-ignored",
+    "GV107": "missing-gradient",
+    "GV108": "nonfinite-gradient",
+    "GV109": "inconclusive",
+    "GV110": "imprecise-gradient",
+    "GV201": "second-derivative-mismatch",
+    "GV202": "second-derivative-detached",
+    "GV203": "second-derivative-raised",
+    "GV301": "forward-differs",
+    "GV302": "gradient-differs",
+    "GV303": "second-derivative-differs",
+    "GV407": "undefined-grad",
+    "GV810": "old-style-function",
+    "GV901": "crashed",
+    "GV902": "timed-out",
+}
+WARNINGS = {"GV001", "GV109", "GV110", "GV810", "GV902"}
+NOTES = {"GV203"}
+every_rule = pytest.mark.parametrize("entry", RULES, ids=lambda entry: entry.code)
+
+
+def test_codes_and_names():
+    assert {entry.code: entry.name for entry in RULES} == NAMES
+    codes = [entry.code for entry in RULES]
+    assert codes == sorted(set(codes))
+    assert len({entry.name for entry in RULES}) == len(RULES)
+
+
+def test_severities():
+    by_severity = {severity: {e.code for e in RULES if e.severity is severity} for severity in Severity}
+    assert by_severity[Severity.WARNING] == WARNINGS
+    assert by_severity[Severity.NOTE] == NOTES
+
+
+def test_families():
+    assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV901", "GV902"}
+    assert rule("GV109").family is Family.GRADCHECK
+    assert {e.code for e in RULES if e.family is Family.GRADGRADCHECK} == {"GV201", "GV202", "GV203"}
+    assert {e.code for e in RULES if e.family is Family.REFERENCE} == {"GV301", "GV302", "GV303"}
+
+
+@every_rule
+def test_pages_are_complete(entry):
+    for prose in (entry.checks, entry.matters, entry.remedy):
+        assert prose[0].isupper() or prose.startswith(("torch", "`"))
+        assert prose.endswith(".")
+        assert 1 <= len(re.findall(r"[.?](?: |$)", prose)) <= 4
+        assert prose.count("`") % 2 == 0
+        assert "  " not in prose
+        assert prose.isprintable()
+    assert entry.summary
+    assert not entry.summary.endswith(".")
+
+
+@every_rule
+def test_examples_parse_and_are_short(entry):
+    tree = ast.parse(entry.example)
+    assert entry.example.endswith("\n")
+    assert 4 <= sum(bool(line.strip()) for line in entry.example.splitlines()) <= 12
+    (function,) = tree.body
+    assert isinstance(function, ast.ClassDef)
+    methods = {item.name for item in function.body if isinstance(item, ast.FunctionDef)}
+    assert "forward" in methods
+
+
+@every_rule
+def test_codes_that_a_page_mentions_exist(entry):
+    for code in re.findall(r"GV\d{3}", entry.checks + entry.matters + entry.remedy):
+        assert rule(code)
+
+
+def test_rule_in_either_case():
+    assert rule("gv101") is rule("GV101")
+
+
+@pytest.mark.parametrize(("code", "hint"), [("GV10", "did you mean GV"), ("nonsense", "gradverify rules")])
+def test_unknown_code(code, hint):
+    with pytest.raises(UsageError, match=hint):
+        rule(code)
+
+
+def test_matching():
+    assert [entry.code for entry in matching("GV2")] == ["GV201", "GV202", "GV203"]
+    assert matching("gv101") == (rule("GV101"),)
+    assert matching("GV") == RULES
+    assert matching("GV7") == ()
+    assert matching("") == ()
