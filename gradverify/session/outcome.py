@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from gradverify.model import Finding, Severity, TargetReport, Verdict
+from gradverify.model import Finding, Point, Severity, TargetReport, Verdict
 
 
 class ExitCode(IntEnum):
@@ -56,7 +56,7 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
         groups.setdefault(key, []).append(finding)
     merged = []
     for group in groups.values():
-        worst = min(group, key=lambda f: (_SEVERITIES.index(f.severity), -f.badness))
+        worst = min(group, key=_telling)
         cases = {f.case.id for f in group if f.case is not None}
         merged.append(replace(worst, cases_affected=max(1, len(cases))))
     return tuple(sorted(merged, key=_order))
@@ -75,6 +75,12 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     """(`targets`, count) and (verdict, count) for every verdict."""
     counts = Counter(r.status for r in reports)
     return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
+
+
+def _telling(finding: Finding) -> tuple[int, bool, float]:
+    """The worst first; ordinary values before a declared range's ends and special points."""
+    special = finding.case is not None and finding.case.point is not Point.TYPICAL
+    return _SEVERITIES.index(finding.severity), special, -finding.badness
 
 
 def _order(finding: Finding) -> tuple[int, str, int, str]:

@@ -21,8 +21,8 @@ from gradverify.spec.pairwise import Constraint, Row, cover
 from gradverify.spec.source import Complaint
 
 _BARE = re.compile(r"[^\W\d][\w.+-]*")
-_NOT_BARE = {"None", "True", "False", "nan", "inf"}
-"""Strings that would read as another value in a case id."""
+_NOT_BARE = {"none", "null", "true", "false", "nan", "inf"}
+"""Strings that Python or YAML would read as another value, whatever their case."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def option_text(value: Scalar) -> str:
     """Return a value as ids write it: strings bare where nothing else could be meant, quoted otherwise."""
     if not isinstance(value, str):
         return repr(value)
-    bare = _BARE.fullmatch(value) and value not in _NOT_BARE
+    bare = _BARE.fullmatch(value) and value.lower() not in _NOT_BARE
     return value if bare else json.dumps(value)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path as FilePath
 
 from gradverify.errors import SpecError
-from gradverify.spec.read import SpecFile, named_modules, names_module, read_document
+from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import At, Complaint, Document, load
 
 SUFFIXES = (".yaml", ".yml")
@@ -46,7 +46,8 @@ class SpecLookup:
         """Return the spec of a module, None where it has none.
 
         Raises SpecError for mistakes in that spec, and for a file of the specs folder of which it
-        cannot be told whose it is: one that is not YAML is never silently passed over.
+        cannot be told whose it is: one that is not YAML, or names no file that exists, is never
+        silently passed over.
         """
         for place in (self._given, self._in_folder()):
             named = [path for path in place if self._names(path, module)]
@@ -80,8 +81,11 @@ class SpecLookup:
         data = self._document(path).data
         modules = named_modules(data)
         foreign = path not in self._given and not (isinstance(data, dict) and _OWN_KEYS & data.keys())
-        if not modules and not foreign:
-            self.read(path)  # Raises: it has nothing that says whose it is.
+        lost = any(is_path(name) and module_path(name, path.parent) is None for name in modules)
+        if lost or (not modules and not foreign):
+            # Raises: it says nothing of whose it is, or names a file that does not exist. A typing
+            # error in `module:` must not send a module to inferred inputs.
+            self.read(path)
         return any(names_module(name, path.parent, module) for name in modules)
 
     def _only(self, paths: Sequence[FilePath], module: FilePath) -> SpecFile:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -162,7 +162,8 @@ def _ignore_complaints(ignore: Mapping[str, object], known_codes: Collection[str
 def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
     # Digits count from the left: GV110 is nearer to GV109 than to GV210.
     def distance(code: str) -> tuple[int, int, str]:
-        common = len(os.path.commonprefix([code, prefix]))
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(code, prefix, strict=False))
+        common = len(list(same))
         return -common, abs(int(code[2:] or 0) - int(prefix[2:].ljust(3, "0"))), code
 
     numbered = [code for code in known_codes if re.fullmatch(r"GV\d+", code, re.ASCII)]

@@ -86,9 +86,8 @@ class _Search:
 
     def row_with(self, pair: Pair, open_pairs: dict[Pair, None]) -> Row | None:
         """Return the greedy row that holds `pair`, None if no feasible row does."""
-        fixed = {factor: levels[0] for factor, levels in enumerate(self.levels) if len(levels) == 1} | dict(
-            pair
-        )
+        single = {factor: levels[0] for factor, levels in enumerate(self.levels) if len(levels) == 1}
+        fixed = single | dict(pair)
         if not self._completable(fixed):
             return None
         for factor, levels in enumerate(self.levels):

@@ -30,7 +30,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _HINTS = {
     "found character '\\t' that cannot start any token": "indent with spaces, not with a tab",
     "mapping values are not allowed here": "a second `: ` in one line; quote the value if it belongs to it",
-    "but found another document": "a spec file holds one document",
+    "found another document": "a spec file holds one document",
 }
 
 
@@ -143,11 +143,9 @@ def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | 
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         span = Span(mark.line + 1, mark.column + 1, 1) if mark else Span(1, 1, 1)
-        problem = str(error.problem or error.context)
+        problem = str(error.problem or error.context).removeprefix("but ")
         hint = f" ({_HINTS[problem]})" if problem in _HINTS else ""
-        raise SpecError(
-            [_mistake(shown_path, lines, span, f"not valid YAML: {problem.removeprefix('but ')}{hint}")]
-        ) from None
+        raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {problem}{hint}")]) from None
     except (ValueError, OverflowError):
         # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
         raise _failed(shown_path, "not valid YAML: an escape or a number is out of range") from None

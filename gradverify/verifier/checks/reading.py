@@ -137,10 +137,8 @@ def _read_one(value: Tensor, argument: Any, position: int, reader: Reader) -> Te
 
 def _sums_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Whether the engine can sum a gradient of one shape to another: the target broadcasts to it."""
-    try:
-        return tuple(torch.broadcast_shapes(tuple(shape), tuple(target))) == tuple(shape)
-    except RuntimeError:
-        return False
+    extra = len(shape) - len(target)
+    return extra >= 0 and all(t in (1, s) for s, t in zip(tuple(shape)[extra:], target, strict=True))
 
 
 def _name(dtype: torch.dtype) -> str:

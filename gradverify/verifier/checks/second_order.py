@@ -26,6 +26,7 @@ from gradverify.verifier.checks.wording import (
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
 
@@ -56,7 +57,13 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
     if refusal is not None:
         return _raised(sample, refusal, "at the second differentiation")
     settings = sample.subject.settings
-    judged = judge(second, rtol=settings.rtol, atol=settings.atol, noise=_rounding_of_backward(second))
+    judged = judge(
+        second,
+        rtol=settings.rtol,
+        atol=settings.atol,
+        noise=_rounding_of_backward(second),
+        known=_linear_part(first),
+    )
     if isinstance(judged, Raised):
         return _raised(sample, judged.error, "at the second differentiation")
     if isinstance(judged, NotJudged):
@@ -79,6 +86,16 @@ def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrd
         smallest_visible_error(comparison),
         "wrong" if findings else "yes",
     )
+
+
+def _linear_part(first: FirstOrder) -> KnownColumns | None:
+    """The derivative of A(x)ᵀu by u is Aᵀ, whose rows the first order has computed already.
+
+    Aᵀ as backward computes it, not as it should be: whether it is right was the first order's question.
+    """
+    if first.comparison is None or first.measured is None:
+        return None
+    return KnownColumns(first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
 
 
 def _refusal(graph: Graph) -> RaisedError | None:

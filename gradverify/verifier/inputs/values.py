@@ -76,7 +76,7 @@ def _interval(spec: TensorInput, point: Point) -> tuple[float, float]:
     low, high = DOMAINS[spec.domain]
     if spec.range is not None:
         low, high = max(low, spec.range[0]), min(high, spec.range[1])
-    if point is Point.WIDE:
+    if point is Point.WIDE and math.isfinite(high - low):
         return low, high
     moderate = max(low, -MODERATE), min(high, MODERATE)
     if moderate[1] - moderate[0] > 0:

@@ -90,17 +90,34 @@ def analytical_row(
     return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value) / scale)
 
 
+@dataclass(frozen=True)
+class KnownColumns:
+    """The last columns of a Jacobian, known from elsewhere: those of a linear part need no measuring."""
+
+    value: Tensor
+    """M × (number of known columns)."""
+    error: Tensor
+
+
 def numerical_jacobian(
-    problem: Problem, centre: Tensor, *, suspect: Tensor | None = None, noise: Tensor | None = None
+    problem: Problem,
+    centre: Tensor,
+    *,
+    suspect: Tensor | None = None,
+    noise: Tensor | None = None,
+    known: KnownColumns | None = None,
 ) -> NumericalJacobian:
     """The Jacobian that forward has, column by column.
 
     `centre` is f(x) flattened; `suspect` is the analytical Jacobian where one is known: columns in conflict
     with it are measured again with other steps before anybody is accused. `noise` is a known noise of f
-    (M entries), for forwards that do not repeat themselves.
+    (M entries), for outputs whose rounding is larger than their values tell. `known` are columns that are
+    not measured.
     """
     sampler = _Sampler(problem, centre)
-    columns = [sampler.column(j, FIRST_STEP) for j in range(sampler.size)]
+    count = sampler.size - (known.value.shape[1] if known is not None else 0)
+    suspect = suspect[:, :count] if suspect is not None else None
+    columns = [sampler.column(j, FIRST_STEP) for j in range(count)]
     floor = _noise_floor(columns, centre, problem.outputs)
     if noise is not None:
         floor = torch.maximum(floor, noise)
@@ -111,20 +128,21 @@ def numerical_jacobian(
         floor = _refined_floor(refined, floor, centre)
         for j, samples in zip(unresolved, refined, strict=True):
             _refine_column(result, samples, j, sampler.x[j], floor, suspect)
-    return result
+    return result if known is None else _joined(result, known)
 
 
 def confirm_columns(
-    problem: Problem, measured: NumericalJacobian, analytical: Tensor, wrong: Tensor
+    problem: Problem, measured: NumericalJacobian, analytical: Tensor, wrong: Tensor, known: KnownColumns | None = None
 ) -> Tensor:
     """Measure columns with conflicts again at steps that share nothing with the first measurement.
 
-    Returns the conflicts (bool, M × N) that showed the same difference each time. A difference made by
+    Columns that were known need no confirmation. Returns the conflicts (bool, M × N) that showed the same difference each time. A difference made by
     noise or by luck does not repeat itself; a wrong formula does.
     """
     sampler = _Sampler(problem, measured.centre)
     confirmed = wrong.clone()
-    for j in wrong.any(dim=0).nonzero().flatten().tolist():
+    count = wrong.shape[1] - (known.value.shape[1] if known is not None else 0)
+    for j in wrong[:, :count].any(dim=0).nonzero().flatten().tolist():
         first = measured.value[:, j] - analytical[:, j]
         used = measured.step[:, j][wrong[:, j]].median().item()
         for factor in INDEPENDENT_STEPS:
@@ -263,6 +281,18 @@ def _error(samples: Samples, floor: Tensor, x: Tensor) -> Tensor:
     """Error of a column; x + k·t itself is rounded, which moves f by the slope times half an ulp of x."""
     rounding = EPSILON * samples.derivative.abs() * x.abs()
     return samples.error(torch.maximum(floor, rounding))
+
+
+def _joined(measured: NumericalJacobian, known: KnownColumns) -> NumericalJacobian:
+    none = torch.zeros_like(known.value)
+    return NumericalJacobian(
+        value=torch.cat([measured.value, known.value], dim=1),
+        error=torch.cat([measured.error, known.error], dim=1),
+        flat=torch.cat([measured.flat, none.bool()], dim=1),
+        kink=torch.cat([measured.kink, none], dim=1),
+        step=torch.cat([measured.step, none + FIRST_STEP], dim=1),
+        centre=measured.centre,
+    )
 
 
 def _unresolved_columns(result: NumericalJacobian, suspect: Tensor | None) -> list[int]:

@@ -15,6 +15,7 @@ from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import (
+    KnownColumns,
     NumericalJacobian,
     analytical_jacobian,
     backward_round_off,
@@ -43,11 +44,17 @@ class NotJudged:
 
 
 def judge(
-    problem: Problem, *, rtol: float, atol: float = 0.0, noise: Tensor | None = None
+    problem: Problem,
+    *,
+    rtol: float,
+    atol: float = 0.0,
+    noise: Tensor | None = None,
+    known: KnownColumns | None = None,
 ) -> Judged | NotJudged | Raised:
     """Compare a problem's backward with the derivative of its forward.
 
-    `Raised` means that backward raised. `noise` is a known noise of the outputs (M entries, absolute).
+    `Raised` means that backward raised. `noise` is a known noise of the outputs (M entries, absolute),
+    `known` the last columns of the true Jacobian where they need no measuring.
     """
     centre = _centre(problem)
     if isinstance(centre, NotJudged):
@@ -61,7 +68,7 @@ def judge(
     analytical = analytical_jacobian(problem)
     if isinstance(analytical, Raised):
         return analytical
-    measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise)
+    measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
     comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
     suspicious = comparison.wrong | comparison.imprecise
     if suspicious.any():
@@ -69,7 +76,7 @@ def judge(
         comparison = compare(
             analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
         )
-        comparison = _confirmed(problem, measured, comparison)
+        comparison = _confirmed(problem, measured, comparison, known)
     return Judged(comparison, measured)
 
 
@@ -93,10 +100,12 @@ def _centre(problem: Problem) -> Tensor | NotJudged:
     return values[0]
 
 
-def _confirmed(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Comparison:
+def _confirmed(
+    problem: Problem, measured: NumericalJacobian, comparison: Comparison, known: KnownColumns | None
+) -> Comparison:
     """Keep only conflicts that an independent measurement repeats; the others are not covered."""
     conflicts = comparison.wrong | comparison.imprecise
-    confirmed = confirm_columns(problem, measured, comparison.analytical, conflicts)
+    confirmed = confirm_columns(problem, measured, comparison.analytical, conflicts, known)
     dropped = conflicts & ~confirmed
     return replace(
         comparison,

@@ -89,7 +89,17 @@ def test_a_file_beside_that_names_another_module(tree):
     )
 
 
-@pytest.mark.parametrize("text", ["a: [", "", "functions: {f: {skip: a}}", "module: 3", "gradverify: 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "",
+        "functions: {f: {skip: a}}",
+        "module: 3",
+        "gradverify: 1",
+        "module: ../mm.py\nfunctions: {f: {skip: a}}",
+    ],
+)
 def test_a_file_of_the_folder_that_cannot_be_told_is_never_passed_over(tree, text):
     (tree / "specs" / "broken.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:

@@ -1,5 +1,7 @@
 """Whatever the text, reading gives a SpecFile or a SpecError, soon."""
 
+# ruff: noqa: E501 - specs and messages read better unbroken, one row a line
+
 from __future__ import annotations
 
 import random

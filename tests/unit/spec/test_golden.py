@@ -1,7 +1,7 @@
 """Golden files: a spec and the exact plan of each of its functions.
 
-To accept a change: GRADVERIFY_REGENERATE=1 python -m pytest tests/unit/spec/test_golden.py, then read the diff:
-a changed id or seed moves the points of somebody's case.
+To accept a change: GRADVERIFY_REGENERATE=1 python -m pytest tests/unit/spec/test_golden.py, then
+read the diff: a changed id or seed moves the points of somebody's case.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Wrong specs: the exact `file:line:column: message` and caret of each mistake, and one for each mistake."""
 
+# ruff: noqa: E501 - specs and messages read better unbroken, one row a line
+
 from __future__ import annotations
 
 import pytest
