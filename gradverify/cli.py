@@ -65,10 +65,12 @@ Specs = Annotated[
     list[Path] | None, typer.Option("--spec", metavar="FILE", help="Spec file to use (repeatable).")
 ]
 Keyword = Annotated[
-    str, typer.Option("-k", metavar="EXPR", help="Only targets whose path::Name matches: names, and, or, not.")
+    str,
+    typer.Option("-k", metavar="EXPR", help="Only targets whose path::Name matches: names, and, or, not."),
 ]
 Select = Annotated[
-    list[str] | None, typer.Option("--select", metavar="CODES", help="Report only these codes or prefixes (GV1,GV3).")
+    list[str] | None,
+    typer.Option("--select", metavar="CODES", help="Report only these codes or prefixes (GV1,GV3)."),
 ]
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="CODES", help="Do not report these codes or prefixes.")
@@ -78,7 +80,8 @@ Seed = Annotated[
     str | None, typer.Option("--seed", metavar="INT|random", help="Seed of all input values (default 0).")
 ]
 Rtol = Annotated[
-    float | None, typer.Option("--rtol", metavar="F", help="Relative tolerance for a derivative (default 1e-7).")
+    float | None,
+    typer.Option("--rtol", metavar="F", help="Relative tolerance for a derivative (default 1e-7)."),
 ]
 Atol = Annotated[float | None, typer.Option("--atol", metavar="F", help="Absolute tolerance (default 0).")]
 EngineOption = Annotated[
@@ -89,10 +92,14 @@ EngineOption = Annotated[
         "torch asks torch.autograd.gradcheck, with its tolerances.",
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Limit for each target.", min=0.1)]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="Limit for each target.", min=0.1)
+]
 StopAtFirst = Annotated[bool, typer.Option("-x", help="Stop after the first target that is not verified.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only findings and the summary.")]
-Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Say everything about every target.")]
+Verbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="Say everything about every target.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report on stdout.")]
 ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text report.")]
 
@@ -386,7 +393,7 @@ def _write(stream: object, text: str) -> None:
 
 
 def _torch_version() -> str:
-    """torch's version from its metadata: importing it takes seconds."""
+    """Torch's version from its metadata: importing it takes seconds."""
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:

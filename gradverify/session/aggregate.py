@@ -60,7 +60,9 @@ class TargetState:
     def report(self, *, stopped: bool = False) -> TargetReport:
         """The verdict, after the last event."""
         if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
-            return self._base(Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so")
+            return self._base(
+                Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so"
+            )
         findings = tuple(self._reproducible(f) for f in merge_findings(self.findings))
         reason = self._reason_unchecked(stopped=stopped)
         status = status_of(findings, unchecked=bool(reason))
@@ -87,7 +89,11 @@ class TargetState:
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
-            capabilities=(("double_backward", self._double_backward()), ("jvp", "not-run"), ("vmap", "not-run")),
+            capabilities=(
+                ("double_backward", self._double_backward()),
+                ("jvp", "not-run"),
+                ("vmap", "not-run"),
+            ),
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
@@ -119,7 +125,11 @@ class TargetState:
         for family in self._selected_families():
             if judged and self._outcome(family) is Outcome.NOT_RUN:
                 remarks = [r for c in judged for r in c.remarks]
-                return remarks[0] if remarks else f"nothing of the selected codes could be checked ({family.value})"
+                return (
+                    remarks[0]
+                    if remarks
+                    else f"nothing of the selected codes could be checked ({family.value})"
+                )
         return ""
 
     def _selected_families(self) -> Sequence[Family]:
@@ -130,7 +140,11 @@ class TargetState:
     def _reproducible(self, finding: Finding) -> Finding:
         case_id = finding.case.id if finding.case is not None else ""
         bound = bool(case_id) and case_id != "base"
-        words = ["gradverify", "check", shlex.quote(f"{self.target.id}[{case_id}]" if bound else self.target.id)]
+        words = [
+            "gradverify",
+            "check",
+            shlex.quote(f"{self.target.id}[{case_id}]" if bound else self.target.id),
+        ]
         words += [shlex.quote(word) for word in self.extra_arguments]
         words += ["--select", finding.code, "--seed", str(self.settings.seed)]
         raised = _with_shown_paths(finding.raised)
@@ -140,8 +154,6 @@ class TargetState:
 
 def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
     return all(any(r.code.startswith(i) for i in ignored) for r in RULES if r.code.startswith(prefix))
-
-
 
 
 def _with_shown_paths(raised: RaisedError | None) -> RaisedError | None:

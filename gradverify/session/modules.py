@@ -68,7 +68,9 @@ class Module:
             self.worker = None
 
 
-def collect_module(path: Path, spec: SpecFile | None, selections: Sequence[Selection], request: Request) -> Module:
+def collect_module(
+    path: Path, spec: SpecFile | None, selections: Sequence[Selection], request: Request
+) -> Module:
     """Import a module in a worker of its own. A failure is kept in `Module.error`, not raised."""
     module = Module(path, shown_path(path), selections, spec)
     worker = module.worker = Worker(request.clock)

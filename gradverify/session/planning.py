@@ -92,7 +92,12 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         return Planned(module, target, None, case_filter)
     key = next(f.key for f in module.functions if f.name == target.name)
     plan = plan_function(
-        module.spec, key, seed=request.seed, rtol=request.rtol, atol=request.atol, parameters=target.parameters
+        module.spec,
+        key,
+        seed=request.seed,
+        rtol=request.rtol,
+        atol=request.atol,
+        parameters=target.parameters,
     )
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")

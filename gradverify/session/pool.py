@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from gradverify.events import Broken, Done, Event, Ready, Request, decode, encode
@@ -76,7 +75,7 @@ class Worker:
         """Enter."""
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         """Kill the process and everything it started."""
         self.close()
 

@@ -12,8 +12,8 @@ from gradverify.model import (
     InputSource,
     Mistake,
     ModuleReport,
-    Report,
     Outcome,
+    Report,
     TargetReport,
     Verdict,
 )
@@ -179,4 +179,3 @@ def _seed(session: Session) -> int:
         return session.request.seed
     seeds = {m.spec.defaults.seed for m in session.modules if m.spec is not None}
     return seeds.pop() if len(seeds) == 1 else 0
-

@@ -34,12 +34,16 @@ def parse_target(text: str) -> Selection:
     """
     match = _TARGET.fullmatch(text)
     if match is None or (match["name"] == "" and "::" in text):
-        raise UsageError(f"`{text}` is not a target: write module.py, module.py::Name or 'module.py::Name[case]'")
+        raise UsageError(
+            f"`{text}` is not a target: write module.py, module.py::Name or 'module.py::Name[case]'"
+        )
     path = Path(match["path"])
     if path.is_dir():
         raise UsageError(f"`{text}` is a folder: folders are not supported yet, name the modules")
     if path.name.endswith((".yaml", ".yml")):
-        raise UsageError(f"`{text}` is a spec file: not supported yet as a target, name the module and use --spec")
+        raise UsageError(
+            f"`{text}` is a spec file: not supported yet as a target, name the module and use --spec"
+        )
     if not path.exists():
         raise UsageError(f"there is no file `{match['path']}`{_nearest_file(path)}")
     if path.suffix != ".py":
@@ -67,7 +71,9 @@ def select_named(targets: Sequence[Target], name: str, shown_path: str) -> tuple
     """
     if not name:
         return tuple(targets)
-    found = tuple(t for t in targets if t.name == name) or tuple(t for t in targets if t.name.split("@")[0] == name)
+    found = tuple(t for t in targets if t.name == name) or tuple(
+        t for t in targets if t.name.split("@")[0] == name
+    )
     if not found:
         near = difflib.get_close_matches(name, [t.name for t in targets], 1, 0.5)
         meant = f"; did you mean `{near[0]}`?" if near else ""
@@ -110,7 +116,9 @@ def keyword_filter(expression: str) -> Callable[[str], bool]:
         tree = ast.parse(source, mode="eval").body
         _evaluate(tree, words, "")
     except (SyntaxError, ValueError):
-        raise UsageError(f"-k: `{expression}` is not an expression of names, and, or, not and parentheses") from None
+        raise UsageError(
+            f"-k: `{expression}` is not an expression of names, and, or, not and parentheses"
+        ) from None
     return lambda text: _evaluate(tree, words, text.lower())
 
 

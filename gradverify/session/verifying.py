@@ -17,7 +17,9 @@ _FAULT_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<funct
 """A line of Python's faulthandler."""
 
 
-def verify_target(planned: Planned, request: Request, progress: Progress, number: int, total: int) -> TargetReport:
+def verify_target(
+    planned: Planned, request: Request, progress: Progress, number: int, total: int
+) -> TargetReport:
     """Verify one target. Whatever its code does costs at most its own verdict."""
     progress.verifying(planned.target.id, number, total, "")
     try:
@@ -36,7 +38,7 @@ def verify_target(planned: Planned, request: Request, progress: Progress, number
     return state.report()
 
 
-def _run(  # noqa: PLR0913 - the run and its place in it
+def _run(
     planned: Planned,
     plan: TargetPlan,
     request: Request,
@@ -90,7 +92,7 @@ def _without_plan(planned: Planned, request: Request, finding: Finding) -> Targe
     return replace(report, reason=finding.message if finding.code == "GV001" else report.reason)
 
 
-def _crashed(  # noqa: PLR0913 - what is known about the death
+def _crashed(
     planned: Planned,
     died: WorkerDiedError,
     running: CaseStarted | None,
@@ -113,7 +115,9 @@ def _crashed(  # noqa: PLR0913 - what is known about the death
 
 def _timed_out(limit: float, running: CaseStarted | None) -> Finding:
     made = _finding("GV902", f"it was not verified within {limit:g} s", running)
-    return replace(made, hint="An endless loop, or sizes that are too large: use smaller ones, or a longer --timeout.")
+    return replace(
+        made, hint="An endless loop, or sizes that are too large: use smaller ones, or a longer --timeout."
+    )
 
 
 def _finding(code: str, message: str, running: CaseStarted | None) -> Finding:

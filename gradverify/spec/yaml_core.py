@@ -22,7 +22,7 @@ MAP, SEQ, STR = PREFIX + "map", PREFIX + "seq", PREFIX + "str"
 _CORE = {
     "null": r"(?:~|null|Null|NULL|)\Z",
     "bool": r"(?:true|True|TRUE|false|False|FALSE)\Z",
-    "int": r"(?:[-+]?[0-9]+|0o[0-7]+)\Z",
+    "int": r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z",
     "float": r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z",
 }

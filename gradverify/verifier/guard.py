@@ -68,7 +68,7 @@ class RandomStates:
         torch.manual_seed(seed % 2**63)
         self._python = random.getstate()
         self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._cuda = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
         self._numpy_seed = seed % 2**32
 
     def replay(self) -> None:
@@ -80,6 +80,10 @@ class RandomStates:
         numpy_random = sys.modules.get("numpy.random")
         if numpy_random is not None:
             numpy_random.seed(self._numpy_seed)
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def describe(error: BaseException) -> RaisedError:
@@ -105,7 +109,11 @@ def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
         raw = linecache.getline(summary.filename, summary.lineno or 0)
         indent = len(raw) - len(raw.lstrip())
         caret = (0, 0)
-        if summary.colno is not None and summary.end_colno is not None and summary.end_lineno == summary.lineno:
+        if (
+            summary.colno is not None
+            and summary.end_colno is not None
+            and summary.end_lineno == summary.lineno
+        ):
             caret = (max(0, summary.colno - indent), max(0, summary.end_colno - indent))
         frames.append(Frame(summary.filename, summary.lineno or 0, summary.name, raw.strip(), caret))
     return tuple(frames)
@@ -128,7 +136,10 @@ def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
 
 @dataclass(frozen=True)
 class GlobalState:
-    """Process-wide switches that a module may flip: remembered before user code runs, set back between targets."""
+    """Process-wide switches that a module may flip.
+
+    Remembered before user code runs, set back between targets.
+    """
 
     dtype: torch.dtype
     grad_enabled: bool

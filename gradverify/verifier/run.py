@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
-from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Severity, Settings, TargetKind
+from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
@@ -16,7 +16,7 @@ from gradverify.verifier.checks.inferred import persists
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
-from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.collect.discover import defaults_of, is_old_style
 from gradverify.verifier.inputs.arguments import points_of
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
@@ -44,8 +44,10 @@ class Live:
 class _CaseState:
     """What the points of one case add up to."""
 
-    outcomes: dict[Family, Outcome] = field(default_factory=lambda: dict.fromkeys(CHECK_FAMILIES, Outcome.NOT_RUN))
-    evaluations: Evaluations = Evaluations()
+    outcomes: dict[Family, Outcome] = field(
+        default_factory=lambda: dict.fromkeys(CHECK_FAMILIES, Outcome.NOT_RUN)
+    )
+    evaluations: Evaluations = field(default_factory=Evaluations)
     points: int = 0
     visible: float | None = None
     capability: str = ""
@@ -67,7 +69,16 @@ def verify(request: Verify, live: Live) -> Iterator[Event]:
     with ExitStack() as stack:
         is_function = target.kind is TargetKind.FUNCTION
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
-        subject = Subject(target, function, settings, reader, live.reference, live.hook, request.inferred)
+        subject = Subject(
+            target,
+            function,
+            settings,
+            reader,
+            live.reference,
+            live.hook,
+            request.inferred,
+            defaults_of(live.value),
+        )
         for number, case in enumerate(request.cases):
             old = is_function and number == 0 and is_old_style(live.value)
             yield from _verify_case(subject, case, wanted, request, old_style_class=old)
@@ -168,7 +179,9 @@ def _inconclusive(state: _CaseState) -> list[Finding]:
         if not mask.any():
             continue
         position, name = key
-        findings.append(_not_verified(state.last, position, name, int(mask.sum()), mask.numel(), found[-1].reason))
+        findings.append(
+            _not_verified(state.last, position, name, int(mask.sum()), mask.numel(), found[-1].reason)
+        )
         family = _family_of(name)
         if state.outcomes[family] is not Outcome.FAILED:
             state.outcomes[family] = Outcome.INCONCLUSIVE
@@ -248,4 +261,3 @@ def _doubted(finding: Finding) -> Finding:
         "so these inputs may not be valid",
         hint="Write a spec with valid inputs (domain, range) and run again.",
     )
-

@@ -107,7 +107,9 @@ class _Server:
                 f"`{request.attribute}` is a class that is not an autograd.Function: not supported yet",
             )
         elif not callable(value):
-            yield NotBound("attribute", f"`{request.attribute}` is {type(value).__name__}, not a Function or callable")
+            yield NotBound(
+                "attribute", f"`{request.attribute}` is {type(value).__name__}, not a Function or callable"
+            )
         else:
             yield Bound(describe_target(value, request.name, request.attribute, self._shown_path))
         for part, name in (("reference", request.reference), *(("hook", hook) for hook in request.hooks)):
@@ -165,7 +167,7 @@ def _send(outgoing: IO[str], event: Event) -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # noqa: BLE001, S110, PERF203 - user code may have closed or replaced them
+        except Exception:  # noqa: BLE001, S110 - user code may have closed or replaced them
             pass
     outgoing.write(encode(event) + "\n")
     outgoing.flush()

@@ -76,8 +76,10 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
 
 
 def _without_repetitions(first: FirstOrder, kept: CheckResult) -> FirstOrder:
-    """Drop numerical findings that a contract finding already explains: a refused shape is a zero gradient
-    only because it was replaced, a float32 return is imprecise by itself."""
+    """Drop numerical findings that a contract finding already explains.
+
+    A refused shape is a zero gradient only because it was replaced; a float32 return is imprecise by itself.
+    """
     repeats = {"GV103": "GV107", "GV104": "GV110"}
     explained = {
         (repeats[f.code], f.input)

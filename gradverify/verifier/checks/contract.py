@@ -58,7 +58,8 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | Non
         return sample.finding(
             "GV105",
             f"backward returned {remark.got} for `{name}`, which is not a tensor",
-            hint="Return None in its place, and check that the gradients stand in the order of forward's arguments.",
+            hint="Return None in its place, and check that the gradients stand in the order of forward's "
+            "arguments.",
             input=name,
         )
     if remark.kind is Irregularity.DTYPE:
@@ -66,7 +67,8 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | Non
             "GV104",
             f"backward returned a {remark.got} gradient for `{name}`, which is {remark.expected}: "
             "the engine casts it, its digits are lost",
-            hint="Allocate gradients with the dtype of the input (torch.empty_like, or dtype=grad_output.dtype).",
+            hint="Allocate gradients with the dtype of the input (torch.empty_like, or "
+            "dtype=grad_output.dtype).",
             input=name,
         )
     return _explain_shape(sample, remark, name, first)
@@ -125,9 +127,7 @@ def _with_undefined(
     graph = problem.graph(problem.primals)
     if isinstance(expected, Raised) or isinstance(graph, Raised):
         return None
-    hidden = tuple(
-        _Undefined.apply(o) if k in undefined else o for k, o in enumerate(graph.value.outputs)
-    )
+    hidden = tuple(_undefined(o) if k in undefined else o for k, o in enumerate(graph.value.outputs))
     result = problem.back(Graph(graph.value.leaves, hidden), u)
     position = problem.output_positions[min(undefined)]
     which = output_name(position, sample.outputs_returned) if len(u) > 1 else "the output"
@@ -153,7 +153,8 @@ def _undefined_raised(sample: Sample, which: str, position: int, error: RaisedEr
     deliberate = error.deliberate
     return sample.finding(
         "GV407",
-        f"backward raises {error.type} when grad_output of {which} is undefined (None): {first_line(error.message)}",
+        f"backward raises {error.type} when grad_output of {which} is undefined (None): "
+        f"{first_line(error.message)}",
         hint="After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, "
         "or leave out set_materialize_grads.",
         raised=error,
@@ -172,6 +173,11 @@ def old_style(sample: Sample) -> CheckResult:
         shown_inputs=(),
     )
     return CheckResult((finding,), Outcome.PASSED)
+
+
+def _undefined(x: Tensor) -> Tensor:
+    result: Tensor = _Undefined.apply(x)  # type: ignore[no-untyped-call]
+    return result
 
 
 class _Undefined(Function):

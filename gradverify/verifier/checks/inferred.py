@@ -40,7 +40,9 @@ def _mismatch_along(sample: Sample, move: Callable[[Tensor], Tensor], project: P
     for block, primal in zip(sample.inputs.blocks, problem.primals, strict=True):
         columns = slice(block.start, block.stop)
         point = torch.view_as_real(primal) if primal.is_complex() else primal
-        allowed = comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
+        allowed = (
+            comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
+        )
         for row in difference[:, columns]:
             along = project(row.reshape(block.shape), point.cpu())
             if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():

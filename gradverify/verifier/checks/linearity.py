@@ -28,13 +28,15 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
     if not analytical.isfinite().all() or not analytical.numel():
         return None
     mixtures = []
-    for number_of, magnitude in enumerate(MAGNITUDES):
-        u = random_signs(problem.outputs.size, sample.case.seed + number_of) * magnitude
+    for offset, magnitude in enumerate(MAGNITUDES):
+        u = random_signs(problem.outputs.size, sample.case.seed + offset) * magnitude
         result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
         if isinstance(result, Raised):
             return None
         mixtures.append((u, inputs.flatten(result.value)))
-    round_off = 64 * EPSILON * (analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured))
+    round_off = (
+        64 * EPSILON * (analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured))
+    )
     for u, gradient in mixtures:
         mixed = u @ analytical
         excess = (gradient - mixed).abs() - LINEAR * (u.abs() @ analytical.abs()) - round_off * u.abs().max()
@@ -80,6 +82,7 @@ def _not_linear(sample: Sample, worst: int, got: float, expected: float) -> Find
         "GV106",
         f"backward is not linear in grad_output: for a mixed grad_output the gradient of `{name}` is "
         f"{number(got)} where the sum of its parts is {number(expected)}",
-        hint="A clamp, sign, threshold or norm of grad_output inside backward: the gradient must scale with it.",
+        hint="A clamp, sign, threshold or norm of grad_output inside backward: the gradient must scale "
+        "with it.",
         input=name,
     )

@@ -71,8 +71,8 @@ class Reader:
             (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None for a in arguments
         )
         for output in outputs:
-            node = output.grad_fn if isinstance(output, Tensor) else None
-            if node is not None and isinstance(node, torch.autograd.function.BackwardCFunction):
+            node: Any = output.grad_fn if isinstance(output, Tensor) else None
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
                 setattr(node, _ARGUMENTS, described)
 
 
@@ -120,7 +120,9 @@ def _read(returned: Any, arguments: Sequence[Any], reader: Reader) -> Any:  # no
 
 def _read_one(value: Tensor, argument: Any, position: int, reader: Reader) -> Tensor | None:  # noqa: ANN401
     if argument is None:
-        reader.remark(Irregularity.NOT_FOR_TENSOR, position, f"a gradient of shape {list(value.shape)}", "None")
+        reader.remark(
+            Irregularity.NOT_FOR_TENSOR, position, f"a gradient of shape {list(value.shape)}", "None"
+        )
         return None
     shape, dtype, requires_grad = argument
     if not requires_grad:

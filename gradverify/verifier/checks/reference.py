@@ -95,8 +95,8 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
             findings.append(
                 sample.finding(
                     "GV301",
-                    f"{output_name(position, sample.outputs_returned)} of forward differs from the reference at "
-                    f"{count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}",
+                    f"{output_name(position, sample.outputs_returned)} of forward differs from the reference "
+                    f"at {count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}",
                     hint="Forward and reference compute different things: the gradients are not compared.",
                     output=position,
                     entries=entries,
@@ -238,9 +238,7 @@ def _covered(sample: Sample, first: FirstOrder, name: str) -> bool:
     return bool(first.comparison.covered[:, block.start : block.stop].all())
 
 
-def _entries(  # noqa: PLR0913 - one comparison in all its parts
-    x: Tensor, y: Tensor, noise: Tensor, wrong: Tensor, block: Block, *, values: bool
-) -> Entries:
+def _entries(x: Tensor, y: Tensor, noise: Tensor, wrong: Tensor, block: Block, *, values: bool) -> Entries:
     difference = (x - y).abs().nan_to_num(torch.inf)
     places = sorted(wrong.nonzero().flatten().tolist(), key=lambda k: (-difference[k].item(), k))
     worst = tuple(
@@ -258,4 +256,5 @@ def _entries(  # noqa: PLR0913 - one comparison in all its parts
 
 def _worst(entries: Entries) -> str:
     worst = entries.worst[0]
-    return f"{number(abs(worst.actual - worst.expected))} ({number(worst.actual)}, reference {number(worst.expected)})"
+    difference = number(abs(worst.actual - worst.expected))
+    return f"{difference} ({number(worst.actual)}, reference {number(worst.expected)})"

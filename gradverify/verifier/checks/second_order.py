@@ -30,7 +30,9 @@ from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
 
-ACCIDENTS = frozenset({"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"})
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"}
+)
 """Exceptions that nobody raises to refuse a double backward."""
 
 
@@ -99,8 +101,11 @@ def _linear_part(first: FirstOrder) -> KnownColumns | None:
 
 
 def _refusal(graph: Graph) -> RaisedError | None:
-    """Whether differentiating the gradients raises: `once_differentiable` says so only when the whole graph
-    runs. `torch.autograd.grad` skips nodes that lead to no wanted input and returns None in silence."""
+    """What differentiating the gradients raises, None if it does not.
+
+    `once_differentiable` raises only when the whole graph runs: `torch.autograd.grad` skips nodes that lead
+    to no wanted input and returns None in silence.
+    """
     connected = [g for g in graph.outputs if g.requires_grad]
     if not connected:
         return None
@@ -126,15 +131,22 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
 
 
 def _rounding_of_backward(second: VjpProblem) -> Tensor:
-    """Noise of the first-order gradients (absolute, one for each): measured by scaling grad_output and moving
-    the inputs by a few units in the last place. A gradient that cancels to zero is noise, not a value."""
+    """Noise of the first-order gradients, absolute, one for each.
+
+    Measured by scaling grad_output and moving the inputs by a few units in the last place: a gradient that
+    cancels to zero is noise, not a value.
+    """
     x, u = second.first_order.primals, second.cotangents
     inputs = Layout.of(x)
     flat, generator = inputs.flatten(x), torch.Generator().manual_seed(5)
     base: Tensor | None = None
     spread = torch.zeros(inputs.size, dtype=torch.float64)
     for scale in (1.0, 1.1, 1.37, 0.83):
-        ulps = torch.randint(-2, 3, flat.shape, generator=generator) if base is not None else torch.zeros_like(flat)
+        ulps = (
+            torch.randint(-2, 3, flat.shape, generator=generator)
+            if base is not None
+            else torch.zeros_like(flat)
+        )
         moved = inputs.unflatten(flat * (1 + ulps * EPSILON))
         result = second.evaluate((*moved, *(t * scale for t in u)))
         if isinstance(result, Raised):
@@ -161,7 +173,10 @@ def _wrong(judged: Judged, pair: _Pair) -> Tensor:
 def _worst_place(judged: Judged, pair: _Pair) -> tuple[str, float]:
     values = part(judged.comparison.numerical, pair.output, pair.source)
     row, column = divmod(int(values.abs().argmax()), values.shape[1])
-    index_out, index_in = pair.output.index(pair.output.start + row), pair.source.index(pair.source.start + column)
+    index_out, index_in = (
+        pair.output.index(pair.output.start + row),
+        pair.source.index(pair.source.start + column),
+    )
     place = f"d grad of {label(pair.gradient_of, index_out)} / d {label(pair.by, index_in)}"
     return place, values[row, column].item()
 
@@ -173,8 +188,8 @@ def _detached(sample: Sample, judged: Judged, wrong: list[_Pair]) -> Finding:
         "GV202",
         f"the second derivative is silently cut: backward's result is not connected to anything, "
         f"but {place} is {number(value)}",
-        hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward raises "
-        "instead of losing a term; or build it from differentiable operations. To accept it: "
+        hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward "
+        "raises instead of losing a term; or build it from differentiable operations. To accept it: "
         'ignore: {GV2: "first order only"}.',
         input=worst.by,
         output=worst.position,
@@ -191,10 +206,10 @@ def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     place, value = _worst_place(judged, pair)
     return sample.finding(
         "GV202",
-        f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not depend on "
-        f"`{pair.by}` for autograd, but {place} is {number(value)}",
-        hint="Something that backward uses is detached: an intermediate kept on ctx instead of saved as an input "
-        "or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs.",
+        f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not "
+        f"depend on `{pair.by}` for autograd, but {place} is {number(value)}",
+        hint="Something that backward uses is detached: an intermediate kept on ctx instead of saved as an "
+        "input or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs.",
         input=pair.by,
         output=pair.position,
         entries=_entries(judged, pair),
@@ -212,8 +227,8 @@ def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
         "GV201",
         f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
         f"{count_of(entries.wrong, entries.checked)}, by up to {largest_difference(entries)}",
-        hint="The first derivative is right. What backward computes must itself be differentiable in its inputs "
-        "and in grad_output.",
+        hint="The first derivative is right. What backward computes must itself be differentiable in its "
+        "inputs and in grad_output.",
         input=pair.by,
         output=pair.position,
         entries=entries,

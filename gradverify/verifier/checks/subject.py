@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ class Subject:
     reference: Callable[..., Any] | None = None
     hook: Callable[..., Any] | None = None
     inferred: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         """Call the target, and let the reader know what backward has to answer for."""
@@ -122,6 +124,21 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     return Sample(subject, case, point, draw, arguments, problem, len(returned), disconnected)
 
 
+def with_defaults(arguments: tuple[Argument, ...], defaults: Mapping[str, Any]) -> tuple[Argument, ...]:
+    """Fill in the defaults that the call needs.
+
+    `Function.apply` takes positional arguments alone, so a parameter left out before a given one must be
+    given its default.
+    """
+    given = {a.name: a for a in arguments}
+    if not given.keys() <= defaults.keys():
+        return arguments
+    last = max((k for k, name in enumerate(defaults) if name in given), default=-1)
+    return tuple(
+        given.get(name, Argument(name, default)) for name, default in list(defaults.items())[: last + 1]
+    )
+
+
 def reference_problem(sample: Sample, function: Callable[..., Any]) -> Returned[CallProblem] | Raised:
     """The composite reference as a problem over the same inputs, its outputs matched by position."""
     arguments = sample.arguments
@@ -149,7 +166,7 @@ def reference_problem(sample: Sample, function: Callable[..., Any]) -> Returned[
 def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
     device = subject.settings.device
     if subject.hook is None:
-        return build_arguments(case, point, draw, device)
+        return with_defaults(build_arguments(case, point, draw, device), subject.defaults)
     names = [p.name for p in subject.target.parameters]
     built = call_hook(subject.hook, case, point, draw, device, names)
     return built if isinstance(built, Raised) else built.value

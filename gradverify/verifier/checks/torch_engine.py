@@ -17,8 +17,9 @@ from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import returned_tensors, substitute
 
+
 def torch_first_order(sample: Sample) -> FirstOrder:
-    """gradcheck in slow mode; where it fails, our Jacobians say where."""
+    """Gradcheck in slow mode; where it fails, our Jacobians say where."""
     if sample.disconnected:
         return first_order(sample)
     error = _ask(torch.autograd.gradcheck, sample)
@@ -33,7 +34,7 @@ def torch_first_order(sample: Sample) -> FirstOrder:
 
 
 def torch_second_order(sample: Sample, first: FirstOrder) -> CheckResult:
-    """gradgradcheck in slow mode; a double backward that raises or is detached is told apart by ours."""
+    """Gradgradcheck in slow mode; a double backward that raises or is detached is told apart by ours."""
     error = _ask(torch.autograd.gradgradcheck, sample)
     if error is None:
         return CheckResult(outcome=Outcome.PASSED, capability="yes")
@@ -67,4 +68,3 @@ def _unlocated(sample: Sample, code: str, check: str, error: RaisedError) -> Fin
         hint="gradverify's own comparison finds no entry that is off by more than its measured error: "
         "run without --engine torch to see its verdict.",
     )
-

@@ -18,7 +18,7 @@ MAP_LIMIT = 24
 """Rows and columns up to which a Jacobian block is drawn."""
 
 
-def entries_of(  # noqa: PLR0913 - one comparison in all its parts
+def entries_of(
     actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, output: Block, source: Block
 ) -> Entries:
     """The wrong entries of one (output, input) block, worst first. All tensors have the block's shape."""
@@ -39,7 +39,7 @@ def entries_of(  # noqa: PLR0913 - one comparison in all its parts
     return Entries(wrong=len(places), checked=wrong.numel(), worst=worst)
 
 
-def map_of(  # noqa: PLR0913 - the same parts
+def map_of(
     difference: Tensor, wrong: Tensor, judged: Tensor, output: Block, source: Block, names: tuple[str, str]
 ) -> JacobianMap | None:
     """A picture of one block: how far each wrong entry is off, in steps below the largest."""
@@ -86,7 +86,8 @@ def largest_difference(entries: Entries) -> str:
     worst = entries.worst[0]
     if not math.isfinite(worst.actual):
         return f"{worst.actual} (the derivative is {number(worst.expected)})"
-    return f"{number(abs(worst.actual - worst.expected))} (backward {number(worst.actual)}, {number(worst.expected)} expected)"
+    difference = number(abs(worst.actual - worst.expected))
+    return f"{difference} (backward {number(worst.actual)}, {number(worst.expected)} expected)"
 
 
 def number(value: float) -> str:

@@ -65,6 +65,20 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
     )
 
 
+def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Parameters that can be given by position, in call order, with their default or `...` for none."""
+    is_function = isinstance(value, type) and issubclass(value, Function)
+    try:
+        signature = inspect.signature(value.forward if is_function else value)
+    except (TypeError, ValueError):
+        return {}
+    found = list(signature.parameters.values())
+    if is_function and not uses_setup_context(value):
+        found = found[1:]
+    by_position = [p for p in found if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    return {p.name: ... if p.default is p.empty else p.default for p in by_position}
+
+
 def uses_setup_context(function: type[Function]) -> bool:
     """Whether forward has no `ctx` because `setup_context` gets it."""
     return function.setup_context is not Function.setup_context
@@ -73,7 +87,8 @@ def uses_setup_context(function: type[Function]) -> bool:
 def is_old_style(function: type[Function]) -> bool:
     """Whether forward or backward lacks `@staticmethod`."""
     return any(
-        not isinstance(inspect.getattr_static(function, name), staticmethod) for name in ("forward", backward_name(function))
+        not isinstance(inspect.getattr_static(function, name), staticmethod)
+        for name in ("forward", backward_name(function))
     )
 
 

@@ -48,7 +48,9 @@ def build_arguments(case: Case, point: Point, draw: int, device: str) -> tuple[A
     return tuple(
         Argument(i.name, i.value)
         if isinstance(i, LiteralInput)
-        else Argument(i.name, tensor := build_tensor(i, case.seed, point, draw, device), _differentiable(i, tensor))
+        else Argument(
+            i.name, tensor := build_tensor(i, case.seed, point, draw, device), _differentiable(i, tensor)
+        )
         for i in case.inputs
     )
 
@@ -123,7 +125,12 @@ def _short(value: Any) -> str:  # noqa: ANN401
 
 def _positional(result: Any, names: Sequence[str]) -> list[Any] | str:  # noqa: ANN401
     keywords: dict[str, Any] = {}
-    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], tuple) and isinstance(result[1], dict):
+    if (
+        isinstance(result, tuple)
+        and len(result) == 2
+        and isinstance(result[0], tuple)
+        and isinstance(result[1], dict)
+    ):
         result, keywords = result
     if not isinstance(result, tuple | list):
         return f"the hook returned {type(result).__name__}: return the arguments as a tuple"

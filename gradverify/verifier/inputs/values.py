@@ -111,9 +111,7 @@ def _distinct(
     return [spare[i % len(spare)] for i in range(count)]
 
 
-def _other_sign(
-    values: list[float], before: list[float], interval: tuple[float, float]
-) -> list[float]:
+def _other_sign(values: list[float], before: list[float], interval: tuple[float, float]) -> list[float]:
     """Turn a draw's sign so that its sum differs in sign from the draw before: branches hang on it."""
     symmetric = math.isclose(interval[0], -interval[1])
     if symmetric and sum(values) * sum(before) > 0:
@@ -121,7 +119,9 @@ def _other_sign(
     return values
 
 
-def _plant(source: random.Random, values: list[float] | list[int] | list[bool], points: Sequence[float]) -> None:
+def _plant(
+    source: random.Random, values: list[float] | list[int] | list[bool], points: Sequence[float]
+) -> None:
     """Put given values at random places."""
     places = source.sample(range(len(values)), min(len(points), len(values)))
     for place, value in zip(places, points, strict=False):

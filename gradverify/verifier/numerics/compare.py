@@ -122,6 +122,4 @@ def _negligible(
 
 
 def _blocks(inputs: Layout, outputs: Layout) -> list[tuple[slice, slice]]:
-    return [
-        (slice(o.start, o.stop), slice(i.start, i.stop)) for o in outputs.blocks for i in inputs.blocks
-    ]
+    return [(slice(o.start, o.stop), slice(i.start, i.stop)) for o in outputs.blocks for i in inputs.blocks]

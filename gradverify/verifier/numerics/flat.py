@@ -60,7 +60,9 @@ class Layout:
 
     def block_of(self, position: int) -> int:
         """Which tensor a position of the flat vector belongs to."""
-        return next(number for number, block in enumerate(self.blocks) if block.start <= position < block.stop)
+        return next(
+            number for number, block in enumerate(self.blocks) if block.start <= position < block.stop
+        )
 
     def flatten(self, tensors: Sequence[Tensor | None]) -> Tensor:
         """Join tensors of this layout's shapes into one vector; None stands for zeros.

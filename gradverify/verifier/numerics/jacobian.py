@@ -132,7 +132,11 @@ def numerical_jacobian(
 
 
 def confirm_columns(
-    problem: Problem, measured: NumericalJacobian, analytical: Tensor, wrong: Tensor, known: KnownColumns | None = None
+    problem: Problem,
+    measured: NumericalJacobian,
+    analytical: Tensor,
+    wrong: Tensor,
+    known: KnownColumns | None = None,
 ) -> Tensor:
     """Measure columns with conflicts again at steps that share nothing with the first measurement.
 
@@ -261,7 +265,9 @@ def _robust_noise(samples: Tensor, dim: int) -> Tensor:
     return torch.minimum(rms, 3 * median)
 
 
-def _first_pass(columns: list[Samples], floor: Tensor, sampler: _Sampler, centre: Tensor) -> NumericalJacobian:
+def _first_pass(
+    columns: list[Samples], floor: Tensor, sampler: _Sampler, centre: Tensor
+) -> NumericalJacobian:
     m, n = centre.numel(), len(columns)
 
     def stack(parts: list[Tensor]) -> Tensor:

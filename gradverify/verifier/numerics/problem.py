@@ -246,7 +246,9 @@ def differentiate(
     )
 
 
-def _create_graph(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> Gradients:
+def _create_graph(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> Gradients:
     pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
     if not pairs:
         return (None,) * len(leaves)
@@ -256,6 +258,4 @@ def _create_graph(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangent
 
 
 def _with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
-    return tuple(
-        torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True)
-    )
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True))

@@ -1,0 +1,197 @@
+"""What to say about one (output, input) block of the Jacobian: GV101, GV107, GV108, GV110."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entry, Finding, Severity
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import (
+    count_of,
+    entries_of,
+    label,
+    largest_difference,
+    map_of,
+    number,
+    part,
+)
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.flat import Block
+
+NEARLY = 1e-4
+"""Relative error of a value that is right but for a lower precision inside."""
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A block in words."""
+
+    input: str
+    of_output: str
+    """` of output 1`, or nothing where there is only one."""
+    through_output: str
+    worst: Entry
+    place: str
+    """`d y[0,2] / d x[1]`, the worst entry."""
+
+
+def describe_block(
+    sample: Sample, comparison: Comparison, position: int, output: Block, name: str, source: Block
+) -> Finding | None:
+    """The one finding that says best what is wrong with a block; None where nothing is."""
+    analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
+    wrong, nonfinite = part(comparison.wrong, output, source), part(comparison.nonfinite, output, source)
+    imprecise = part(comparison.imprecise, output, source)
+    marked = next((mask for mask in (nonfinite, wrong, imprecise) if mask.any()), None)
+    if marked is None:
+        return None
+    finding = _located(sample, comparison, position, output, name, source, marked)
+    named = _named(sample, finding, position, name)
+    if nonfinite.any():
+        return _nonfinite(finding, named)
+    if wrong.any() and not analytical.any():
+        return _missing(sample, finding, named)
+    if is_float32(analytical, numerical):
+        return _float32_inside(finding, named)
+    return (
+        _wrong(finding, named) if wrong.any() else _imprecise(finding, named, analytical, numerical, marked)
+    )
+
+
+def is_float32(values: Tensor, expected: Tensor) -> bool:
+    """Whether values carry float32 precision only.
+
+    Each survives a cast to it and is near what was expected, which does not survive one.
+    """
+    same = values.to(torch.float32).to(torch.float64) == values
+    near = (values - expected).abs() <= NEARLY * expected.abs()
+    informative = (values != 0) & (expected.to(torch.float32).to(torch.float64) != expected)
+    return int(informative.sum()) >= 4 and bool((same & near)[informative].all())
+
+
+def _located(
+    sample: Sample,
+    comparison: Comparison,
+    position: int,
+    output: Block,
+    name: str,
+    source: Block,
+    marked: Tensor,
+) -> Finding:
+    analytical, numerical, bound = (
+        part(m, output, source) for m in (comparison.analytical, comparison.numerical, comparison.bound)
+    )
+    difference = (analytical - numerical).abs()
+    judged = bound.isfinite() & ~part(comparison.kinks, output, source)
+    names = (_output_label(sample, position), name)
+    largest = difference[marked].max() / bound[marked].max().clamp_min(torch.finfo(torch.float64).tiny)
+    return sample.finding(
+        "GV101",
+        "",
+        output=position,
+        input=name,
+        entries=entries_of(analytical, numerical, bound, marked, output, source),
+        map=map_of(difference, marked, judged, output, source, names),
+        badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
+    )
+
+
+def _named(sample: Sample, finding: Finding, position: int, name: str) -> _Named:
+    several = sample.outputs_returned > 1
+    assert finding.entries is not None  # noqa: S101 - `_located` gave it some
+    worst = finding.entries.worst[0]
+    place = f"d {label(_output_label(sample, position), worst.output)} / d {label(name, worst.input or ())}"
+    return _Named(
+        name,
+        f" of output {position}" if several else "",
+        f" through output {position}" if several else "",
+        worst,
+        place,
+    )
+
+
+def _output_label(sample: Sample, position: int) -> str:
+    return f"y{position}" if sample.outputs_returned > 1 else "y"
+
+
+def _how_many(finding: Finding) -> str:
+    assert finding.entries is not None  # noqa: S101
+    return count_of(finding.entries.wrong, finding.entries.checked)
+
+
+def _wrong(finding: Finding, named: _Named) -> Finding:
+    assert finding.entries is not None  # noqa: S101
+    return replace(
+        finding,
+        message=f"the gradient{named.of_output} with respect to `{named.input}` is wrong at "
+        f"{_how_many(finding)} of the Jacobian, by up to {largest_difference(finding.entries)}",
+    )
+
+
+def _nonfinite(finding: Finding, named: _Named) -> Finding:
+    return replace(
+        finding,
+        code="GV108",
+        message=f"the gradient{named.of_output} with respect to `{named.input}` is NaN or infinite at "
+        f"{_how_many(finding)}, where the derivative is finite: {named.place} is "
+        f"{number(named.worst.expected)}",
+        hint="Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
+        "denominator, not on the result.",
+    )
+
+
+def _missing(sample: Sample, finding: Finding, named: _Named) -> Finding:
+    reader, name = sample.subject.reader, named.input
+    is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
+    depends = f"{named.place} is {number(named.worst.expected)}"
+    if is_none and sample.subject.inferred:
+        return replace(
+            finding,
+            code="GV107",
+            severity=Severity.NOTE,
+            message=f"`{name}` counts as a constant: backward always returns None for it, though the "
+            f"function depends on it ({depends})",
+        )
+    what = "backward returns None for" if is_none else "the gradient is zero everywhere for"
+    return replace(
+        finding,
+        code="GV107",
+        message=f"{what} `{name}`{named.through_output}, but the function depends on it: {depends}",
+        hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
+        f"`{name}: {{..., requires_grad: false}}`.",
+    )
+
+
+def _float32_inside(finding: Finding, named: _Named) -> Finding:
+    worst = named.worst
+    tiny = torch.finfo(torch.float64).tiny
+    relative = abs(worst.actual - worst.expected) / max(abs(worst.expected), tiny)
+    return replace(
+        finding,
+        code="GV110",
+        severity=Severity.ERROR,
+        cause="float32-inside",
+        message=f"the gradient{named.of_output} with respect to `{named.input}` has float32 precision only: "
+        f"off by {number(relative)} of its value",
+        hint="Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 "
+        "constant): keep the dtype of grad_output.",
+    )
+
+
+def _imprecise(
+    finding: Finding, named: _Named, analytical: Tensor, numerical: Tensor, marked: Tensor
+) -> Finding:
+    tiny = torch.finfo(torch.float64).tiny
+    relative = ((analytical - numerical).abs() / numerical.abs().clamp_min(tiny))[marked].max().item()
+    return replace(
+        finding,
+        code="GV110",
+        severity=Severity.WARNING,
+        message=f"the gradient{named.of_output} with respect to `{named.input}` is slightly off at "
+        f"{_how_many(finding)}: by up to {number(relative)} of its value, more than rounding explains",
+        hint="A truncated constant or a lower precision inside backward; within the tolerance, so no "
+        "failure.",
+    )
