@@ -51,6 +51,8 @@ class TargetKind(StrEnum):
     """A `torch.autograd.Function` subclass, called through `.apply`."""
     CALLABLE = "callable"
     """Any callable that a spec names."""
+    MODULE = "module"
+    """An `nn.Module` class that a spec names; its parameters are inputs."""
 
 
 class InputSource(StrEnum):
@@ -153,17 +155,61 @@ class TensorInput:
     """None: differentiate it if its dtype is floating or complex."""
     value: Nested = None
     """Literal values instead of drawn ones; None draws them."""
+    structure: str = ""
+    """The manifold it lies on or the form it has: `spd`, `unit-norm`, `offsets`, ...; empty for none."""
+    layout: str = ""
+    """`sparse_coo` or `sparse_csr`; empty for strided."""
+    ties: bool = False
+    """Equal values are valid, and planted at the `special` point."""
+    distinct: bool = False
+    """No two entries may be equal, nor near enough for a step to reorder them."""
+    constant_at: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """(dimension, indices) pairs: slices that are never perturbed and whose gradient must be zero."""
+    mutated: bool = False
+    """Forward writes into it (a running buffer); it is not differentiated."""
+    make: str = ""
+    """`module:attribute` of a function (generator, device, dtype, shape) -> tensor that builds it."""
 
 
 @dataclass(frozen=True)
 class LiteralInput:
-    """An argument passed as it is: a number, a string, a bool, or None for an absent optional."""
+    """An argument passed as it is: a number, a string, a bool, a tuple, or None for an absent optional."""
 
     name: str
-    value: Scalar
+    value: Nested
 
 
-Input = TensorInput | LiteralInput
+@dataclass(frozen=True)
+class ListInput:
+    """Several tensors: one list argument, or what a `*args` parameter receives."""
+
+    name: str
+    items: tuple[TensorInput, ...]
+    """Named as reports call them: `xs[0]`, `xs[1]`."""
+    splatted: bool = False
+    """Passed as so many positional arguments, not as one list."""
+
+
+@dataclass(frozen=True)
+class ConcatInput:
+    """One tensor made of parts of different kinds, joined along the last dimension."""
+
+    name: str
+    parts: tuple[TensorInput, ...]
+
+
+@dataclass(frozen=True)
+class ObjectInput:
+    """A live object passed as it is: a callable, a module, a type."""
+
+    name: str
+    path: str
+    """Dotted path or `module:attribute`."""
+    init: tuple[Scalar, ...] | None = None
+    """Arguments to call it with first, None to pass the object itself."""
+
+
+Input = TensorInput | LiteralInput | ListInput | ConcatInput | ObjectInput
 
 
 @dataclass(frozen=True)
@@ -179,6 +225,35 @@ class Case:
     """In call order. Empty when `hook` builds the arguments."""
     hook: str = ""
     """`module:attribute` of a function (generator, device, dtype, **sizes) -> arguments."""
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A composite reference, or a surrogate, and how it is called."""
+
+    path: str = ""
+    """Dotted path or `module:attribute`; empty for a surrogate that only gives its reason."""
+    arguments: tuple[str, ...] = ()
+    """Names of the inputs it is called with, in order; empty: what forward got, positionally."""
+    inputs: tuple[str, ...] = ()
+    """A surrogate's: the inputs whose gradient it replaces; empty for all."""
+    reason: str = ""
+    """A surrogate's without a composite."""
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """One `xfail` of a spec: each code must occur at least once."""
+
+    codes: tuple[str, ...]
+    reason: str
+    until: str = ""
+    """ISO date from which on it no longer holds; empty for no end."""
+    input: str = ""
+    cases: tuple[str, ...] = ()
+    """Case ids, or parts of them, to which it is limited; empty for all."""
+    line: int = 0
+    """Its line in the spec file."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +278,19 @@ class TargetPlan:
     spec_line: int = 0
     rtol: float = 1e-7
     atol: float = 0.0
+    reference_arguments: tuple[str, ...] = ()
+    """Names of the inputs that the reference is called with; empty: what forward got, positionally."""
+    surrogate: Companion | None = None
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+    outputs: tuple[int, ...] | None = None
+    """Positions of the outputs to differentiate; None for all that are differentiable."""
+    default_dtype: str = ""
+    """torch's default dtype while the target runs; empty to leave it."""
+    devices: tuple[str, ...] = ()
+    """Devices the target is limited to; empty for any."""
+    init: tuple[tuple[str, Nested], ...] | None = None
+    """Arguments that an `nn.Module` class is built with (name or position as text, value); None for none."""
+    notes: str = ""
 
 
 @dataclass(frozen=True)
