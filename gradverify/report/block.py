@@ -11,6 +11,8 @@ from gradverify.report.layout import STYLES, field, hang, spot, verbatim
 from gradverify.report.targets import because, is_shown
 from gradverify.report.words import clean
 
+_TELLING = ("GV901", "GV002", "GV102", "GV105", "GV103", "GV106", "GV301", "GV104", "GV108", "GV101", "GV107")
+"""Codes whose findings come first: a refused shape explains a missing gradient, not the other way round."""
 _CONTINUED = 4
 """Columns before the further lines of a heading."""
 
@@ -39,19 +41,21 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
     shown = [found for found in report.findings if is_shown(found, style)]
     if not shown:
         return _heading(report, None, because("failed", report), style)
-    worst, *others = sorted(shown, key=lambda found: (_rank(found), -found.badness))
+    worst, *others = sorted(shown, key=_rank)
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
-    before = worst
+    before, told = worst, True
     for found in others:
-        lines += [Text(), *_also(found, before, style)]
-        lines += _body(found, style, explained, before)
-        before = found
+        body = _body(found, style, explained, before)
+        lines += [Text()] if told or body else []
+        lines += [*_also(found, before, style), *body]
+        before, told = found, bool(body)
     return lines
 
 
-def _rank(found: Finding) -> int:
-    """Order findings by severity."""
-    return list(Severity).index(found.severity)
+def _rank(found: Finding) -> tuple[int, int, float]:
+    """Order findings by severity, then what explains others before what follows from it, then by size."""
+    place = _TELLING.index(found.code) if found.code in _TELLING else len(_TELLING)
+    return list(Severity).index(found.severity), place, -found.badness
 
 
 def _heading(report: TargetReport, found: Finding | None, message: str, style: TextStyle) -> list[Text]:
@@ -74,7 +78,7 @@ def _body(found: Finding, style: TextStyle, explained: set[str], before: Finding
     """Set the fields of a finding; of a warning the hint only, unless verbose."""
     if found.severity is not Severity.ERROR and style.verbosity <= 0:
         return field("hint", found.hint, style) if found.hint else []
-    lines = one.fields(found, style, before)
+    lines = one.fields(found, style) if before is None else one.further_fields(found, style, before)
     if found.code not in explained:
         explained.add(found.code)
         lines += verbatim("explain", [f"gradverify explain {found.code}"])

@@ -36,6 +36,24 @@ def look(finding: Finding) -> str:
     return STYLES[finding.severity]
 
 
+def further_fields(finding: Finding, style: TextStyle, before: Finding) -> list[Text]:
+    """Set what a further finding of a target adds to the one above it; all of it where verbose."""
+    if style.verbosity > 0:
+        return fields(finding, style, before)
+    lines: list[Text] = []
+    if finding.case is not None and finding.case != before.case:
+        lines += field("case", _case(finding.case, finding.cases_affected), style)
+    if finding.raised is not None:
+        lines += raised(finding.raised, style)
+    if finding.cause and finding.cause != before.cause:
+        lines += field("cause", finding.cause + _factor(finding.factor), style)
+    if finding.hint and finding.hint != before.hint:
+        lines += field("hint", finding.hint, style)
+    if finding.reproduce and finding.reproduce != before.reproduce:
+        lines += verbatim("reproduce", [finding.reproduce])
+    return lines
+
+
 def fields(finding: Finding, style: TextStyle, before: Finding | None = None) -> list[Text]:
     """Set everything below a finding's heading; `before` is the finding just above it on the same target."""
     lines: list[Text] = []

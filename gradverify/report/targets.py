@@ -22,8 +22,6 @@ _MARKS = {
     Verdict.SKIPPED: ("-", "-"),
     Verdict.XFAILED: ("-", "-"),
 }
-_UNVERIFIED_NOTES = frozenset({"GV109", "GV203"})
-"""Notes that say what was not verified: shown at any verbosity but quiet."""
 _NAMES = 24
 """Columns kept for names; a longer one pushes its own line only."""
 _FOLLOW = 4
@@ -101,8 +99,7 @@ def _verified(report: TargetReport) -> str:
     outcomes = dict(report.checks)
     words = []
     if outcomes.get("gradcheck") is Outcome.PASSED:
-        second = outcomes.get("gradgradcheck") is Outcome.PASSED
-        words.append("1st and 2nd order" if second else "1st order")
+        words.append(_orders(report))
     if outcomes.get("reference") is Outcome.PASSED:
         words.append("reference")
     verified = ", ".join(words) or "contract only"
@@ -113,6 +110,15 @@ def _verified(report: TargetReport) -> str:
     return f"{verified}; sees errors > {small(report.smallest_visible_error)}"
 
 
+def _orders(report: TargetReport) -> str:
+    """Say which orders were verified, and what becomes of a second one that was not."""
+    double_backward = dict(report.capabilities).get("double_backward")
+    if double_backward == "no":
+        return "1st order (2nd raises clearly)"
+    second = dict(report.checks).get("gradgradcheck") is Outcome.PASSED
+    return "1st and 2nd order" if second and double_backward == "yes" else "1st order"
+
+
 def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
     """Set the findings that have no block of their own: a failed target has one for all of them."""
     lines: list[Text] = []
@@ -120,9 +126,11 @@ def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
         lines += _remark("ignored", f"{code}: {reason}", style)
     if report.status is Verdict.FAILED:
         return lines
+    hints: set[str] = set()
     for found in report.findings:
         if is_shown(found, style):
-            lines += _short(found, style)
+            lines += _short(replace(found, hint="") if found.hint in hints else found, style)
+            hints.add(found.hint)
             if style.verbosity > 0:
                 lines += _indented(one.fields(found, _narrower(style)))
     return lines
@@ -131,7 +139,7 @@ def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
 def is_shown(found: Finding, style: TextStyle) -> bool:
     """Tell whether a finding is shown at this verbosity; every one is counted."""
     if found.severity is Severity.NOTE:
-        return style.verbosity > 0 or (style.verbosity == 0 and found.code in _UNVERIFIED_NOTES)
+        return style.verbosity > 0
     return not found.expected or style.verbosity > 0
 
 
