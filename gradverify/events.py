@@ -1,7 +1,7 @@
 """What crosses the border between the front process and its worker: dataclasses as JSON lines.
 
-The front sends requests, the worker answers each with a stream of events that ends in a `Done` or a
-`Failed`. Both sides run the same version of this package, so the encoding is private: every value is
+The front sends requests, the worker answers each with a stream of events that ends in a `Done`,
+or in a `Broken`. Both sides run the same version of this package, so the encoding is private: every value is
 tagged with its class and read back exactly (tuples stay tuples, enums stay enums, NaN stays NaN).
 """
 
@@ -172,12 +172,11 @@ class Failed:
 
     message: str
     raised: RaisedError | None = None
-    captured: str = ""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A bug in gradverify itself: exit code 3."""
+    """A bug in gradverify itself, instead of `Done`: exit code 3."""
 
     traceback: str
 

@@ -10,39 +10,51 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 from gradverify.events import Broken, Done, Event, Ready, Request, decode, encode
+from gradverify.session.processes import Channel, kill_all, start
+from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
 """Seconds for a worker to import torch: cold disks are slow, a hang must still end."""
 
-CAPTURED_CHARACTERS = 2000
-"""Characters kept of what user code printed."""
+DUMP_LIMIT = 1.0
+"""Seconds for a process that hangs to write where it hangs, before it is killed."""
 
 Clock = Callable[[], float]
 
 
-class WorkerDiedError(Exception):
-    """The process ended while it owed an answer."""
+class WorkerError(Exception):
+    """A worker owes an answer that will never come: its process is dead."""
 
-    def __init__(self, how: str) -> None:
-        """`how` is a phrase: `was killed by SIGSEGV`, `exited with code 3`."""
+    def __init__(self, how: str, captured: str = "", trace: str = "") -> None:
+        """`how` is a phrase for a sentence about the process: `was killed by SIGSEGV`."""
         super().__init__(how)
         self.how = how
+        self.captured = captured
+        """What user code printed since the request."""
+        self.trace = trace
+        """What faulthandler wrote when the process ended."""
 
 
-class WorkerTimedOutError(Exception):
-    """No answer within the limit; the process is dead now."""
+class WorkerDiedError(WorkerError):
+    """User code took the process down."""
 
 
-class WorkerBrokenError(Exception):
-    """gradverify itself failed inside the worker."""
+class WorkerTimedOutError(WorkerError):
+    """No answer within the limit."""
+
+
+class WorkerBrokenError(WorkerError):
+    """gradverify itself failed inside the worker; `how` is the traceback."""
+
+
+class WorkerStartError(WorkerError):
+    """The process did not come as far as reading requests: torch cannot be imported."""
 
 
 class Worker:
@@ -52,24 +64,14 @@ class Worker:
         """Start the process; it imports torch before it is `ready`."""
         self._clock = clock
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        request_read, request_write = os.pipe()
-        event_read, event_write = os.pipe()
-        self._process = subprocess.Popen(
-            _command(request_read, event_write),
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            pass_fds=(request_read, event_write),
-            start_new_session=True,  # Ctrl-C is the front's alone; killing the group takes children along
-        )
-        os.close(request_read)
-        os.close(event_write)
-        self._requests = os.fdopen(request_write, "w", encoding="utf-8")
-        self._events = event_read
+        self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        self._process, channel = start(self._log.fileno(), self._faults.fileno())
+        self._channel: Channel | None = channel
         self._selector = selectors.DefaultSelector()
-        self._selector.register(event_read, selectors.EVENT_READ)
+        self._selector.register(channel.events, selectors.EVENT_READ)
         self._buffer = b""
         self._ready: Ready | None = None
+        self._since = 0
 
     def __enter__(self) -> Self:
         """Enter."""
@@ -79,111 +81,104 @@ class Worker:
         """Kill the process and everything it started."""
         self.close()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers."""
+        return self._channel is not None
+
     def ready(self) -> Ready:
         """Wait until torch is imported.
 
-        Raises `WorkerDiedError` or `WorkerTimedOutError`.
+        Raises `WorkerStartError`.
         """
         if self._ready is None:
-            event = self._next(self._clock() + START_LIMIT)
+            try:
+                event = self._next(self._clock() + START_LIMIT)
+            except WorkerError as error:
+                raise WorkerStartError(error.how, error.captured, error.trace) from None
             if not isinstance(event, Ready):
-                raise WorkerDiedError(f"answered with {type(event).__name__} instead of getting ready")
+                raise self._over(WorkerStartError, "did not get ready")
             self._ready = event
         return self._ready
 
     def ask(self, request: Request, limit: float) -> Iterator[Event]:
         """Send a request and yield its events until it is done, within `limit` seconds.
 
-        Raises `WorkerDiedError`, `WorkerTimedOutError`, `WorkerBrokenError`; after the first two the worker
-        is gone.
+        Raises `WorkerError`; the worker is gone then.
         """
         self.ready()
+        if self._channel is None:
+            raise WorkerDiedError("was gone already")
+        self._since = os.fstat(self._log.fileno()).st_size
         deadline = self._clock() + limit
         try:
-            self._requests.write(encode(request) + "\n")
-            self._requests.flush()
+            self._channel.send(encode(request))
         except OSError:
-            raise WorkerDiedError(self._how_it_ended()) from None
+            raise self._died() from None
         while True:
             event = self._next(deadline)
             match event:
                 case Done():
                     return
                 case Broken():
-                    raise WorkerBrokenError(event.traceback)
+                    raise self._over(WorkerBrokenError, event.traceback)
                 case _:
                     yield event
 
-    def printed(self, since: int = 0) -> str:
-        """What user code wrote to stdout and stderr since an offset, repeated lines folded, shortened."""
-        self._log.seek(since)
-        text = self._log.read().decode("utf-8", "replace")
-        return fold(text)[-CAPTURED_CHARACTERS:]
-
-    def printed_so_far(self) -> int:
-        """The offset to pass to `printed` later."""
-        return os.fstat(self._log.fileno()).st_size
+    def printed(self) -> str:
+        """What user code wrote to stdout and stderr since the last request, folded and shortened."""
+        return "" if self._log.closed else fold(read_tail(self._log.fileno(), self._since))
 
     def close(self) -> None:
-        """End the process group; safe to call twice."""
-        with contextlib.suppress(OSError, ValueError):
-            self._requests.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._selector.close()
-        with contextlib.suppress(OSError):
-            os.close(self._events)
-        self._events = -1
+        """End the process and everything it started; safe to call twice."""
+        if self._channel is not None:
+            kill_all(self._process)
+            self._selector.close()
+            self._channel.close()
+            self._channel = None
         self._log.close()
+        self._faults.close()
 
     def _next(self, deadline: float) -> Any:  # noqa: ANN401 - an event
+        if self._channel is None:
+            raise WorkerDiedError("was gone already")
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
             if remaining <= 0 or not self._selector.select(remaining):
-                self._kill()
-                raise WorkerTimedOutError
-            chunk = os.read(self._events, 1 << 16)
+                self._ask_for_trace()
+                raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
+            chunk = os.read(self._channel.events, 1 << 16)
             if not chunk:
-                raise WorkerDiedError(self._how_it_ended())
+                raise self._died()
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
-        return decode(line.decode("utf-8"))
+        try:
+            return decode(line.decode("utf-8"))
+        except (ValueError, TypeError, KeyError):
+            raise self._over(
+                WorkerDiedError, "wrote into a descriptor of gradverify's, not of its own"
+            ) from None
 
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def _how_it_ended(self) -> str:
+    def _died(self) -> WorkerError:
+        """What to raise after the channel was closed from the other side."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self._kill()
-            return "closed its channel"
-        if code < 0:
-            return f"was killed by {signal.Signals(-code).name}"
-        return f"exited with code {code}"
+            return self._over(WorkerDiedError, "closed descriptors that are gradverify's, not its own")
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return self._over(WorkerDiedError, how)
 
+    def _over(self, kind: type[WorkerError], how: str) -> WorkerError:
+        """An error that tells what is left of the process, which is killed now."""
+        kill_all(self._process)
+        trace = os.pread(self._faults.fileno(), 1 << 16, 0).decode("utf-8", "replace")
+        error = kind(how, self.printed(), trace)
+        self.close()
+        return error
 
-def fold(text: str) -> str:
-    """Fold runs of equal lines: a print in forward comes once for each of hundreds of calls."""
-    folded: list[str] = []
-    count = 0
-    lines = text.splitlines()
-    for number, line in enumerate(lines):
-        count += 1
-        if number + 1 == len(lines) or lines[number + 1] != line:
-            folded.append(line if count == 1 else f"{line}  (x{count})")
-            count = 0
-    return "\n".join(folded)
-
-
-def _command(requests: int, events: int) -> list[str]:
-    package_parent = str(Path(__file__).resolve().parents[2])
-    bootstrap = (
-        f"import sys; sys.path.append({package_parent!r}); "
-        f"from gradverify.verifier.worker import main; main({requests}, {events})"
-    )
-    # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
-    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-c", bootstrap]
+    def _ask_for_trace(self) -> None:
+        """Let faulthandler say where the process hangs: its handler needs no interpreter that listens."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(DUMP_LIMIT)

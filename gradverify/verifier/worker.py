@@ -6,16 +6,20 @@ one, events go out on the other. Descriptors 1 and 2 belong to user code and go 
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import os
 import queue
+import resource
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import torch
 
@@ -49,11 +53,16 @@ from gradverify.verifier.run import Live, verify
 HIGH_DESCRIPTOR = 200
 """The channel moves up here, out of the way of code that closes or reuses low descriptors."""
 
+STREAMS = (("stdout", 1), ("stderr", 2))
 
-def main(requests: int, events: int) -> None:
+
+def main(requests: int, events: int, faults: int, lifeline: int) -> None:
     """Serve until the front closes its end; then leave at once, whatever user threads still run."""
-    incoming = _move_up(requests, "r")
-    outgoing = _move_up(events, "w")
+    incoming = os.fdopen(_move_up(requests), "r", encoding="utf-8", newline="\n")
+    outgoing = os.fdopen(_move_up(events), "w", encoding="utf-8", newline="\n")
+    log = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    _die_with(_move_up(lifeline))
+    _leave_traces(_move_up(faults))
     inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
     torch.set_num_threads(1)
@@ -61,12 +70,14 @@ def main(requests: int, events: int) -> None:
     server = _Server()
     while True:
         request: Request = decode(inbox.get())
+        _renew_streams(log)
         try:
             for event in server.answer(request):
                 _send(outgoing, event)
         except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
             _send(outgoing, Broken(traceback.format_exc()))
-        _send(outgoing, Done())
+        else:
+            _send(outgoing, Done())
 
 
 class _Server:
@@ -92,8 +103,13 @@ class _Server:
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
         if isinstance(result, Raised):
+            self._state.restore()
             return Failed(f"{result.error.type}: {result.error.message}", result.error)
         self._module, self._shown_path = result.value, request.shown_path
+        # What a module sets on import it sets for everyone who imports it, so its targets are to have it;
+        # two switches are ours all the same.
+        self._state = replace(GlobalState.take(), grad_enabled=True, threads=1)
+        self._state.restore()
         targets, passed_over = discover(result.value, request.shown_path)
         return Collected(targets, passed_over)
 
@@ -151,22 +167,62 @@ class _Server:
         return tuple(n for n in vars(self._module or object) if not n.startswith("__"))
 
 
-def _move_up(descriptor: int, mode: str) -> IO[str]:
+def _move_up(descriptor: int) -> int:
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
     os.close(descriptor)
-    return os.fdopen(high, mode, encoding="utf-8", newline="\n")
+    return high
+
+
+def _die_with(lifeline: int) -> None:
+    """Let the kernel kill this process group when the front is gone.
+
+    Code that never gives up the interpreter (a regular expression without an end) keeps `_listen` from
+    noticing it. Where the system cannot send a signal of our choice, `_listen` has to do.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _leave_traces(faults: int) -> None:
+    """However user code ends this process, say where: of that, `os._exit` is the one that says nothing."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    faulthandler.enable(faults)
+    leave, own = os._exit, os.getpid()
+
+    def leave_with_trace(status: int) -> NoReturn:
+        if os.getpid() == own:
+            faulthandler.dump_traceback(faults)
+        leave(status)
+
+    os._exit = leave_with_trace
+
+
+def _renew_streams(log: int) -> None:
+    """Give user code stdout and stderr again, whatever the last request's code did to them."""
+    for name, descriptor in STREAMS:
+        os.dup2(log, descriptor)
+        stream = getattr(sys, f"__{name}__")
+        if stream is None or stream.closed:
+            stream = open(  # noqa: SIM115, PTH123 - a descriptor, and it stays open
+                descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+            )
+            setattr(sys, f"__{name}__", stream)
+        setattr(sys, name, stream)
 
 
 def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
     for line in incoming:
         inbox.put(line)
-    os._exit(0)  # the front is gone: nothing may be left running, not even an endless loop in user code
+    # The front is gone: nothing may be left running, not even an endless loop in user code.
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _send(outgoing: IO[str], event: Event) -> None:
-    for stream in (sys.stdout, sys.stderr):
+    for name, _ in STREAMS:
         try:
-            stream.flush()
+            getattr(sys, name).flush()
         except Exception:  # noqa: BLE001, S110 - user code may have closed or replaced them
             pass
     outgoing.write(encode(event) + "\n")

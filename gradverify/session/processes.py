@@ -1,0 +1,100 @@
+"""Starting a worker process, the pipes to it, and ending it with everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+_PROCESSES = Path("/proc")
+
+
+@dataclass
+class Channel:
+    """This side of the pipes to a worker."""
+
+    requests: IO[str]
+    events: int
+    lifeline: int
+    """Nothing is ever written here: when this end closes, however this process ended, the kernel kills
+    the worker and its group."""
+
+    def send(self, line: str) -> None:
+        """Write one request.
+
+        Raises `OSError` where the other side is gone.
+        """
+        self.requests.write(line + "\n")
+        self.requests.flush()
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        with contextlib.suppress(OSError):
+            self.requests.close()
+        for descriptor in (self.events, self.lifeline):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start a worker whose stdout and stderr go to `log`, and whose last words go to `faults`."""
+    request_read, request_write = os.pipe()
+    event_read, event_write = os.pipe()
+    lifeline_read, lifeline_write = os.pipe()
+    passed = (request_read, event_write, faults, lifeline_read)
+    process = subprocess.Popen(
+        _command(*passed),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=passed,
+        # What user code prints is captured as UTF-8 whatever the terminal of the front can show.
+        env={**os.environ, "PYTHONIOENCODING": "utf-8:backslashreplace"},
+        start_new_session=True,  # Ctrl-C is the front's alone; killing the group takes children along
+    )
+    for descriptor in (request_read, event_write, lifeline_read):
+        os.close(descriptor)
+    return process, Channel(os.fdopen(request_write, "w", encoding="utf-8"), event_read, lifeline_write)
+
+
+def kill_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill a worker, its process group, and children that have left the group, where the system lists them."""
+    children = _descendants(process.pid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for child in children:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
+    process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    """Children of a process, and theirs. Empty where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for status in _PROCESSES.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            # `pid (name) state parent ...`; the name may hold spaces and brackets.
+            parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _command(requests: int, events: int, faults: int, lifeline: int) -> list[str]:
+    package_parent = str(Path(__file__).resolve().parents[2])
+    bootstrap = (
+        f"import sys; sys.path.append({package_parent!r}); "
+        f"from gradverify.verifier.worker import main; main({requests}, {events}, {faults}, {lifeline})"
+    )
+    # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
+    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-c", bootstrap]

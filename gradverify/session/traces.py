@@ -1,0 +1,95 @@
+"""What a process left behind: the text that user code printed, the frames that faulthandler wrote."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sysconfig
+from dataclasses import replace
+from pathlib import Path
+
+from gradverify.model import Frame, RaisedError
+from gradverify.spec import shown_path
+
+CAPTURED_CHARACTERS = 2000
+"""Characters kept of what user code printed."""
+
+CAPTURED_BYTES = 1 << 16
+"""Bytes read of it, before equal lines are folded."""
+
+_FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+"""A line of Python's faulthandler."""
+
+_FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.MULTILINE)
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+
+
+def read_tail(descriptor: int, since: int) -> str:
+    """The end of a file, from an offset on; a file that a process still writes keeps its own position."""
+    size = os.fstat(descriptor).st_size
+    first = max(since, size - CAPTURED_BYTES)
+    text = os.pread(descriptor, size - first, first).decode("utf-8", "replace")
+    return text if first == since else text.partition("\n")[2]
+
+
+def fold(text: str) -> str:
+    """Fold runs of equal lines, and keep the end: a print in forward comes once for each of hundreds of calls."""
+    folded: list[str] = []
+    count = 0
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        count += 1
+        if number + 1 == len(lines) or lines[number + 1] != line:
+            folded.append(line if count == 1 else f"{line}  (x{count})")
+            count = 0
+    kept = "\n".join(folded)
+    if len(kept) <= CAPTURED_CHARACTERS:
+        return kept
+    end = kept[-CAPTURED_CHARACTERS:]
+    return end.partition("\n")[2] or end
+
+
+def frames_of(trace: str, module: Path) -> tuple[Frame, ...]:
+    """The user's frames in what faulthandler wrote, outermost first; of the thread that ended the process."""
+    threads = sorted(re.split(r"\n(?=\S)", trace), key=lambda part: not part.startswith("Current thread"))
+    for thread in threads:
+        frames = [
+            Frame(m["file"], int(m["line"]), m["function"], _source(m["file"], int(m["line"])))
+            for m in _FRAME.finditer(thread)
+            if _is_users(m["file"], module)
+        ]
+        if frames:
+            return tuple(reversed(frames))
+    return ()
+
+
+def fatal_error(trace: str) -> str:
+    """What faulthandler calls the end of the process: `Segmentation fault`; empty where it said nothing."""
+    match = _FATAL.search(trace)
+    return match["what"] if match is not None else ""
+
+
+def with_shown_paths(raised: RaisedError | None, module: Path) -> RaisedError | None:
+    """An exception with its frames' files as reports print them."""
+    if raised is None:
+        return None
+    return replace(raised, frames=tuple(replace(f, file=_shown(f.file, module)) for f in raised.frames))
+
+
+def _shown(file: str, module: Path) -> str:
+    """The module itself under the name it was given by, even where that is a symbolic link."""
+    return shown_path(module if Path(file) == module.resolve() else Path(file))
+
+
+def _is_users(file: str, module: Path) -> bool:
+    if file == str(module.resolve()):
+        return True
+    paths = sysconfig.get_paths()
+    others = (*(paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")), _PACKAGE, "<")
+    return not file.startswith(others)
+
+
+def _source(file: str, line: int) -> str:
+    return linecache.getline(file, line).strip()

@@ -1,0 +1,103 @@
+"""Every Function of the zoo through the command: exactly the verdict and the codes it must get, seed by seed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ZOO = Path(__file__).parent
+
+SEEDS = range(int(os.environ.get("GRADVERIFY_ZOO_SEEDS", "2")))
+"""Twenty seeds are run before a release: GRADVERIFY_ZOO_SEEDS=20."""
+
+MODULES = [
+    ("tutorial", "right"),
+    ("tutorial", "wrong"),
+    ("tutorial", "bare"),
+    ("general", "right"),
+    ("general", "wrong"),
+]
+
+
+def expected_of(folder: str) -> dict[tuple[str, str, str], dict]:
+    spec = importlib.util.spec_from_file_location(f"zoo_{folder}_expected", ZOO / folder / "expected.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.EXPECTED
+
+
+@cache
+def report_of(folder: str, module: str, seed: int) -> tuple[int, dict]:
+    command = [
+        sys.executable,
+        "-m",
+        "gradverify",
+        "check",
+        f"{module}.py",
+        "--format",
+        "json",
+        "--seed",
+        str(seed),
+    ]
+    done = subprocess.run(command, cwd=ZOO / folder, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def codes(target: dict, severity: str) -> set[str]:
+    return {f["code"] for f in target["findings"] if f["severity"] == severity}
+
+
+def complaints(target: dict, row: dict) -> list[str]:
+    """What is not as the row says."""
+    errors, warnings, notes = (codes(target, severity) for severity in ("error", "warning", "note"))
+    may = set(row.get("may", ()))
+    asked_errors, any_of = set(row.get("errors", ())), set(row.get("any_of", ()))
+    words = " ".join(f"{f['message']} {f['hint']} {f.get('raised')}" for f in target["findings"])
+    wrong = []
+    if target["status"] not in {row["status"], *row.get("or_else", ())}:
+        wrong.append(f"status {target['status']}, not {row['status']}")
+    wrong += [f"no error {code}" for code in asked_errors - errors]
+    wrong += [f"no warning {code}" for code in set(row.get("warnings", ())) - warnings]
+    wrong += [f"no note {code}" for code in set(row.get("notes", ())) - notes]
+    wrong += [f"none of {sorted(any_of)}"] if any_of and not any_of & errors else []
+    wrong += [f"false alarm {code}" for code in errors - asked_errors - any_of - may]
+    # Beside an error, or where it is an honest verdict, "this part could not be judged" is no false alarm.
+    inconclusive = {"GV109"} if errors or target["status"] in row.get("or_else", ()) else set()
+    wrong += [
+        f"false warning {code}" for code in warnings - set(row.get("warnings", ())) - may - inconclusive
+    ]
+    wrong += [f"`{name}` is not named" for name in row.get("names", ()) if name not in words]
+    return wrong
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("folder", "module"), MODULES)
+def test_verdicts(folder: str, module: str, seed: int) -> None:
+    exit_code, report = report_of(folder, module, seed)
+    rows = {name: row for (in_module, name, _), row in expected_of(folder).items() if in_module == module}
+    found = {target["name"]: target for target in report["targets"]}
+    assert found.keys() == rows.keys()
+    wrong = {name: complaints(found[name], row) for name, row in rows.items()}
+    assert {name: said for name, said in wrong.items() if said} == {}
+    assert exit_code == (0 if module == "right" else 1)
+    assert report["exit_code"] == exit_code
+
+
+@pytest.mark.parametrize(("folder", "module"), MODULES)
+def test_findings_point_to_the_line(folder: str, module: str) -> None:
+    _, report = report_of(folder, module, 0)
+    lines = (ZOO / folder / f"{module}.py").read_text().splitlines()
+    for (in_module, name, _), row in expected_of(folder).items():
+        if in_module != module or "source" not in row:
+            continue
+        target = next(t for t in report["targets"] if t["name"] == name)
+        frames = [frame for f in target["findings"] for frame in (f.get("raised") or {}).get("frames", ())]
+        assert any(row["source"] in lines[frame["line"] - 1] for frame in frames), name
