@@ -70,14 +70,14 @@ def verify(request: Verify, live: Live) -> Iterator[Event]:
         is_function = target.kind is TargetKind.FUNCTION
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
         subject = Subject(
-            target,
-            function,
-            settings,
-            reader,
-            live.reference,
-            live.hook,
-            request.inferred,
-            defaults_of(live.value),
+            target=target,
+            function=function,
+            settings=settings,
+            reader=reader,
+            reference=live.reference,
+            hook=live.hook,
+            inferred=request.inferred,
+            defaults=defaults_of(live.value),
         )
         for number, case in enumerate(request.cases):
             old = is_function and number == 0 and is_old_style(live.value)
@@ -114,7 +114,8 @@ def _verify_case(
                 yield _verified(case, state, no_gradient=True)
                 return
             yield from _wanted_findings(sample.findings, request)
-            state.outcomes[Family.GRADCHECK] = Outcome.FAILED
+            failed = any(f.severity is Severity.ERROR for f in sample.findings)
+            state.outcomes[Family.GRADCHECK] = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
             break
         state.last = sample
         results, not_judged = run_checks(sample, wanted)

@@ -26,25 +26,25 @@ def reference(sample: Sample, first: FirstOrder, second: CheckResult | None) -> 
     function = sample.subject.reference
     if function is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
-    built = reference_problem(sample, function)
+    built = reference_problem(sample, function, sample.subject.reference_arguments)
     if isinstance(built, Raised):
-        return _refused(sample, f"the reference raised {built.error.type}: {first_line(built.error.message)}")
+        return refused(sample, f"the reference raised {built.error.type}: {first_line(built.error.message)}")
     other = built.value
     mine = _matching(sample.problem, other)
     if not other.output_positions:
-        return _refused(sample, "the reference returned no tensor at the position of a differentiable output")
+        return refused(sample, "the reference returned no tensor at the position of a differentiable output")
     shapes = _other_shapes(sample, mine, other)
     if shapes is not None:
         return CheckResult((shapes,), Outcome.FAILED)
     findings = _compare_forward(sample, mine, other)
     if not findings:
-        findings += _compare_gradients(sample, mine, other, first)
+        findings += compare_gradients(sample, mine, other, first)
         if not findings and second is not None and second.capability == "yes":
             findings += _compare_second(sample, mine, other)
     return CheckResult(tuple(findings), outcome_of(findings))
 
 
-def _refused(sample: Sample, reason: str) -> CheckResult:
+def refused(sample: Sample, reason: str) -> CheckResult:
     """A reference that cannot be called says nothing about the target: not verified, not green."""
     everything = {
         (p, "reference"): Uncovered(torch.ones(1, 1, dtype=torch.bool), reason)
@@ -106,10 +106,13 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
     return findings
 
 
-def _compare_gradients(
-    sample: Sample, mine: CallProblem, other: CallProblem, first: FirstOrder
+def compare_gradients(
+    sample: Sample, mine: CallProblem, other: CallProblem, first: FirstOrder | None
 ) -> list[Finding]:
-    """Gradients for one random grad_output of each output alone; never at a kink."""
+    """Gradients for one random grad_output of each output alone; never at a kink.
+
+    `first` is None for a surrogate: there the numbers that verified backward do not speak against it.
+    """
     findings = []
     u = mine.outputs.unflatten(random_signs(mine.outputs.size, sample.case.seed + 29))
     inputs = sample.inputs
@@ -131,19 +134,20 @@ def _compare_gradients(
 
 
 def _gradient_differs(
-    sample: Sample, first: FirstOrder, position: int, name: str, entries: Entries
+    sample: Sample, first: FirstOrder | None, position: int, name: str, entries: Entries
 ) -> Finding:
     of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    whose = "surrogate's" if first is None else "reference's"
     made = sample.finding(
         "GV302",
-        f"the gradient{of_output} with respect to `{name}` differs from the reference's at "
+        f"the gradient{of_output} with respect to `{name}` differs from the {whose} at "
         f"{count_of(entries.wrong, entries.checked)}, by up to {_worst(entries)}",
         output=position,
         input=name,
         entries=entries,
         badness=abs(entries.worst[0].actual - entries.worst[0].expected),
     )
-    if not first.verified or not _covered(sample, first, name):
+    if first is None or not first.verified or not _covered(sample, first, name):
         return made
     return replace(
         made,
@@ -225,8 +229,8 @@ def _moved(problem: Problem, layout: Layout, seed: int) -> tuple[Tensor, ...]:
     return layout.unflatten(flat * (1 + ulps * EPSILON))
 
 
-def _smooth_columns(first: FirstOrder, inputs: Layout) -> Tensor:
-    if first.measured is None:
+def _smooth_columns(first: FirstOrder | None, inputs: Layout) -> Tensor:
+    if first is None or first.measured is None:
         return torch.ones(inputs.size, dtype=torch.bool)
     return ~(first.measured.kink > 0).any(dim=0)
 

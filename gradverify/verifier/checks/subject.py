@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,10 @@ class Subject:
     reader: Reader | None = None
     """Reads backward's raw returns; None for callables, whose backward is not one Python function."""
     reference: Callable[..., Any] | None = None
+    reference_arguments: tuple[str, ...] = ()
+    """Names of the arguments that the reference is called with; empty: what forward got."""
+    outputs: tuple[int, ...] | None = None
+    """Positions of the outputs to differentiate; None for all that are differentiable."""
     hook: Callable[..., Any] | None = None
     inferred: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +115,9 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     is_function = subject.target.kind is TargetKind.FUNCTION
     if not continuous or (is_function and not connected):
         return NoSample(no_gradient=True)
-    judged = connected if is_function else continuous
+    judged = [i for i in (connected if is_function else continuous) if _is_chosen(i, subject.outputs)]
+    if not judged:
+        return _nothing_chosen(subject, len(returned), where)
     problem = CallProblem(
         function=subject.call,
         arguments=arguments,
@@ -139,8 +145,15 @@ def with_defaults(arguments: tuple[Argument, ...], defaults: Mapping[str, Any]) 
     )
 
 
-def reference_problem(sample: Sample, function: Callable[..., Any]) -> Returned[CallProblem] | Raised:
-    """The composite reference as a problem over the same inputs, its outputs matched by position."""
+def reference_problem(
+    sample: Sample, function: Callable[..., Any], names: Sequence[str] = ()
+) -> Returned[CallProblem] | Raised:
+    """The composite reference as a problem over the same inputs, its outputs matched by position.
+
+    `names` are the arguments it is called with, in order; empty: positionally with what forward got.
+    """
+    if names:
+        function = _called_with(function, [sample.position_of(name) for name in names])
     arguments = sample.arguments
     sample.problem.random_states.replay()
     leaves = [p.detach().clone().requires_grad_() for p in sample.problem.primals]
@@ -161,6 +174,13 @@ def reference_problem(sample: Sample, function: Callable[..., Any]) -> Returned[
             random_states=sample.problem.random_states,
         )
     )
+
+
+def _called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        return function(*(arguments[p] for p in positions))
+
+    return call
 
 
 def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
@@ -209,6 +229,22 @@ def first_line(text: str) -> str:
     """The first line of a message, shortened."""
     line = text.strip().splitlines()[0] if text.strip() else "(no message)"
     return line if len(line) <= 160 else line[:157] + "..."
+
+
+def _is_chosen(position: int, outputs: Sequence[int] | None) -> bool:
+    return outputs is None or position in outputs
+
+
+def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSample:
+    chosen = ", ".join(map(str, subject.outputs or ()))
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"none of the chosen outputs ({chosen}) is differentiable: forward returned {returned} in all",
+        hint="`outputs:` counts positions from 0, as forward returned them.",
+        case=where,
+    )
+    return NoSample((finding,))
 
 
 def _is_continuous(value: Any) -> bool:  # noqa: ANN401

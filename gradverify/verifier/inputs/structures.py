@@ -28,31 +28,9 @@ def place(structure: str, free: Tensor) -> Tensor:
     Matrix structures act on the last two dimensions, `unit-norm`, `simplex` and `sorted` on the last one.
     Values keep four decimals where the structure allows, so that a person can read them.
     """
-    match structure:
-        case "spd":
-            lower = torch.tril(free)
-            return _short(lower @ lower.mT / free.shape[-1] + DIAGONAL / 2 * _identity(free))
-        case "symmetric":
-            return _short((free + free.mT) / 2)
-        case "invertible":
-            return _short(free + DIAGONAL * _identity(free) * _sign_of_diagonal(free))
-        case "triangular":
-            return torch.tril(free)
-        case "cholesky-factor":
-            diagonal = torch.diagonal(free, dim1=-2, dim2=-1).abs() + DIAGONAL / 4
-            return _short(torch.tril(free, -1) + torch.diag_embed(diagonal))
-        case "orthogonal":
-            q, r = torch.linalg.qr(free + _identity(free) / 4)
-            return q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
-        case "unit-norm":
-            return torch.nn.functional.normalize(free, dim=-1)
-        case "simplex":
-            weights = free.abs() + DIAGONAL / 8
-            return weights / weights.sum(dim=-1, keepdim=True)
-        case "sorted":
-            return free.sort(dim=-1).values
-        case _:
-            raise ValueError(f"`{structure}` is no floating structure")
+    if structure not in _PLACES:
+        raise ValueError(f"`{structure}` is no floating structure")
+    return _PLACES[structure](free)
 
 
 def retraction(structure: str, base: Tensor) -> Retraction | None:
@@ -130,3 +108,36 @@ def _sign_of_diagonal(x: Tensor) -> Tensor:
 def _short(x: Tensor) -> Tensor:
     """Rounded to four decimals: the structures this is used for survive it."""
     return torch.round(x, decimals=4)
+
+
+def _spd(free: Tensor) -> Tensor:
+    lower = torch.tril(free)
+    return _short(lower @ lower.mT / free.shape[-1] + DIAGONAL / 2 * _identity(free))
+
+
+def _cholesky_factor(free: Tensor) -> Tensor:
+    diagonal = torch.diagonal(free, dim1=-2, dim2=-1).abs() + DIAGONAL / 4
+    return _short(torch.tril(free, -1) + torch.diag_embed(diagonal))
+
+
+def _orthogonal(free: Tensor) -> Tensor:
+    q, r = torch.linalg.qr(free + _identity(free) / 4)
+    return q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
+
+
+def _simplex(free: Tensor) -> Tensor:
+    weights = free.abs() + DIAGONAL / 8
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
+_PLACES: dict[str, Callable[[Tensor], Tensor]] = {
+    "spd": _spd,
+    "symmetric": lambda free: _short(_symmetric_part(free)),
+    "invertible": lambda free: _short(free + DIAGONAL * _identity(free) * _sign_of_diagonal(free)),
+    "triangular": torch.tril,
+    "cholesky-factor": _cholesky_factor,
+    "orthogonal": _orthogonal,
+    "unit-norm": lambda free: torch.nn.functional.normalize(free, dim=-1),
+    "simplex": _simplex,
+    "sorted": lambda free: free.sort(dim=-1).values,
+}
