@@ -27,6 +27,9 @@ from gradverify.model import (
     TensorInput,
 )
 
+CHANNEL_LOST = 79
+"""What a worker exits with when it cannot reach the front any more: user code has closed its descriptors."""
+
 # ---------------------------------------------------------------------------------------------
 # Requests: front to worker
 

@@ -213,6 +213,17 @@ Input = TensorInput | LiteralInput | ListInput | ConcatInput | ObjectInput
 
 
 @dataclass(frozen=True)
+class Annotation:
+    """What a spec says of a tensor that a hook builds."""
+
+    name: str
+    requires_grad: bool | None = None
+    avoid: tuple[float, ...] = ()
+    constant_at: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """As of a `TensorInput`, but dimensions and indices may be negative: its shape is not known yet."""
+
+
+@dataclass(frozen=True)
 class Case:
     """One set of bound sizes and options of a target, with the seed its values are drawn from."""
 
@@ -225,6 +236,10 @@ class Case:
     """In call order. Empty when `hook` builds the arguments."""
     hook: str = ""
     """`module:attribute` of a function (generator, device, dtype, **sizes) -> arguments."""
+    annotations: tuple[Annotation, ...] = ()
+    """What is known of the tensors that `hook` builds."""
+    init: tuple[tuple[str, Nested], ...] | None = None
+    """`TargetPlan.init` at the sizes of this case: a module may be swept over its own dimensions."""
 
 
 @dataclass(frozen=True)
@@ -515,3 +530,5 @@ class Report:
     """(`targets` and each verdict, count)."""
     stopped_early: bool = False
     """`-x` left targets unverified."""
+    bugs: tuple[str, ...] = ()
+    """Tracebacks of gradverify's own failures; each cost one target its verdict."""

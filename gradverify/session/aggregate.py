@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from gradverify.model import (
 )
 from gradverify.rules import RULES, Family, matching
 from gradverify.session.outcome import merge_findings, status_of
-from gradverify.spec import shown_path
+from gradverify.session.traces import with_shown_paths
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 
@@ -37,34 +37,38 @@ class TargetState:
     target: Target
     plan: TargetPlan
     settings: Settings
+    module: Path
+    """The file it is defined in."""
     extra_arguments: tuple[str, ...] = ()
     """Options of this run that a reproducing command must repeat."""
     findings: list[Finding] = field(default_factory=list)
     verified: list[CaseVerified] = field(default_factory=list)
     running: CaseStarted | None = None
     """The case and point being verified when the last event came."""
+    unchecked_because: str = ""
+    """Why it could not be verified to its end, in words; empty if it could."""
 
-    def add(self, event: Event, printed: str = "") -> None:
-        """Take in one event; `printed` is what user code wrote during it."""
+    def add(self, event: Event, printed: Callable[[], str]) -> None:
+        """Take in one event; `printed` says what user code wrote so far."""
         match event:
             case CaseStarted():
                 self.running = event
             case Found():
-                self.findings.append(replace(event.finding, captured=printed))
+                self.findings.append(replace(event.finding, captured=printed()))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
 
-    def report(self, *, stopped: bool = False) -> TargetReport:
+    def report(self) -> TargetReport:
         """The verdict, after the last event."""
         if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
             return self._base(
                 Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so"
             )
         findings = tuple(self._reproducible(f) for f in merge_findings(self.findings))
-        reason = self._reason_unchecked(stopped=stopped)
+        reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason))
         shown = reason if status is Verdict.UNCHECKED else ""
         return replace(self._base(status, reason=shown), findings=findings)
@@ -111,10 +115,10 @@ class TargetState:
         asked = tuple((code, "--ignore") for code in self.settings.ignore)
         return tuple(sorted({*self.plan.ignore, *asked}))
 
-    def _reason_unchecked(self, *, stopped: bool) -> str:
+    def _reason_unchecked(self) -> str:
         """Why this target is not fully verified, though nothing wrong was found; empty if it is."""
-        if stopped:
-            return "the run was stopped before this target was finished"
+        if self.unchecked_because:
+            return self.unchecked_because
         if self.plan.source is InputSource.SPEC and not self.plan.cases:
             dropped = f" ({self.plan.infeasible} dropped)" if self.plan.infeasible else ""
             return f"no case has valid inputs{dropped}"
@@ -147,20 +151,13 @@ class TargetState:
         ]
         words += [shlex.quote(word) for word in self.extra_arguments]
         words += ["--select", finding.code, "--seed", str(self.settings.seed)]
-        raised = _with_shown_paths(finding.raised)
+        raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or _where_raised(raised)
         return replace(finding, reproduce=" ".join(words), raised=raised, location=location)
 
 
 def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
     return all(any(r.code.startswith(i) for i in ignored) for r in RULES if r.code.startswith(prefix))
-
-
-def _with_shown_paths(raised: RaisedError | None) -> RaisedError | None:
-    if raised is None:
-        return None
-    frames = tuple(replace(f, file=shown_path(Path(f.file))) for f in raised.frames)
-    return replace(raised, frames=frames)
 
 
 def _where_raised(raised: RaisedError | None) -> Location | None:

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from gradverify.model import Mistake, ModuleReport
 from gradverify.report import ListedTarget
+from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
 from gradverify.session.request import Progress, Request
-from gradverify.session.run import prepare
+from gradverify.session.run import module_report, prepare
 
 
-def list_targets(
-    request: Request, progress: Progress
-) -> tuple[tuple[ListedTarget, ...], tuple[ModuleReport, ...], tuple[Mistake, ...]]:
+@dataclass(frozen=True)
+class Listing:
+    """Everything that `list` shows."""
+
+    targets: tuple[ListedTarget, ...]
+    modules: tuple[ModuleReport, ...]
+    errors: tuple[Mistake, ...]
+    bugs: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process exits with."""
+        if self.bugs:
+            return ExitCode.BUG
+        if self.errors:
+            return ExitCode.USAGE
+        return ExitCode.OK if self.targets else ExitCode.NOTHING
+
+
+def list_targets(request: Request, progress: Progress) -> Listing:
     """Discover and plan without verifying. Raises as `gradverify.session.run.check` does."""
     with prepare(request, progress) as session:
-        listed = tuple(_listed(planned, request) for planned in session.planned)
-        modules = tuple(ModuleReport(m.shown_path, len(m.targets), m.passed_over) for m in session.modules)
-        errors = tuple(m.error for m in session.modules if m.error is not None)
-    return listed, modules, errors
+        listed = tuple(_listed(planned, request, at_case) for planned, at_case in session.one_by_one())
+        return Listing(
+            listed,
+            modules=tuple(module_report(m) for m in session.modules if m.error is None),
+            errors=tuple(m.error for m in session.modules if m.error is not None),
+            bugs=tuple(m.bug for m in session.modules if m.bug),
+        )
 
 
-def _listed(planned: Planned, request: Request) -> ListedTarget:
+def _listed(planned: Planned, request: Request, at_case: Callable[[str], None]) -> ListedTarget:
+    at_case("")
     plan = plan_or_reason(planned, request)
     if isinstance(plan, NoInputs):
         return ListedTarget(planned.target, reason=plan.finding.message)

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gradverify.errors import UsageError
 from gradverify.events import Bind, Bound, Collect, Collected, Event, Failed, NotBound
 from gradverify.model import InputSource, Location, Mistake, PassedOver, RaisedError, Target, TargetKind
-from gradverify.session.pool import Worker, WorkerDiedError, WorkerTimedOutError
+from gradverify.session.pool import (
+    Worker,
+    WorkerBrokenError,
+    WorkerDiedError,
+    WorkerError,
+    WorkerStartError,
+    WorkerTimedOutError,
+)
 from gradverify.session.request import Request
 from gradverify.session.selection import Selection, did_you_mean
+from gradverify.session.traces import fatal_error, frames_of, with_shown_paths
 from gradverify.spec import SpecFile, SpecFunction, check_against_targets, shown_path
+
+FOR_A_BUG = "gradverify itself failed on it, which is a bug of ours: the traceback is on stderr"
+
+
+class NotImportedAgainError(WorkerError):
+    """A module that was imported once cannot be imported a second time, in another worker."""
 
 
 @dataclass
@@ -29,9 +44,12 @@ class Module:
     bound: dict[str, Target] = field(default_factory=dict)
     """Targets that its spec names, by name."""
     passed_over: tuple[PassedOver, ...] = ()
+    deselected: tuple[PassedOver, ...] = ()
+    """Its targets, where none of them is selected."""
     error: Mistake | None = None
-    cuda_devices: int | None = None
     torch_version: str = ""
+    bug: str = ""
+    """A traceback of gradverify's own that kept it from being imported or bound."""
 
     @property
     def functions(self) -> tuple[SpecFunction, ...]:
@@ -49,17 +67,24 @@ class Module:
         """Whether the spec names a target or its inputs have to be inferred."""
         return InputSource.SPEC if target.name in self.bound else InputSource.INFERRED
 
-    def restart(self, request: Request) -> Worker:
-        """Start another worker after one died, and import the module again.
+    def running(self, request: Request) -> Worker:
+        """Its worker; where there is none any more, another one that has imported the module again.
 
-        Raises as `Worker.ask` does.
+        Raises `WorkerError`.
         """
+        if self.worker is not None and self.worker.alive:
+            return self.worker
         self.close()
-        self.worker = Worker(request.clock)
-        for event in self.worker.ask(Collect(str(self.path), self.shown_path), request.import_timeout):
+        worker = self.worker = Worker(request.clock)
+        asked = Collect(str(self.path), self.shown_path)
+        try:
+            events = list(worker.ask(asked, request.import_timeout))
+        except (WorkerDiedError, WorkerTimedOutError) as error:
+            raise NotImportedAgainError(error.how, error.captured, error.trace) from None
+        for event in events:
             if isinstance(event, Failed):
-                raise WorkerDiedError(f"could not import the module again: {event.message}")
-        return self.worker
+                raise NotImportedAgainError(f"raised {event.message}", worker.printed())
+        return worker
 
     def close(self) -> None:
         """End its worker."""
@@ -71,19 +96,38 @@ class Module:
 def collect_module(
     path: Path, spec: SpecFile | None, selections: Sequence[Selection], request: Request
 ) -> Module:
-    """Import a module in a worker of its own. A failure is kept in `Module.error`, not raised."""
+    """Import a module in a worker of its own. A failure is kept in `Module.error`, not raised.
+
+    Raises `UsageError` where torch cannot be imported, or has no such device.
+    """
     module = Module(path, shown_path(path), selections, spec)
+    module.error = _unreadable(module)
+    if module.error is not None:
+        return module
     worker = module.worker = Worker(request.clock)
     try:
         ready = worker.ready()
-        module.cuda_devices, module.torch_version = ready.cuda_devices, ready.torch_version
+        module.torch_version = ready.torch_version
+        _require_device(request.settings.device, ready.cuda_devices)
         for event in worker.ask(Collect(str(path), module.shown_path), request.import_timeout):
             _take(module, event)
-    except WorkerTimedOutError:
-        limit = f"{request.import_timeout:g} s"
-        module.error = _import_error(module, f"importing it took longer than {limit}", None, worker)
-    except WorkerDiedError as died:
-        module.error = _import_error(module, f"importing it ended the process: it {died.how}", None, worker)
+    except WorkerStartError as error:
+        module.close()
+        said = error.captured.strip().splitlines()
+        last = f": {said[-1]}" if said else ""
+        raise UsageError(f"PyTorch cannot be imported: the process {error.how}{last}") from None
+    except WorkerBrokenError as error:
+        module.bug = error.how
+        module.error = _import_error(module, FOR_A_BUG)
+    except WorkerTimedOutError as error:
+        module.error = _import_error(
+            module, f"importing it took longer than {request.import_timeout:g} s", error
+        )
+    except WorkerError as error:
+        module.error = _import_error(module, f"importing it ended the process: it {error.how}", error)
+    except BaseException:
+        module.close()
+        raise
     if module.error is not None:
         module.close()
     return module
@@ -91,33 +135,48 @@ def collect_module(
 
 def bind_module(module: Module, request: Request) -> list[Mistake]:
     """Find every name of the module's spec among live objects; returns what cannot be found."""
-    if module.error is not None or module.spec is None or module.worker is None:
+    if module.error is not None or module.spec is None:
         return []
     mistakes: list[Mistake] = []
     for function in module.functions:
         if function.skip:
             _bind_skipped(module, function)
-            continue
-        request_ = Bind(
-            function.attribute, function.name, function.reference, (function.hook,) if function.hook else ()
-        )
-        try:
-            for event in module.worker.ask(request_, request.import_timeout):
-                if isinstance(event, Bound):
-                    module.bound[function.name] = event.target
-                elif isinstance(event, NotBound):
-                    mistakes.append(_not_bound(module.spec, function, event))
-        except (WorkerDiedError, WorkerTimedOutError):
-            mistakes.append(
-                module.spec.mistake_at(
-                    ("functions", function.key), f"looking up `{function.name}` ended the process", key=True
-                )
-            )
-            with contextlib.suppress(WorkerDiedError, WorkerTimedOutError):
-                module.restart(request)
+        else:
+            mistakes += _bind(module, module.spec, function, request)
     if not mistakes:
         mistakes += check_against_targets(module.spec, list(module.bound.values()), module=module.path)
     return mistakes
+
+
+def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:
+    hooks = (function.hook,) if function.hook else ()
+    mistakes: list[Mistake] = []
+    try:
+        worker = module.running(request)
+        asked = Bind(function.attribute, function.name, function.reference, hooks)
+        for event in worker.ask(asked, request.import_timeout):
+            if isinstance(event, Bound):
+                module.bound[function.name] = event.target
+            elif isinstance(event, NotBound):
+                mistakes.append(_not_bound(spec, function, event))
+    except WorkerBrokenError as error:
+        module.bug = error.how
+        module.error = _import_error(module, FOR_A_BUG)
+    except WorkerError as error:
+        mistakes.append(_unbound(spec, function, f"the process {error.how}"))
+    return mistakes
+
+
+def _unbound(spec: SpecFile, function: SpecFunction, why: str) -> Mistake:
+    path = ("functions", function.key)
+    return spec.mistake_at(path, f"`{function.name}` could not be looked up: {why}", key=True)
+
+
+def _require_device(device: str, count: int) -> None:
+    """Refuse a CUDA device that is not there."""
+    if device != "cpu" and int(device.partition(":")[2] or 0) >= count:
+        there = f"torch sees {count} CUDA device{'' if count == 1 else 's'}"
+        raise UsageError(f"--device {device}: no such device here ({there})")
 
 
 def _take(module: Module, event: Event) -> None:
@@ -125,21 +184,54 @@ def _take(module: Module, event: Event) -> None:
         case Collected():
             module.discovered, module.passed_over = event.targets, event.passed_over
         case Failed():
-            module.error = _import_error(module, event.message, event.raised, module.worker)
+            module.error = _import_error(module, event.message, None, event)
         case _:
             raise ValueError(f"unexpected event {type(event).__name__}")
 
 
-def _import_error(module: Module, message: str, raised: RaisedError | None, worker: Worker | None) -> Mistake:
-    own = [f for f in (raised.frames if raised else ()) if Path(f.file) == module.path]
-    line = own[-1].line if own else 1
-    syntax = raised is not None and raised.type in {"SyntaxError", "IndentationError", "TabError"}
+def _unreadable(module: Module) -> Mistake | None:
+    """What keeps Python from reading the file at all: no torch is needed to tell."""
+    try:
+        source = module.path.read_bytes()
+    except OSError as error:
+        return Mistake(f"cannot be read: {error.strerror}", Location(module.shown_path, 1), kind="import")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(source, str(module.path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        line, column = error.lineno or 1, error.offset or 0
+        same_line = error.end_lineno in {None, line}
+        return Mistake(
+            f"cannot be imported: {type(error).__name__}: {error.msg}",
+            Location(module.shown_path, line, column),
+            source_line=(error.text or "").rstrip("\n"),
+            length=max(1, (error.end_offset or 0) - column) if same_line else 1,
+            kind="import",
+        )
+    except ValueError as error:  # null bytes
+        message = f"is not Python source: {error}"
+        return Mistake(message, Location(module.shown_path, 1), kind="import")
+    except (RecursionError, MemoryError):
+        return None  # the worker will say
+    return None
+
+
+def _import_error(
+    module: Module, message: str, error: WorkerError | None = None, failed: Failed | None = None
+) -> Mistake:
+    raised = failed.raised if failed is not None else None
+    frames = raised.frames if raised is not None else frames_of(error.trace, module.path) if error else ()
+    own = [f for f in frames if Path(f.file) == module.path.resolve()]
+    if error is not None and frames:
+        said = fatal_error(error.trace) if not isinstance(error, WorkerTimedOutError) else ""
+        raised = RaisedError(said or "ended here", "", frames)
+    captured = error.captured if error else module.worker.printed() if module.worker else ""
     return Mistake(
         message=f"cannot be imported: {message}",
-        location=Location(module.shown_path, line),
+        location=Location(module.shown_path, own[-1].line if own else 1),
         kind="import",
-        raised=None if syntax else raised,
-        captured=worker.printed() if worker is not None else "",
+        raised=with_shown_paths(raised, module.path),
+        captured=captured,
     )
 
 

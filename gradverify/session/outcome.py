@@ -24,6 +24,9 @@ class ExitCode(IntEnum):
 UNCHECKED_CODES = frozenset({"GV001", "GV902", "GV903"})
 INCONCLUSIVE_CODES = frozenset({"GV109"})
 
+NOT_VERIFIED = frozenset({Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED})
+"""Verdicts that are never green."""
+
 _SEVERITIES = tuple(Severity)
 
 
@@ -62,11 +65,13 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(merged, key=_order))
 
 
-def exit_code(reports: Sequence[TargetReport], *, user_errors: bool) -> ExitCode:
-    """The exit code of a run that came to its end."""
+def exit_code(reports: Sequence[TargetReport], *, user_errors: bool, bugs: bool = False) -> ExitCode:
+    """The exit code of a run that came to its end; `bugs` are gradverify's own."""
+    if bugs:
+        return ExitCode.BUG
     if user_errors:
         return ExitCode.USAGE
-    if any(r.status in {Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED} for r in reports):
+    if any(r.status in NOT_VERIFIED for r in reports):
         return ExitCode.FINDINGS
     return ExitCode.OK if reports else ExitCode.NOTHING
 

@@ -9,10 +9,13 @@ from gradverify.events import Infer, Inferred, NotInferred
 from gradverify.model import Case, Finding, InputSource, RaisedError, Target, TargetPlan
 from gradverify.rules import rule
 from gradverify.session.modules import Module
-from gradverify.session.pool import WorkerDiedError, WorkerTimedOutError
+from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.spec import case_seed, plan_function
+
+INFERRED_CASE = "base"
+"""The one case of a target without a spec."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,6 @@ class Planned:
     module: Module
     target: Target
     plan: TargetPlan | None
-    case_filter: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,9 @@ def plan_targets(module: Module, request: Request) -> list[Planned]:
 def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     """Let the worker look for inputs of a target without a spec.
 
-    Raises as `Worker.ask` does, and `UsageError` for a case filter that matches nothing.
+    Raises `WorkerError`.
     """
-    worker = planned.module.worker or planned.module.restart(request)
+    worker = planned.module.running(request)
     inputs = None
     attempts: tuple[tuple[str, RaisedError], ...] = ()
     for event in worker.ask(Infer(planned.target), request.timeout):
@@ -65,12 +67,12 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     if inputs is None:
         return NoInputs(_no_inputs(planned.target, attempts))
     seed = request.settings.seed if request.seed is None else request.seed
-    case = Case("base", case_seed(seed, planned.target.name, "base"), inputs=inputs)
+    case = Case(INFERRED_CASE, case_seed(seed, planned.target.name, INFERRED_CASE), inputs=inputs)
     return TargetPlan(
         name=planned.target.name,
         attribute=planned.target.attribute,
         source=InputSource.INFERRED,
-        cases=select_cases((case,), planned.case_filter, planned.target.id),
+        cases=(case,),
         rtol=request.settings.rtol if request.rtol is None else request.rtol,
         atol=request.settings.atol if request.atol is None else request.atol,
     )
@@ -82,14 +84,18 @@ def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
         return planned.plan
     try:
         return infer_plan(planned, request)
-    except (WorkerDiedError, WorkerTimedOutError):
-        message = "looking for inputs ended the process or took too long"
-        return NoInputs(Finding("GV001", rule("GV001").severity, message))
+    except WorkerBrokenError as error:
+        planned.module.bug = error.how
+        message = "gradverify itself failed while it looked for inputs, which is a bug of ours"
+    except WorkerError as error:
+        message = f"while inputs were looked for, the process {error.how}"
+    return NoInputs(Finding("GV001", rule("GV001").severity, message))
 
 
 def _plan(module: Module, target: Target, case_filter: str, request: Request) -> Planned:
     if module.source_of(target) is InputSource.INFERRED or module.spec is None:
-        return Planned(module, target, None, case_filter)
+        select_cases((Case(INFERRED_CASE, 0),), case_filter, target.id)
+        return Planned(module, target, None)
     key = next(f.key for f in module.functions if f.name == target.name)
     plan = plan_function(
         module.spec,
@@ -102,7 +108,7 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
-    return Planned(module, target, replace(plan, cases=cases), case_filter)
+    return Planned(module, target, replace(plan, cases=cases))
 
 
 def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:
@@ -114,6 +120,6 @@ def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) ->
         "GV001",
         rule("GV001").severity,
         f"no spec names it and no inputs could be inferred{tried}{answer}",
-        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with the shapes it takes.",
+        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with its shapes.",
         raised=error,
     )

@@ -5,7 +5,6 @@ The front alone knows clocks. A worker that dies or hangs costs one target its v
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import signal
@@ -15,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from gradverify.events import Broken, Done, Event, Ready, Request, decode, encode
+from gradverify.events import CHANNEL_LOST, Broken, Done, Event, Ready, Request, decode, encode
 from gradverify.session.processes import Channel, kill_all, start
 from gradverify.session.traces import fold, read_tail
 
@@ -24,6 +23,8 @@ START_LIMIT = 300.0
 
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
+
+LOST = "lost its connection to gradverify"
 
 Clock = Callable[[], float]
 
@@ -43,6 +44,10 @@ class WorkerError(Exception):
 
 class WorkerDiedError(WorkerError):
     """User code took the process down."""
+
+
+class WorkerLostError(WorkerDiedError):
+    """User code closed the channel, or wrote into it."""
 
 
 class WorkerTimedOutError(WorkerError):
@@ -145,7 +150,7 @@ class Worker:
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
             if remaining <= 0 or not self._selector.select(remaining):
-                self._ask_for_trace()
+                kill_all(self._process, DUMP_LIMIT)
                 raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
             chunk = os.read(self._channel.events, 1 << 16)
             if not chunk:
@@ -155,16 +160,16 @@ class Worker:
         try:
             return decode(line.decode("utf-8"))
         except (ValueError, TypeError, KeyError):
-            raise self._over(
-                WorkerDiedError, "wrote into a descriptor of gradverify's, not of its own"
-            ) from None
+            raise self._over(WorkerLostError, LOST) from None
 
     def _died(self) -> WorkerError:
         """What to raise after the channel was closed from the other side."""
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            return self._over(WorkerDiedError, "closed descriptors that are gradverify's, not its own")
+            return self._over(WorkerLostError, LOST)
+        if code == CHANNEL_LOST:
+            return self._over(WorkerLostError, LOST)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return self._over(WorkerDiedError, how)
 
@@ -175,10 +180,3 @@ class Worker:
         error = kind(how, self.printed(), trace)
         self.close()
         return error
-
-    def _ask_for_trace(self) -> None:
-        """Let faulthandler say where the process hangs: its handler needs no interpreter that listens."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self._process.pid, signal.SIGABRT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(DUMP_LIMIT)

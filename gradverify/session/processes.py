@@ -16,7 +16,7 @@ _PROCESSES = Path("/proc")
 
 @dataclass
 class Channel:
-    """This side of the pipes to a worker."""
+    """The front's side of the pipes to a worker."""
 
     requests: IO[str]
     events: int
@@ -47,7 +47,7 @@ def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
     event_read, event_write = os.pipe()
     lifeline_read, lifeline_write = os.pipe()
     passed = (request_read, event_write, faults, lifeline_read)
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter
         _command(*passed),
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -62,9 +62,18 @@ def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
     return process, Channel(os.fdopen(request_write, "w", encoding="utf-8"), event_read, lifeline_write)
 
 
-def kill_all(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker, its process group, and children that have left the group, where the system lists them."""
+def kill_all(process: subprocess.Popen[bytes], dump_limit: float = 0.0) -> None:
+    """Kill a worker, its process group, and where the system lists them children that left the group.
+
+    Within `dump_limit` seconds faulthandler may write where the process is: its handler needs no
+    interpreter that listens.
+    """
     children = _descendants(process.pid)
+    if dump_limit:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGABRT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(dump_limit)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     for child in children:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from gradverify.session.request import Progress, Silent
 
@@ -22,8 +23,7 @@ def on_terminal(stream: TextIO) -> Iterator[Progress]:
     if not stream.isatty():
         yield Silent()
         return
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    line = _Line(console)
+    line = _Line(Console(file=stream, markup=False, highlight=False, emoji=False))
     try:
         yield line
     finally:
@@ -31,30 +31,36 @@ def on_terminal(stream: TextIO) -> Iterator[Progress]:
 
 
 class _Line:
-    """One line that says what is being done."""
+    """One line that says what is being done. A timer shows it: a hanging import sends no event that could."""
 
     def __init__(self, console: Console) -> None:
         self._status = Status("", console=console)
-        self._since = time.monotonic()
-        self._shown = False
+        self._lock = threading.Lock()
+        self._over = False
+        self._timer = threading.Timer(QUIET_SECONDS, self._start)
+        self._timer.daemon = True
+        self._timer.start()
 
     def importing(self, file: str) -> None:
-        self._show(f"importing {file}")
+        self._status.update(_visible(f"importing {file}"))
 
     def verifying(self, target: str, number: int, total: int, case_id: str) -> None:
         case = f" [{case_id}]" if case_id and case_id != "base" else ""
-        self._show(f"{number} of {total}  {target}{case}")
+        self._status.update(_visible(f"{number} of {total}  {target}{case}"))
 
     def stop(self) -> None:
-        if self._shown:
+        self._timer.cancel()
+        with self._lock:
+            self._over = True
             self._status.stop()
 
-    def _show(self, text: str) -> None:
-        from rich.text import Text  # noqa: PLC0415
+    def _start(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._status.start()
 
-        if not self._shown and time.monotonic() - self._since < QUIET_SECONDS:
-            return
-        self._status.update(Text(text))
-        if not self._shown:
-            self._status.start()
-            self._shown = True
+
+def _visible(text: str) -> Text:
+    """One line at most, whatever a file is called."""
+    shown = "".join(char if char.isprintable() else "?" for char in text)
+    return Text(shown, no_wrap=True, overflow="ellipsis")

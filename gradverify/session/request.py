@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class Request:
     """What a run is asked to do."""
 
     selections: tuple[Selection, ...]
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     """`seed`, `rtol` and `atol` here are what applies where neither the command line nor a spec says more."""
     seed: int | None = None
     """From the command line; None leaves it to the spec's defaults."""

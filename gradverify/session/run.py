@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
+from typing import Self
 
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import (
@@ -13,6 +15,7 @@ from gradverify.model import (
     Mistake,
     ModuleReport,
     Outcome,
+    PassedOver,
     Report,
     TargetReport,
     Verdict,
@@ -20,12 +23,15 @@ from gradverify.model import (
 from gradverify.rules import RULES
 from gradverify.session.aggregate import CHECK_FAMILIES
 from gradverify.session.modules import Module, bind_module, collect_module
-from gradverify.session.outcome import exit_code, summary_of
+from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
 from gradverify.session.planning import Planned, plan_targets
 from gradverify.session.request import Progress, Request, Silent
 from gradverify.session.selection import Selection, keyword_filter
-from gradverify.session.verifying import verify_target
+from gradverify.session.verifying import Judged, verify_target
 from gradverify.spec import SpecFile, SpecLookup, shown_path
+
+MAX_WARM = 4
+"""Workers alive at a time: each holds a torch of its own, some 200 MB."""
 
 
 @dataclass
@@ -37,7 +43,7 @@ class Session:
     modules: list[Module] = field(default_factory=list)
     planned: list[Planned] = field(default_factory=list)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         """Enter."""
         return self
 
@@ -45,6 +51,13 @@ class Session:
         """End every worker."""
         for module in self.modules:
             module.close()
+
+    def one_by_one(self) -> Iterator[tuple[Planned, Callable[[str], None]]]:
+        """Every planned target, with whom to tell which case begins; a module's worker ends with it."""
+        for number, planned in enumerate(self.planned, start=1):
+            yield planned, partial(self.progress.verifying, planned.target.id, number, len(self.planned))
+            if number == len(self.planned) or self.planned[number].module is not planned.module:
+                planned.module.close()
 
 
 def check(request: Request, progress: Progress | None = None) -> Report:
@@ -54,21 +67,12 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     anything is verified. A module that cannot be imported becomes an entry of `Report.errors`.
     """
     with prepare(request, progress or Silent()) as session:
-        reports: list[TargetReport] = []
-        stopped = False
-        for number, planned in enumerate(session.planned, start=1):
-            if stopped:
+        judged: list[Judged] = []
+        for planned, at_case in session.one_by_one():
+            judged.append(verify_target(planned, request, at_case))
+            if request.stop_at_first and judged[-1].report.status in NOT_VERIFIED:
                 break
-            report = verify_target(planned, request, session.progress, number, len(session.planned))
-            reports.append(report)
-            stopped = request.stop_at_first and report.status in {
-                Verdict.FAILED,
-                Verdict.INCONCLUSIVE,
-                Verdict.UNCHECKED,
-            }
-        left_out = session.planned[len(reports) :]
-        reports += [_not_reached(planned) for planned in left_out]
-        return _report(session, reports, stopped_early=bool(left_out))
+        return _report(session, judged)
 
 
 def prepare(request: Request, progress: Progress) -> Session:
@@ -81,19 +85,37 @@ def prepare(request: Request, progress: Progress) -> Session:
     specs = _read_specs(request)
     session = Session(request, progress)
     try:
-        for path, names in _by_module(request.selections).items():
-            progress.importing(shown_path(path))
-            session.modules.append(collect_module(path, specs.get(path), names, request))
-        _require_device(request.settings.device, session.modules)
-        mistakes = [m for module in session.modules for m in bind_module(module, request)]
+        mistakes = _collect_all(session, specs)
         if mistakes:
-            raise SpecError(mistakes)
+            raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
-            session.planned += [p for p in plan_targets(module, request) if keep(p.target.id)]
+            planned = plan_targets(module, request)
+            kept = [p for p in planned if keep(p.target.id)]
+            session.planned += kept
+            if planned and not kept:
+                module.deselected = tuple(
+                    PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
+                    for p in planned
+                )
     except BaseException:
         session.__exit__()
         raise
     return session
+
+
+def _collect_all(session: Session, specs: dict[Path, SpecFile]) -> list[Mistake]:
+    """Import every module and bind its spec; returns what is wrong with the specs."""
+    by_module = _by_module(session.request.selections)
+    kept_warm = MAX_WARM if len(by_module) <= MAX_WARM else MAX_WARM - 1
+    mistakes: list[Mistake] = []
+    for number, (path, selections) in enumerate(by_module.items()):
+        session.progress.importing(shown_path(path))
+        module = collect_module(path, specs.get(path), selections, session.request)
+        session.modules.append(module)
+        mistakes += bind_module(module, session.request)
+        if number >= kept_warm:
+            module.close()
+    return mistakes
 
 
 def _by_module(selections: Sequence[Selection]) -> dict[Path, list[Selection]]:
@@ -133,19 +155,6 @@ def _require_torch() -> None:
         raise UsageError("gradverify needs PyTorch, and this Python has none: install torch beside it")
 
 
-def _require_device(device: str, modules: Sequence[Module]) -> None:
-    """Refuse a CUDA device that is not there, as soon as some worker can tell."""
-    if device == "cpu":
-        return
-    count = next((m.cuda_devices for m in modules if m.cuda_devices is not None), None)
-    if count is None:
-        return
-    index = int(device.partition(":")[2] or 0)
-    if index >= count:
-        there = f"torch sees {count} CUDA device{'' if count == 1 else 's'}"
-        raise UsageError(f"--device {device}: no such device here ({there})")
-
-
 def _not_reached(planned: Planned) -> TargetReport:
     return TargetReport(
         target=planned.target,
@@ -157,20 +166,30 @@ def _not_reached(planned: Planned) -> TargetReport:
     )
 
 
-def _report(session: Session, reports: Sequence[TargetReport], *, stopped_early: bool) -> Report:
-    errors: tuple[Mistake, ...] = tuple(m.error for m in session.modules if m.error is not None)
-    torch_version = next((m.torch_version for m in session.modules if m.torch_version), "")
+def _report(session: Session, judged: Sequence[Judged]) -> Report:
+    left_out = session.planned[len(judged) :]
+    reports = [*(one.report for one in judged), *(_not_reached(planned) for planned in left_out)]
+    errors = tuple(m.error for m in session.modules if m.error is not None)
+    bugs = (*(m.bug for m in session.modules if m.bug), *(one.bug for one in judged if one.bug))
     return Report(
         settings=replace(session.request.settings, seed=_seed(session)),
         targets=tuple(reports),
         errors=errors,
-        modules=tuple(ModuleReport(m.shown_path, len(m.targets), m.passed_over) for m in session.modules),
+        modules=tuple(module_report(m) for m in session.modules if m.error is None),
         gradverify_version=metadata.version("gradverify"),
-        torch_version=torch_version,
-        exit_code=exit_code(reports, user_errors=bool(errors)),
+        torch_version=next((m.torch_version for m in session.modules if m.torch_version), ""),
+        exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
         summary=summary_of(reports),
-        stopped_early=stopped_early,
+        stopped_early=bool(left_out),
+        bugs=bugs,
     )
+
+
+def module_report(module: Module) -> ModuleReport:
+    """What was looked at in a module, for the words around the verdicts."""
+    if module.deselected:
+        return ModuleReport(module.shown_path, 0, module.deselected)
+    return ModuleReport(module.shown_path, len(module.targets), module.passed_over)
 
 
 def _seed(session: Session) -> int:

@@ -131,9 +131,9 @@ def did_you_mean(name: str, candidates: Collection[str]) -> str:
 def _evaluate(node: ast.expr, words: Sequence[str], text: str) -> bool:
     match node:
         case ast.BoolOp(op=ast.And()):
-            return all([_evaluate(v, words, text) for v in node.values])
+            return all([_evaluate(v, words, text) for v in node.values])  # noqa: C419 - a mistake in any
         case ast.BoolOp():
-            return any([_evaluate(v, words, text) for v in node.values])
+            return any([_evaluate(v, words, text) for v in node.values])  # noqa: C419 - part is found
         case ast.UnaryOp(op=ast.Not()):
             return not _evaluate(node.operand, words, text)
         case ast.Name():

@@ -18,6 +18,9 @@ CAPTURED_CHARACTERS = 2000
 CAPTURED_BYTES = 1 << 16
 """Bytes read of it, before equal lines are folded."""
 
+LONGEST_BLOCK = 12
+"""Lines of the longest block whose repetitions are folded."""
+
 _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 """A line of Python's faulthandler."""
 
@@ -35,20 +38,40 @@ def read_tail(descriptor: int, since: int) -> str:
 
 
 def fold(text: str) -> str:
-    """Fold runs of equal lines, and keep the end: a print in forward comes once for each of hundreds of calls."""
-    folded: list[str] = []
-    count = 0
+    """Fold lines that repeat, since a print in forward comes once for each of many calls; keep the end."""
     lines = text.splitlines()
-    for number, line in enumerate(lines):
-        count += 1
-        if number + 1 == len(lines) or lines[number + 1] != line:
-            folded.append(line if count == 1 else f"{line}  (x{count})")
-            count = 0
+    folded: list[str] = []
+    at = 0
+    while at < len(lines):
+        length, times = _repeated(lines, at)
+        block = lines[at : at + length]
+        if times > 1:
+            what = "" if length == 1 else f"these {length} lines "
+            block[-1] += f"  ({what}x{times})"
+        folded += block
+        at += length * times
     kept = "\n".join(folded)
     if len(kept) <= CAPTURED_CHARACTERS:
         return kept
     end = kept[-CAPTURED_CHARACTERS:]
     return end.partition("\n")[2] or end
+
+
+def _repeated(lines: list[str], at: int) -> tuple[int, int]:
+    """How many lines from a place on are repeated at once, and how often they stand there."""
+    for length in range(1, LONGEST_BLOCK + 1):
+        block = lines[at : at + length]
+        times = 1
+        while lines[at + length * times : at + length * (times + 1)] == block:
+            times += 1
+        if times > 1:
+            return length, times
+    return 1, 1
+
+
+def spot(frame: Frame, module: Path) -> str:
+    """A frame's `file:line`, as reports print it."""
+    return f"{_shown(frame.file, module)}:{frame.line}"
 
 
 def frames_of(trace: str, module: Path) -> tuple[Frame, ...]:

@@ -2,57 +2,68 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from gradverify.events import CaseStarted, Verify
-from gradverify.model import CasePoint, Finding, InputSource, Location, TargetPlan, TargetReport
+from gradverify.model import (
+    CasePoint,
+    Finding,
+    Frame,
+    InputSource,
+    RaisedError,
+    TargetPlan,
+    TargetReport,
+)
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
+from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import NoInputs, Planned, infer_plan
-from gradverify.session.pool import Worker, WorkerDiedError, WorkerTimedOutError
-from gradverify.session.request import Progress, Request
+from gradverify.session.pool import WorkerBrokenError, WorkerError, WorkerLostError, WorkerTimedOutError
+from gradverify.session.request import Request
+from gradverify.session.traces import fatal_error, frames_of, spot
 
-_FAULT_FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)')
-"""A line of Python's faulthandler."""
+_METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
+"""Methods of a Function that a crash can happen in."""
 
 
-def verify_target(
-    planned: Planned, request: Request, progress: Progress, number: int, total: int
-) -> TargetReport:
-    """Verify one target. Whatever its code does costs at most its own verdict."""
-    progress.verifying(planned.target.id, number, total, "")
+@dataclass(frozen=True)
+class Judged:
+    """What became of one target."""
+
+    report: TargetReport
+    bug: str = ""
+    """The traceback of gradverify's own failure, empty where it had none."""
+
+
+def verify_target(planned: Planned, request: Request, at_case: Callable[[str], None]) -> Judged:
+    """Verify one target. Whatever its code does costs at most its own verdict.
+
+    `at_case` is called with the id of each case as it begins.
+    """
+    at_case("")
+    state = _state(planned, None, request)
     try:
         plan = planned.plan if planned.plan is not None else infer_plan(planned, request)
-    except WorkerDiedError as died:
-        return _without_plan(planned, request, _crashed(planned, died, None, "its inputs were looked for"))
-    except WorkerTimedOutError:
-        return _without_plan(planned, request, _timed_out(request.timeout, None))
-    if isinstance(plan, NoInputs):
-        return _without_plan(planned, request, plan.finding)
-    state = _state(planned, plan, request)
-    if plan.skip:
-        return state.skipped()
-    if plan.cases:
-        _run(planned, plan, request, state, progress, (number, total))
-    return state.report()
+        if isinstance(plan, NoInputs):
+            state.findings.append(plan.finding)
+            state.unchecked_because = plan.finding.message
+            return Judged(state.report())
+        state = _state(planned, plan, request)
+        if plan.skip:
+            return Judged(state.skipped())
+        if plan.cases:
+            _run(planned, plan, request, state, at_case)
+    except WorkerError as error:
+        planned.module.close()
+        return _without_worker(planned, state, error, request)
+    return Judged(state.report())
 
 
 def _run(
-    planned: Planned,
-    plan: TargetPlan,
-    request: Request,
-    state: TargetState,
-    progress: Progress,
-    place: tuple[int, int],
+    planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
-    try:
-        worker = planned.module.worker or planned.module.restart(request)
-    except (WorkerDiedError, WorkerTimedOutError) as error:
-        how = error.how if isinstance(error, WorkerDiedError) else "did not start in time"
-        state.findings.append(_finding("GV902", f"its worker {how}", None))
-        return
-    since = worker.printed_so_far()
+    worker = planned.module.running(request)
     message = Verify(
         target=planned.target,
         cases=plan.cases,
@@ -61,74 +72,84 @@ def _run(
         reference=plan.reference,
         ignore=tuple(code for code, _ in plan.ignore),
     )
-    try:
-        for event in worker.ask(message, request.timeout):
-            if isinstance(event, CaseStarted):
-                progress.verifying(planned.target.id, *place, event.case_id)
-            state.add(event, worker.printed(since))
-    except WorkerDiedError as died:
-        doing = "it was verified"
-        state.findings.append(_crashed(planned, died, state.running, doing, worker, since))
-        planned.module.close()
-    except WorkerTimedOutError:
-        finding = _timed_out(request.timeout, state.running)
-        state.findings.append(replace(finding, captured=worker.printed(since)))
-        planned.module.close()
+    for event in worker.ask(message, request.timeout):
+        if isinstance(event, CaseStarted):
+            at_case(event.case_id)
+        state.add(event, worker.printed)
 
 
-def _state(planned: Planned, plan: TargetPlan, request: Request) -> TargetState:
+def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> TargetState:
     seed = request.settings.seed if request.seed is None else request.seed
     if request.seed is None and planned.module.spec is not None:
         seed = planned.module.spec.defaults.seed
+    if plan is None:
+        plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
     settings = replace(request.settings, seed=seed, rtol=plan.rtol, atol=plan.atol)
-    return TargetState(planned.target, plan, settings, request.extra_arguments)
+    return TargetState(planned.target, plan, settings, planned.module.path, request.extra_arguments)
 
 
-def _without_plan(planned: Planned, request: Request, finding: Finding) -> TargetReport:
-    plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
-    state = _state(planned, plan, request)
-    state.findings.append(finding)
-    report = state.report()
-    return replace(report, reason=finding.message if finding.code == "GV001" else report.reason)
+def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:
+    """What to say of a target whose worker owes an answer."""
+    match error:
+        case WorkerBrokenError():
+            state.unchecked_because = FOR_A_BUG
+            return Judged(state.report(), error.how)
+        case NotImportedAgainError():
+            state.unchecked_because = (
+                f"after an earlier target had ended its process, the module could not be imported again: "
+                f"it {error.how}"
+            )
+        case WorkerTimedOutError():
+            state.findings.append(_timed_out(planned, state, error, request))
+        case _:
+            state.findings.append(_crashed(planned, state, error))
+    return Judged(state.report())
 
 
-def _crashed(
-    planned: Planned,
-    died: WorkerDiedError,
-    running: CaseStarted | None,
-    doing: str,
-    worker: Worker | None = None,
-    since: int = 0,
-) -> Finding:
-    printed = worker.printed(since) if worker is not None else ""
-    place = _fault_location(printed, planned)
-    user_output = printed.partition("Fatal Python error")[0].rstrip()
-    made = _finding("GV901", f"the process {died.how} while {doing}", running)
+def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+    frames = frames_of(error.trace, planned.module.path)
+    said = ""
+    if isinstance(error, WorkerLostError):
+        hint = "The code closes descriptors that it has not opened, or writes into them."
+    elif "exited" in error.how:
+        hint = "Let the code raise an exception instead of ending the process."
+    elif "SIGKILL" in error.how:
+        hint = "The system does this to a process that takes too much memory: use smaller sizes."
+    else:
+        hint = (
+            "Memory is read or written out of bounds: run the reproducing command under a debugger, or with "
+            "CUDA_LAUNCH_BLOCKING=1 on a GPU."
+        )
+        said = fatal_error(error.trace)
     return replace(
-        made,
-        hint="Memory is read or written out of bounds, or the code exits the process: run the reproducing "
-        "command under a debugger, or with CUDA_LAUNCH_BLOCKING=1 on a GPU.",
-        captured=user_output,
-        location=place,
+        _finding("GV901", f"the process {error.how} {_doing(state, frames)}", state.running),
+        hint=hint,
+        captured=error.captured,
+        raised=RaisedError(said or "the process ended here", "", frames) if frames else None,
     )
 
 
-def _timed_out(limit: float, running: CaseStarted | None) -> Finding:
-    made = _finding("GV902", f"it was not verified within {limit:g} s", running)
+def _timed_out(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+    frames = frames_of(error.trace, planned.module.path)
+    place = f", at {spot(frames[-1], planned.module.path)}" if frames else ""
+    message = f"not done within {request.timeout:g} s: it was stopped {_doing(state, frames)}{place}"
     return replace(
-        made, hint="An endless loop, or sizes that are too large: use smaller ones, or a longer --timeout."
+        _finding("GV902", message, state.running),
+        hint="Is there an endless loop? Otherwise use smaller sizes, or a longer --timeout.",
+        captured=error.captured,
+        raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
     )
+
+
+def _doing(state: TargetState, frames: tuple[Frame, ...]) -> str:
+    """What was going on, as the end of a sentence."""
+    method = next((f.function for f in frames if f.function in _METHODS), "")
+    where = f"in {method}" if method else "while it was verified"
+    if state.plan.source is InputSource.NONE:
+        return f"{where}, while inputs for it were looked for" if method else "while inputs were looked for"
+    return where
 
 
 def _finding(code: str, message: str, running: CaseStarted | None) -> Finding:
     case = CasePoint(running.case_id, point=running.point, draw=running.draw) if running is not None else None
     return Finding(code, rule(code).severity, message, case=case)
-
-
-def _fault_location(printed: str, planned: Planned) -> Location | None:
-    """The innermost frame of the user's module in what faulthandler wrote."""
-    own = str(planned.module.path)
-    for match in _FAULT_FRAME.finditer(printed):
-        if match["file"] == own:
-            return Location(planned.target.file, int(match["line"]))
-    return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import importlib
 import linecache
 import os
 import random
@@ -22,6 +24,7 @@ T = TypeVar("T")
 
 _OUR_CODE = str(Path(__file__).resolve().parent)
 _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
+_IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
@@ -77,9 +80,9 @@ class RandomStates:
         torch.set_rng_state(self._torch)
         if self._cuda:
             torch.cuda.set_rng_state_all(self._cuda)
-        numpy_random = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed(self._numpy_seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:  # as an attribute: NumPy loads its `random` only when it is first asked for
+            numpy.random.seed(self._numpy_seed)
 
 
 def _cuda_in_use() -> bool:
@@ -102,9 +105,9 @@ def describe(error: BaseException) -> RaisedError:
 
 
 def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
-    frames = []
+    frames: list[Frame] = []
     for summary in traceback.extract_tb(trace):
-        if summary.filename.startswith((_OUR_CODE, _TORCH_CODE, "<frozen ")):
+        if summary.filename.startswith((_OUR_CODE, _TORCH_CODE, _IMPORT_CODE, "<frozen ")):
             continue
         raw = linecache.getline(summary.filename, summary.lineno or 0)
         indent = len(raw) - len(raw.lstrip())
@@ -115,7 +118,9 @@ def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
             and summary.end_lineno == summary.lineno
         ):
             caret = (max(0, summary.colno - indent), max(0, summary.end_colno - indent))
-        frames.append(Frame(summary.filename, summary.lineno or 0, summary.name, raw.strip(), caret))
+        frame = Frame(summary.filename, summary.lineno or 0, summary.name, raw.strip(), caret)
+        if not frames or frame != frames[-1]:  # of a recursion, one frame tells all
+            frames.append(frame)
     return tuple(frames)
 
 
@@ -166,7 +171,8 @@ class GlobalState:
         torch.set_grad_enabled(self.grad_enabled)
         torch.set_num_threads(self.threads)
         torch.use_deterministic_algorithms(self.deterministic)
-        os.chdir(self.folder)
+        with contextlib.suppress(OSError):  # user code may have removed it
+            os.chdir(self.folder)
         if dict(os.environ) != self.environment:
             os.environ.clear()
             os.environ.update(self.environment)

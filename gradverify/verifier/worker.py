@@ -6,6 +6,7 @@ one, events go out on the other. Descriptors 1 and 2 belong to user code and go 
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import fcntl
 import os
@@ -24,6 +25,7 @@ from typing import IO, Any, NoReturn
 import torch
 
 from gradverify.events import (
+    CHANNEL_LOST,
     Bind,
     Bound,
     Broken,
@@ -52,6 +54,9 @@ from gradverify.verifier.run import Live, verify
 
 HIGH_DESCRIPTOR = 200
 """The channel moves up here, out of the way of code that closes or reuses low descriptors."""
+
+_exit = os._exit
+"""The real one: `_leave_traces` replaces it."""
 
 STREAMS = (("stdout", 1), ("stderr", 2))
 
@@ -143,7 +148,7 @@ class _Server:
         found = infer_inputs(call, request.target)
         self._state.restore()
         if found and not isinstance(found[0], TensorInput):
-            return NotInferred(found)  # type: ignore[arg-type]
+            return NotInferred(found)
         return Inferred(found)  # type: ignore[arg-type]
 
     def _live(self, request: Verify) -> Live:
@@ -189,12 +194,12 @@ def _leave_traces(faults: int) -> None:
     """However user code ends this process, say where: of that, `os._exit` is the one that says nothing."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable(faults)
-    leave, own = os._exit, os.getpid()
+    own = os.getpid()
 
     def leave_with_trace(status: int) -> NoReturn:
         if os.getpid() == own:
             faulthandler.dump_traceback(faults)
-        leave(status)
+        _exit(status)
 
     os._exit = leave_with_trace
 
@@ -205,7 +210,7 @@ def _renew_streams(log: int) -> None:
         os.dup2(log, descriptor)
         stream = getattr(sys, f"__{name}__")
         if stream is None or stream.closed:
-            stream = open(  # noqa: SIM115, PTH123 - a descriptor, and it stays open
+            stream = open(  # noqa: SIM115 - a descriptor, and it stays open
                 descriptor, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
             )
             setattr(sys, f"__{name}__", stream)
@@ -213,17 +218,21 @@ def _renew_streams(log: int) -> None:
 
 
 def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
-    for line in incoming:
-        inbox.put(line)
+    try:
+        for line in incoming:
+            inbox.put(line)
+    except (OSError, ValueError):
+        _exit(CHANNEL_LOST)
     # The front is gone: nothing may be left running, not even an endless loop in user code.
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _send(outgoing: IO[str], event: Event) -> None:
     for name, _ in STREAMS:
-        try:
+        with contextlib.suppress(Exception):  # user code may have closed or replaced them
             getattr(sys, name).flush()
-        except Exception:  # noqa: BLE001, S110 - user code may have closed or replaced them
-            pass
-    outgoing.write(encode(event) + "\n")
-    outgoing.flush()
+    try:
+        outgoing.write(encode(event) + "\n")
+        outgoing.flush()
+    except OSError:
+        _exit(CHANNEL_LOST)

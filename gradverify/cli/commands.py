@@ -1,0 +1,181 @@
+"""The commands. What only some of them need is imported there: `gradverify --help` answers at once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradverify.cli import options
+from gradverify.cli.options import Color, Format, request_of
+from gradverify.cli.screen import (
+    bug_sentence,
+    open_standard_streams,
+    print_bugs,
+    print_report,
+    progress,
+    style_for,
+    told,
+    versions,
+    write,
+)
+from gradverify.model import Engine, Report
+from gradverify.report import render_listing, render_mistakes, render_rule, render_rules_table
+from gradverify.session.outcome import ExitCode
+from gradverify.session.request import Request
+
+app = typer.Typer(
+    name="gradverify",
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,  # noqa: FBT002
+) -> None:
+    """Verify hand-written PyTorch backwards: is it wrong, where, why, and what to do."""
+    if version:
+        write(sys.stdout, versions() + "\n")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(ExitCode.USAGE)
+
+
+@app.command()
+def check(  # noqa: PLR0913 - one parameter for each option
+    targets: options.Targets = None,
+    spec: options.Specs = None,
+    keyword: options.Keyword = "",
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    device: options.Device = "cpu",
+    seed: options.Seed = None,
+    rtol: options.Rtol = None,
+    atol: options.Atol = None,
+    engine: options.EngineOption = Engine.JACOBIAN,
+    timeout: options.Timeout = 60.0,
+    stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
+    quiet: options.Quiet = False,  # noqa: FBT002
+    verbose: options.Verbose = 0,
+    output: options.FormatOption = Format.TEXT,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
+    """Verify the backwards of a module against the derivative of its forwards.
+
+    Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
+    3 a bug in gradverify, 5 nothing to check, 130 interrupted.
+    """
+    style = style_for(color, -1 if quiet else min(verbose, 1))
+    with told(style, output):
+        request = request_of(
+            targets,
+            spec=spec,
+            keyword=keyword,
+            select=select,
+            ignore=ignore,
+            device=device,
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            engine=engine,
+            timeout=timeout,
+            stop_at_first=stop_at_first,
+        )
+        report = _check(request)
+        print_report(report, style, output)
+    raise typer.Exit(report.exit_code)
+
+
+@app.command("list")
+def list_(
+    targets: options.Targets = None,
+    spec: options.Specs = None,
+    keyword: options.Keyword = "",
+    verbose: options.Verbose = 0,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
+    """Show what is discovered, where its inputs come from, which cases and checks would run."""
+    from gradverify.session.listing import list_targets  # noqa: PLC0415
+
+    style = style_for(color, min(verbose, 1))
+    with told(style, Format.TEXT):
+        request = request_of(targets, spec=spec, keyword=keyword)
+        with progress() as shown:
+            listing = list_targets(request, shown)
+        write(sys.stdout, render_listing(listing.targets, listing.modules, style))
+        if listing.errors:
+            write(sys.stderr, render_mistakes(listing.errors, style))
+        print_bugs(listing.bugs)
+    raise typer.Exit(listing.exit_code)
+
+
+@app.command()
+def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A code such as GV101.")]) -> None:
+    """Say what a code means, why it matters, with an example and the remedy."""
+    with told(style_for(Color.AUTO, 0), Format.TEXT):
+        write(sys.stdout, render_rule(code))
+
+
+@app.command()
+def rules() -> None:
+    """Show the table of codes."""
+    with told(style_for(Color.AUTO, 0)):
+        write(sys.stdout, render_rules_table())
+
+
+@app.command()
+def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) -> None:
+    """Check a small module that ships with the package: right and wrong Functions.
+
+    Exit code 0 when each gets its intended verdict.
+    """
+    from gradverify.demo.intended import unintended  # noqa: PLC0415
+
+    style = style_for(color, min(verbose, 1))
+    with told(style, Format.TEXT):
+        from gradverify import demo as package  # noqa: PLC0415
+
+        request = request_of([str(Path(package.__path__[0]) / "functions.py")])
+        report = _check(request)
+        print_report(report, style, Format.TEXT)
+        surprises = unintended(report)
+        write(sys.stdout, _closing(report, surprises))
+    raise typer.Exit(ExitCode.BUG if surprises else ExitCode.OK)
+
+
+def main() -> None:
+    """The console script. Every way out has its exit code; a traceback of ours is a bug, and says so."""
+    open_standard_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the terminal as it was
+    try:
+        app(prog_name="gradverify")
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception:  # noqa: BLE001 - the last resort
+        write(sys.stderr, traceback.format_exc() + bug_sentence())
+        sys.exit(ExitCode.BUG)
+
+
+def _check(request: Request) -> Report:
+    from gradverify.session.run import check as run_check  # noqa: PLC0415
+
+    with progress() as shown:
+        return run_check(request, shown)
+
+
+def _closing(report: Report, surprises: tuple[str, ...]) -> str:
+    if surprises:
+        return "".join(f"not as intended: {line}\n" for line in surprises)
+    count = len(report.targets)
+    return f"\nEach of the {count} Functions got its intended verdict: the wrong ones are wrong on purpose.\n"

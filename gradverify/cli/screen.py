@@ -1,0 +1,151 @@
+"""Where text leaves the process: streams that are closed or full, colour, and a user's mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import TextIO
+
+import typer
+
+from gradverify import __version__
+from gradverify.cli.options import Color, Format
+from gradverify.errors import SpecError, UsageError
+from gradverify.model import Report, Settings
+from gradverify.report import TextStyle, render_json, render_mistakes, render_text
+from gradverify.session.outcome import ExitCode, summary_of
+from gradverify.session.progress import on_terminal
+from gradverify.session.request import Progress
+
+ISSUES = "https://github.com/gradverify/gradverify/issues"
+
+NARROWEST = 40
+"""Columns; what is narrower is not read but looked at."""
+
+
+def style_for(color: Color, verbosity: int) -> TextStyle:
+    """How text is to look on stdout: the option goes before the environment, that before the terminal."""
+    terminal = sys.stdout.isatty()
+    if color is Color.AUTO:
+        colored = not os.environ.get("NO_COLOR") and (
+            bool(os.environ.get("FORCE_COLOR")) or (terminal and os.environ.get("TERM") != "dumb")
+        )
+    else:
+        colored = color is Color.ALWAYS
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    return TextStyle(_terminal_width() if terminal else None, colored, unicode, verbosity)
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write text whatever the stream can carry. A reader who has gone has seen enough: that is no error.
+
+    Raises `UsageError` where it cannot be written, such as on a full disk.
+    """
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        _discard(stream)
+    except OSError as error:
+        _discard(stream)
+        raise UsageError(f"the report cannot be written: {error.strerror}") from None
+
+
+def _discard(stream: TextIO) -> None:
+    """Let the rest go nowhere; Python would complain about it once more when it closes the stream."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started with closed streams some: a pipe to a worker must not become stdout."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+
+
+@contextlib.contextmanager
+def told(style: TextStyle, output: Format = Format.TEXT) -> Iterator[None]:
+    """Turn a user's mistake into sentences and exit code 2, Ctrl-C into one and 130."""
+    try:
+        yield
+    except UsageError as error:
+        write(sys.stderr, f"gradverify: {error}\n")
+        raise typer.Exit(ExitCode.USAGE) from None
+    except SpecError as error:
+        if output is Format.JSON:
+            write(sys.stdout, render_json(_only_errors(error)))
+        else:
+            write(sys.stderr, render_mistakes(error.problems, style))
+        raise typer.Exit(ExitCode.USAGE) from None
+    except KeyboardInterrupt:
+        write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Progress]:
+    """Progress on stderr, where that is a terminal."""
+    with on_terminal(sys.stderr) as shown:
+        yield shown
+
+
+def print_report(report: Report, style: TextStyle, output: Format) -> None:
+    """Print a report on stdout, and gradverify's own failures on stderr."""
+    match output:
+        case Format.TEXT:
+            write(sys.stdout, render_text(report, style))
+        case Format.JSON:
+            write(sys.stdout, render_json(report))
+    print_bugs(report.bugs)
+
+
+def print_bugs(tracebacks: tuple[str, ...]) -> None:
+    """Print gradverify's own failures on stderr."""
+    if tracebacks:
+        write(sys.stderr, "\n".join(("", *dict.fromkeys(tracebacks))) + bug_sentence())
+
+
+def bug_sentence() -> str:
+    """What to say under a traceback of ours."""
+    return (
+        f"\nThis is a bug in gradverify, not in your code. Please report it with the text above at {ISSUES}\n"
+        f"({versions()})\n"
+    )
+
+
+def versions() -> str:
+    """The versions that a report needs. Torch's comes from its metadata: importing it takes seconds."""
+    return f"gradverify {__version__}, torch {_torch_version()}, Python {platform.python_version()}"
+
+
+def _torch_version() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _terminal_width() -> int:
+    try:
+        return max(NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns)
+    except OSError:
+        return 80
+
+
+def _only_errors(error: SpecError) -> Report:
+    return Report(
+        Settings(), (), error.problems, (), __version__, _torch_version(), ExitCode.USAGE, summary_of(())
+    )

@@ -1,0 +1,88 @@
+"""The command as a real process, run in a folder of its own with the modules of `tests/modules`."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+MODULES = Path(__file__).parents[1] / "modules"
+COMMAND = (sys.executable, "-P", "-m", "gradverify")
+UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONPATH", "PYTHONWARNINGS", "TERM")
+
+
+def environment(**more):
+    """The tests' own environment, less what changes how text looks."""
+    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
+    plain = {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**kept, **plain, "TERM": "xterm", **more}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run left."""
+
+    code: int
+    out: str
+    err: str
+
+    def screen(self, *folders):
+        """All of it as one text in which no machine, version or rounding shows."""
+        text = f"exit code {self.code}\n\n--- stdout\n{self.out}\n--- stderr\n{self.err}"
+        for folder in folders:
+            text = text.replace(f"{folder}/", "")
+        text = re.sub(r"[^\s']*/gradverify/(?=demo/)", "", text)
+        text = re.sub(r"torch \d\S*", "torch VERSION", text)
+        text = re.sub(r"Python \d\S*", "Python VERSION", text)
+        text = re.sub(r"± [-.\de]+ *", "± BOUND ", text)
+        return re.sub(r"errors > [-.\de]+", "errors > SIZE", text)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with modules, and the command in it."""
+
+    folder: Path
+
+    def start(self, *arguments, **options):
+        """Start the command."""
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        more = {"cwd": self.folder, "env": environment(), **streams, **options}
+        return subprocess.Popen([*COMMAND, *map(str, arguments)], **more)
+
+    def __call__(self, *arguments, **variables):
+        """Run the command to its end."""
+        with self.start(*arguments, env=environment(**variables)) as process:
+            out, err = process.communicate(timeout=120)
+        return Ran(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A copy of a folder of `tests/modules`, by its name."""
+
+    def copied(name=""):
+        folder = tmp_path_factory.mktemp("place") / "here"
+        ignored = shutil.ignore_patterns("__pycache__", *([] if name else ["imports", "screens"]))
+        shutil.copytree(MODULES / name, folder, ignore=ignored)
+        return Place(folder)
+
+    return copied
+
+
+class TextFile(SingleFileSnapshotExtension):
+    """One snapshot a file, as text that a reader can open."""
+
+    _write_mode = WriteMode.TEXT
+    file_extension = "txt"
+
+
+@pytest.fixture
+def screen(snapshot):
+    """Whole screens, a file each."""
+    return snapshot.use_extension(TextFile)

@@ -1,0 +1,149 @@
+"""What is asked for and is not there: a sentence with the nearest name, exit code 2, mostly without torch."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+MISTAKES = [
+    (["check"], "nothing to check: name a module"),
+    (["check", "rigth.py"], "there is no file `rigth.py`; did you mean `right.py`?"),
+    (["check", "nowhere/right.py"], "there is no folder `nowhere`"),
+    (["check", "."], "`.` is a folder"),
+    (["check", "right.gradverify.yaml"], "is a spec file"),
+    (["check", "notes.txt"], "is not a Python module"),
+    (["check", "right.py::"], "is not a target"),
+    (
+        ["check", "right.py", "--select", "GV11x"],
+        "--select: no code starts with `GV11x`; did you mean `GV110`?",
+    ),
+    (["check", "right.py", "--ignore", ""], "--ignore: no code starts with ``"),
+    (["check", "right.py", "--seed", "1.5"], "--seed: `1.5` is neither"),
+    (["check", "right.py", "--seed=-1"], "--seed: `-1` is neither"),
+    (["check", "right.py", "--seed", "9" * 5000], "is neither"),
+    (["check", "right.py", "--device", "tpu"], "--device: `tpu` is not supported"),
+    (["check", "right.py", "--device", "cuda:x"], "--device: `cuda:x` is not supported"),
+    (["check", "right.py", "--rtol", "nan"], "--rtol: nan is not between 0 and 1"),
+    (["check", "right.py", "--atol", "-1"], "--atol: -1 is not between 0 and 1"),
+    (["check", "right.py", "--timeout", "0"], "--timeout: 0 is not a number of seconds"),
+    (["check", "right.py", "--timeout", "inf"], "--timeout: inf is not a number of seconds"),
+    (["check", "right.py", "--timeout", "soon"], "Input should be a valid number"),
+    (["check", "right.py", "-k", "a and"], "-k: `a and` is not an expression"),
+    (["check", "right.py", "-k", "right and (a b)"], "is not an expression"),
+    (["check", "right.py", "--spec", "none.yaml"], "there is no file `none.yaml`"),
+    (["check", "right.py", "--spec", "."], "there is no file `.`"),
+    (["check", "right.py", "--spec", "wrong.gradverify.yaml"], "names none of the modules"),
+    (["check", "right.py", "--format", "xml"], "'xml' is not one of"),
+    (["check", "right.py", "--frobnicate"], "No such option: --frobnicate"),
+    (["explain", "GV11"], "there is no code 'GV11'"),
+    (["chekc"], "No such command 'chekc'"),
+]
+
+
+@pytest.fixture(scope="module")
+def here(place):
+    here = place("screens")
+    (here.folder / "notes.txt").write_text("not Python\n")
+    poison = here.folder / "poison" / "torch"
+    poison.mkdir(parents=True)
+    (poison / "__init__.py").write_text("raise ImportError('poisoned')\n")
+    return here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    MISTAKES,
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
+)
+def test_mistake(here, arguments, words):
+    ran = here(*arguments, PYTHONPATH=str(here.folder / "poison"))
+    assert (ran.code, ran.out) == (2, "")
+    assert words in " ".join(ran.err.split())
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["check", "--help"], ["explain", "GV101"], ["rules"], ["--version"]],
+    ids=" ".join,
+)
+def test_needs_no_torch(here, arguments):
+    ran = here(*arguments, PYTHONPATH=str(here.folder / "poison"))
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_spec_error_needs_no_torch(here):
+    ran = here("check", "right.py", "--spec", "mistaken.yaml", PYTHONPATH=str(here.folder / "poison"))
+    assert ran.code == 2
+    assert "2 errors in 1 spec file" in ran.err
+
+
+def test_torch_that_cannot_be_imported(here):
+    """The poison works: what needs torch does notice it, and says so in a sentence."""
+    ran = here("check", "right.py", PYTHONPATH=str(here.folder / "poison"))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "gradverify: PyTorch cannot be imported: the process exited with code 1: ImportError: poisoned\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "right.py::Prodcut"], "right.py has no target `Prodcut`; did you mean `Product`?"),
+        (["check", "right.py::Product[n=4]"], "right.py::Product has no case [n=4]; its cases: [n=3]"),
+        (["check", "right.py", "--device", "cuda:97"], "--device cuda:97: no such device here"),
+    ],
+    ids=["name", "case", "device"],
+)
+def test_mistake_that_torch_must_tell(here, arguments, words):
+    ran = here(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+
+
+def test_keyword_that_matches_nothing(here):
+    ran = here("check", "right.py", "-k", "nothing_like_it")
+    assert (ran.code, ran.err) == (5, "")
+    assert "not selected by -k nothing_like_it" in ran.out
+
+
+def test_specs_folder(here):
+    folder = here.folder / "specs"
+    folder.mkdir()
+    try:
+        (folder / "others.yaml").write_text("openapi: 3.1.0\n")
+        (folder / "right.yaml").write_text(
+            "gradverify: 1\nmodule: ../right.py\nfunctions:\n  Product: {inputs: {a: [7], b: [7]}}\n"
+        )
+        ran = here("list", "right.py::Product")
+    finally:
+        (folder / "right.yaml").unlink()
+        (folder / "others.yaml").unlink()
+        folder.rmdir()
+    assert ran.code == 0
+    assert "specs/right.yaml" in ran.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_file_that_may_not_be_read(here):
+    file = here.folder / "secret.py"
+    file.write_text("")
+    file.chmod(0)
+    ran = here("check", "secret.py")
+    assert ran.code == 2
+    assert "secret.py:1: cannot be read: Permission denied" in ran.out
+
+
+def test_a_folder_with_a_module_named_as_one_of_ours(place, tmp_path):
+    """`python -m` puts the current folder on the path; what lies there is no part of gradverify."""
+    (tmp_path / "random.py").write_text("raise SystemExit('taken for the real one')\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "gradverify", "rules"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, b"")

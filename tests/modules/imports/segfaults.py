@@ -1,0 +1,15 @@
+from torch.autograd import Function
+
+import ctypes
+
+ctypes.string_at(0)
+
+
+class Double(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad

@@ -1,0 +1,15 @@
+from torch.autograd import Function
+
+import sys
+
+sys.exit("no GPU, no module")
+
+
+class Double(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad

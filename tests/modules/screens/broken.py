@@ -1,0 +1,2 @@
+"""Cannot be imported."""
+import numpi

@@ -1,0 +1,2 @@
+"""Cannot be compiled."""
+def forward(ctx, x:
