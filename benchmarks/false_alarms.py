@@ -1,7 +1,7 @@
 """False alarms and detection over PyTorch's own operator database.
 
-    python benchmarks/false_alarms.py [--entries 300] [--samples 4] [--seeds 1] [--second] [--plant] [--no-torch]
-                                      [--only NAME] [--shard 0/2]
+    python benchmarks/false_alarms.py [--entries 300] [--samples 4] [--seeds 1] [--second] [--plant]
+                                      [--no-torch] [--only NAME] [--shard 0/2]
 
 Every float64 sample of `op_db` with at most --entries Jacobian entries is judged as a plain callable, first
 order and (--second) second order. What is wrong, imprecise or uncovered is listed, next to what torch's slow
@@ -75,13 +75,14 @@ def samples_of(op: Any, count: int, entries: int) -> Iterator[Called]:
     for number, sample in enumerate(op.sample_inputs("cpu", torch.float64, requires_grad=True)):
         leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         places = [
-            i for i, x in enumerate(leaves)
+            i
+            for i, x in enumerate(leaves)
             if isinstance(x, Tensor) and x.requires_grad and (x.is_floating_point() or x.is_complex())
         ]
         if not places or any(leaves[i].layout is not torch.strided for i in places):
             continue
 
-        def function(*tensors: Tensor, leaves=leaves, structure=structure, places=places, sample=sample) -> Any:
+        def function(*tensors, leaves=leaves, structure=structure, places=places, sample=sample):
             values = [x.clone() if isinstance(x, Tensor) else x for x in leaves]
             for place, tensor in zip(places, tensors, strict=True):
                 values[place] = tensor
@@ -115,7 +116,7 @@ class Scaled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        g = g.clone()
+        g = g.clone(memory_format=torch.contiguous_format)
         flat = torch.view_as_real(g).reshape(-1) if g.is_complex() else g.reshape(-1)
         flat[ctx.place] *= 1 + PLANTED
         return g, None
@@ -151,7 +152,7 @@ def moved(called: Called, seed: int) -> Called:
     return Called(called.name, called.function, tuple(move(p) for p in called.primals), called.nondeterminism)
 
 
-def slow_passes(called: Called, second: bool) -> bool | None:
+def slow_passes(called: Called, *, second: bool) -> bool | None:
     leaves = [p.clone().requires_grad_() for p in called.primals]
 
     def function(*tensors: Tensor) -> Any:
@@ -175,7 +176,8 @@ def describe(judged: Judged) -> str:
         if mask.any():
             difference = (c.analytical - c.numerical).abs()[mask]
             relative = (difference / c.numerical.abs()[mask].clamp_min(1e-300)).max().item()
-            parts.append(f"{kind} {int(mask.sum())}/{mask.numel()} rel {relative:.1e} abs {difference.max():.1e}")
+            share = f"{int(mask.sum())}/{mask.numel()}"
+            parts.append(f"{kind} {share} rel {relative:.1e} abs {difference.max():.1e}")
     uncovered = ~c.covered & ~c.kinks & ~c.wrong
     if uncovered.any():
         infinite = ~judged.measured.error.isfinite() & uncovered
@@ -202,9 +204,7 @@ def judge_sample(called: Called, options: argparse.Namespace, figures: Figures, 
     size = Layout.of(second.primals).size * Layout.of(problem.primals).size
     if size > options.entries or isinstance(second.graph(second.primals), Raised):
         return
-    known = KnownColumns(
-        judged.comparison.analytical.mT, judged.measured.error.mT.nan_to_num(0.0, 0.0, 0.0)
-    )
+    known = KnownColumns(judged.comparison.analytical.mT, judged.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
     start = time.perf_counter()
     result = judge(second, rtol=RTOL, noise=gradient_noise(second), known=known)
     figures.seconds += time.perf_counter() - start
@@ -229,7 +229,7 @@ def report(
             figures.tally[f"{order} {kind}"] += 1
     slow = ""
     if options.torch and ("wrong" in said or "nonfinite" in said):
-        passes = slow_passes(called, order == "2nd")
+        passes = slow_passes(called, second=order == "2nd")
         slow = f" [slow {'passes' if passes else 'raises' if passes is None else 'fails'}]"
         if passes:
             figures.tally[f"{order} ALARM (slow passes)"] += 1
@@ -276,7 +276,8 @@ def plant(called: Called, options: argparse.Namespace, figures: Figures, *, seed
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--entries", type=int, default=300)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=1)

@@ -14,7 +14,8 @@ from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import Argument, build_arguments, call_hook, shown_inputs
+from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
+from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Counter, returned_tensors, substitute
 
@@ -36,6 +37,8 @@ class Subject:
     """Positions of the outputs to differentiate; None for all that are differentiable."""
     hook: Callable[..., Any] | None = None
     inferred: bool = False
+    live: Mapping[str, Any] = field(default_factory=dict)
+    """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
 
@@ -67,8 +70,17 @@ class Sample:
         return Layout.of(self.problem.primals)
 
     def position_of(self, name: str) -> int:
-        """Position of an argument in the call."""
-        return next(i for i, a in enumerate(self.arguments) if a.name == name)
+        """Position in the call of an argument, or of the list that it is an item of.
+
+        Raises `KeyError` for a name that is not an argument.
+        """
+        position, open_list = -1, ""
+        for argument in self.arguments:
+            position += not (argument.in_list and argument.in_list == open_list)
+            open_list = argument.in_list
+            if name in {argument.name, argument.in_list}:
+                return position
+        raise KeyError(name)
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - fields of Finding
         """A finding made here, with its rule's severity unless another is given."""
@@ -186,9 +198,10 @@ def _called_with(function: Callable[..., Any], positions: Sequence[int]) -> Call
 def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
     device = subject.settings.device
     if subject.hook is None:
-        return with_defaults(build_arguments(case, point, draw, device), subject.defaults)
+        built = guard.call(build_arguments, case, point, draw, device, subject.live)
+        return built if isinstance(built, Raised) else with_defaults(built.value, subject.defaults)
     names = [p.name for p in subject.target.parameters]
-    built = call_hook(subject.hook, case, point, draw, device, names)
+    built = call_hook(subject.hook, case, draw, device, names)
     return built if isinstance(built, Raised) else built.value
 
 
@@ -197,7 +210,8 @@ def _unchecked(error: RaisedError, where: CasePoint) -> NoSample:
         "GV001",
         rule("GV001").severity,
         f"the inputs could not be built: {error.type}: {error.message}",
-        hint="Mend the hook that `arguments:` names: it is called as f(generator, device, dtype, **sizes).",
+        hint="Mend the function that builds them: `arguments:` is called as f(generator, device, dtype, "
+        "**sizes), `make:` as f(generator, device, dtype, shape).",
         case=where,
         raised=error,
     )

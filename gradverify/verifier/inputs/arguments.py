@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, LiteralInput, Point, RaisedError, ShownInput, TensorInput
-from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
+from gradverify.model import (
+    Case,
+    ConcatInput,
+    Input,
+    ListInput,
+    LiteralInput,
+    ObjectInput,
+    Point,
+    ShownInput,
+    TensorInput,
+)
+from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
+
+__all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "points_of", "shown_inputs"]
 
 SHOWN_ELEMENTS = 16
 """Tensors up to this many elements are printed in full."""
@@ -20,87 +30,134 @@ SHOWN_ELEMENTS = 16
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a call: a tensor to differentiate, another tensor, or any object."""
+    """One argument of a call, or one item of a list argument."""
 
     name: str
     value: Any
     differentiable: bool = False
+    step: Callable[[Tensor], Tensor] | None = None
+    """Differentiable; takes a moved value back onto its structure, or into its layout."""
+    held: Tensor | None = None
+    """bool, the value's shape: entries that numerical steps leave alone."""
+    in_list: str = ""
+    """Name of the list argument that this is an item of; items of one list stand together."""
+
+    def moved(self, value: Tensor) -> Any:  # noqa: ANN401 - a tensor of any layout
+        """What the target is called with for another value."""
+        return value if self.step is None else self.step(value)
+
+    def without_held(self, value: Tensor) -> Tensor:
+        """Another value, with the held entries as they were."""
+        return value if self.held is None else torch.where(self.held, self.value, value)
 
 
 def points_of(case: Case) -> tuple[tuple[Point, int], ...]:
     """Which (point, draw) pairs a case is verified at.
 
     Two typical draws, so that a branch on the data is entered from both sides; the declared range where
-    there is one; the declared special values where there are some. Hooks draw their own values.
+    there is one; the declared special values and ties where there are some. Hooks draw their own values.
     """
-    tensors = [i for i in case.inputs if isinstance(i, TensorInput)]
-    floating = [t for t in tensors if t.dtype in {"float64", "complex128"} and t.value is None]
     points = [(Point.TYPICAL, 0), (Point.TYPICAL, 1)]
-    if any(t.range is not None for t in floating):
+    if case.hook:
+        return tuple(points)
+    drawn = [t for t in tensors_of(case) if t.value is None and not t.make]
+    floating = [t for t in drawn if t.dtype in {"float64", "complex128"}]
+    if any(t.range is not None and not t.structure for t in floating):
         points.append((Point.WIDE, 0))
-    if any(t.special for t in floating):
+    if any(t.special or t.ties for t in floating):
         points.append((Point.SPECIAL, 0))
     return tuple(points)
 
 
-def build_arguments(case: Case, point: Point, draw: int, device: str) -> tuple[Argument, ...]:
-    """Draw every input of a case without a hook."""
-    return tuple(
-        Argument(i.name, i.value)
-        if isinstance(i, LiteralInput)
-        else Argument(
-            i.name, tensor := build_tensor(i, case.seed, point, draw, device), _differentiable(i, tensor)
-        )
-        for i in case.inputs
-    )
+def tensors_of(case: Case) -> Iterator[TensorInput]:
+    """Every tensor that a case draws, items of lists and parts of concatenations too."""
+    for i in case.inputs:
+        match i:
+            case TensorInput():
+                yield i
+            case ListInput():
+                yield from i.items
+            case ConcatInput():
+                yield from i.parts
+            case LiteralInput() | ObjectInput():
+                pass
 
 
-def build_tensor(spec: TensorInput, seed: int, point: Point, draw: int, device: str) -> Tensor:
-    """Draw one tensor, or build it from its literal value."""
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    if spec.value is not None:
-        return torch.tensor(_lists(spec.value), dtype=dtype).reshape(spec.shape).to(device)
-    if dtype is torch.bool:
-        values: Sequence[Any] = draw_booleans(spec, seed, point, draw)
-    elif not (dtype.is_floating_point or dtype.is_complex):
-        values = draw_integers(spec, seed, point, draw)
-    elif dtype.is_complex:
-        real, imaginary = draw_values(spec, seed, point, draw), draw_values(spec, seed + 1, point, draw)
-        values = [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
-    else:
-        values = draw_values(spec, seed, point, draw)
-    return torch.tensor(values, dtype=dtype).reshape(spec.shape).to(device)
+def build_arguments(
+    case: Case, point: Point, draw: int, device: str, live: Mapping[str, Any] | None = None
+) -> tuple[Argument, ...]:
+    """Draw every input of a case without a hook.
 
-
-def call_hook(
-    hook: Callable[..., Any], case: Case, point: Point, draw: int, device: str, names: Sequence[str]
-) -> Returned[tuple[Argument, ...]] | Raised:
-    """Let the user's own function build the arguments: f(generator, device, dtype, **sizes).
-
-    It returns the arguments as a tuple, or (arguments, keywords). Tensors that require grad are
-    differentiated; if none does, every floating one is.
+    `live` holds the objects behind `object:` and `make:` by their path. Raises whatever these raise.
     """
-    generator = torch.Generator(device=device).manual_seed((case.seed + 7919 * draw) % 2**63)
-    del point  # a hook knows nothing of regimes
+    return tuple(a for i in case.inputs for a in _built(i, case, point, draw, device, live or {}))
 
-    def build() -> Any:  # noqa: ANN401
-        return hook(generator, torch.device(device), torch.float64, **dict(case.sizes))
 
-    result = guard.call(build)
-    if isinstance(result, Raised):
-        return result
-    values = _positional(result.value, names)
-    if isinstance(values, str):
-        return Raised(RaisedError("ValueError", values))
-    named = [names[i] if i < len(names) else f"argument {i}" for i in range(len(values))]
-    tensors = [v for v in values if isinstance(v, Tensor) and _is_continuous(v)]
-    chosen = [t for t in tensors if t.requires_grad] or tensors
-    return Returned(
-        tuple(
-            Argument(name, v.detach() if isinstance(v, Tensor) else v, any(v is t for t in chosen))
-            for name, v in zip(named, values, strict=True)
-        )
+def _built(
+    i: Input, case: Case, point: Point, draw: int, device: str, live: Mapping[str, Any]
+) -> Iterator[Argument]:
+    match i:
+        case TensorInput():
+            yield _tensor(i, build_tensor(i, case.seed, point, draw, device, live))
+        case LiteralInput():
+            yield Argument(i.name, i.value)
+        case ObjectInput():
+            found = live[i.path]
+            yield Argument(i.name, found if i.init is None else found(*i.init))
+        case ConcatInput():
+            yield _concatenated(i, [build_tensor(p, case.seed, point, draw, device, live) for p in i.parts])
+        case ListInput():
+            items = [_tensor(t, build_tensor(t, case.seed, point, draw, device, live)) for t in i.items]
+            if i.splatted:
+                yield from items
+            elif not items:
+                yield Argument(i.name, [])
+            else:
+                yield from (
+                    Argument(a.name, a.value, a.differentiable, a.step, a.held, in_list=i.name) for a in items
+                )
+
+
+def _tensor(spec: TensorInput, value: Tensor) -> Argument:
+    differentiable = is_differentiable(spec)
+    if not differentiable and spec.layout:
+        converted = step_of(spec, value)
+        return Argument(spec.name, converted(value) if converted is not None else value)
+    return Argument(
+        spec.name,
+        value,
+        differentiable,
+        step_of(spec, value) if differentiable else None,
+        held_of(spec, value) if differentiable else None,
     )
+
+
+def _concatenated(spec: ConcatInput, parts: list[Tensor]) -> Argument:
+    """One tensor of several parts along the last dimension; a step brings each back to its structure."""
+    widths = [p.shape[-1] for p in parts]
+    steps = [step_of(s, p) for s, p in zip(spec.parts, parts, strict=True)]
+
+    def step(x: Tensor) -> Tensor:
+        pieces = torch.split(x, widths, dim=-1)
+        return torch.cat([p if s is None else s(p) for s, p in zip(steps, pieces, strict=True)], dim=-1)
+
+    differentiable = any(is_differentiable(p) for p in spec.parts)
+    return Argument(spec.name, torch.cat(parts, dim=-1), differentiable, step if any(steps) else None)
+
+
+def arguments_of_call(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
+    """Positional arguments: one value for each `Argument`, items of one list argument joined into it."""
+    call: list[Any] = []
+    open_list = ""
+    for argument, value in zip(arguments, values, strict=True):
+        if not argument.in_list:
+            call.append(value)
+        elif argument.in_list == open_list:
+            call[-1].append(value)
+        else:
+            call.append([value])
+        open_list = argument.in_list
+    return call
 
 
 def shown_inputs(arguments: Sequence[Argument]) -> tuple[ShownInput, ...]:
@@ -111,8 +168,8 @@ def shown_inputs(arguments: Sequence[Argument]) -> tuple[ShownInput, ...]:
 def show_value(value: Any) -> str:  # noqa: ANN401
     """One argument as text."""
     if not isinstance(value, Tensor):
-        return repr(value)
-    if value.numel() <= SHOWN_ELEMENTS:
+        return getattr(value, "__qualname__", None) or repr(value)
+    if value.numel() <= SHOWN_ELEMENTS and value.layout is torch.strided:
         return _short(value.detach().cpu().tolist())
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
 
@@ -121,38 +178,3 @@ def _short(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, list):
         return "[" + ", ".join(_short(v) for v in value) + "]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _positional(result: Any, names: Sequence[str]) -> list[Any] | str:  # noqa: ANN401
-    keywords: dict[str, Any] = {}
-    if (
-        isinstance(result, tuple)
-        and len(result) == 2
-        and isinstance(result[0], tuple)
-        and isinstance(result[1], dict)
-    ):
-        result, keywords = result
-    if not isinstance(result, tuple | list):
-        return f"the hook returned {type(result).__name__}: return the arguments as a tuple"
-    values = list(result)
-    for name in names[len(values) :]:
-        if name not in keywords:
-            break
-        values.append(keywords.pop(name))
-    if keywords:
-        return f"the hook returned the keyword `{next(iter(keywords))}`, which forward does not take there"
-    return values
-
-
-def _differentiable(spec: TensorInput, tensor: Tensor) -> bool:
-    if spec.requires_grad is not None:
-        return spec.requires_grad
-    return _is_continuous(tensor)
-
-
-def _is_continuous(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _lists(value: Any) -> Any:  # noqa: ANN401 - nested tuples to nested lists
-    return [_lists(v) for v in value] if isinstance(value, tuple) else value

@@ -93,7 +93,8 @@ def _cayley(base: Tensor, x: Tensor) -> Tensor:
     step = base.mT @ (x - base)
     skew = (step - step.mT) / 2
     identity = _identity(base)
-    return base @ torch.linalg.solve(identity - skew / 2, identity + skew / 2)
+    rotation: Tensor = torch.linalg.solve(identity - skew / 2, identity + skew / 2)
+    return base @ rotation
 
 
 def _identity(like: Tensor) -> Tensor:
@@ -122,7 +123,8 @@ def _cholesky_factor(free: Tensor) -> Tensor:
 
 def _orthogonal(free: Tensor) -> Tensor:
     q, r = torch.linalg.qr(free + _identity(free) / 4)
-    return q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
+    turned: Tensor = q * torch.sign(torch.diagonal(r, dim1=-2, dim2=-1)).unsqueeze(-2)
+    return turned
 
 
 def _simplex(free: Tensor) -> Tensor:

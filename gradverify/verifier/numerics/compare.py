@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import SAFETY, NumericalJacobian
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.refine import SAFETY
 
 COVERED = 1e-4
 """An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
@@ -68,7 +69,7 @@ def compare(
     conflict = known & finite & (difference > bound + room)
     nonfinite = known & ~finite & ~at_kink
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
-    negligible = measured.flat | _negligible(analytical, measured, bound, inputs, outputs)
+    negligible = measured.flat | _negligible(analytical, measured, bound, outputs)
     return Comparison(
         analytical=analytical,
         numerical=numerical,
@@ -101,24 +102,10 @@ def _block_rms(numerical: Tensor, known: Tensor, inputs: Layout, outputs: Layout
     return result
 
 
-def _negligible(
-    analytical: Tensor, measured: NumericalJacobian, bound: Tensor, inputs: Layout, outputs: Layout
-) -> Tensor:
-    """Both sides indistinguishable from zero, with an error far below the function's natural slope |f|/|x|."""
-    result = torch.zeros_like(measured.flat)
-    steps = measured.step
-    for rows, columns in _blocks(inputs, outputs):
-        values = measured.centre[rows]
-        if not values.numel() or not steps[rows, columns].numel():
-            continue
-        typical = values.abs().nan_to_num(0.0, 0.0, 0.0).max()
-        # A step is 2^-10 … of its entry's scale, so step · 2^10 is that scale to within a few powers of two.
-        slope = typical / (steps[rows, columns] * 2.0**10).clamp_min(1e-300)
-        small = (analytical[rows, columns].abs() <= bound[rows, columns]) & (
-            measured.value[rows, columns].abs() <= bound[rows, columns]
-        )
-        result[rows, columns] = small & (bound[rows, columns] <= NEGLIGIBLE * slope)
-    return result
+def _negligible(analytical: Tensor, measured: NumericalJacobian, bound: Tensor, outputs: Layout) -> Tensor:
+    """Both sides indistinguishable from zero, with an error far below the natural slope |f|/|x|."""
+    small = (analytical.abs() <= bound) & (measured.value.abs() <= bound)
+    return small & (bound <= NEGLIGIBLE * natural_slope(measured.centre, measured.scale, outputs))
 
 
 def _blocks(inputs: Layout, outputs: Layout) -> list[tuple[slice, slice]]:

@@ -13,8 +13,8 @@ the weights; Hamming, *Numerical Methods*, ch. 6, for high differences as a meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -33,7 +33,10 @@ EPSILON = torch.finfo(torch.float64).eps
 
 @dataclass(frozen=True)
 class Samples:
-    """What six samples around a point tell about each of the M rows of f. All tensors have M entries."""
+    """What six samples around a point tell about every row of f, for any number of points at once.
+
+    Tensors have the shape of the samples, with rows of f last; `step` broadcasts against them.
+    """
 
     derivative: Tensor
     """D6."""
@@ -48,44 +51,58 @@ class Samples:
     """Slope from the left neighbour to the centre."""
     right: Tensor
     """Slope from the centre to the right neighbour."""
-    step: float
+    step: Tensor
 
     @property
     def half_jump(self) -> Tensor:
         """Half the difference of the one-sided slopes: O(step) where f is smooth, constant at a kink."""
         return (self.right - self.left).abs() / 2
 
+    def amplified(self, noise_floor: Tensor) -> Tensor:
+        """What a known noise in f does to D6: an error of its own, beside truncation."""
+        return ROUND_OFF_GAIN * torch.maximum(2 * self.noise, noise_floor) / self.step
+
     def error(self, noise_floor: Tensor) -> Tensor:
-        """Error of D6 for a known noise in f (M entries): truncation plus amplified noise.
+        """Error of D6 for a known noise in f: truncation plus amplified noise.
 
         A flat row shows only that f moves by less than its own rounding over the whole span, so its
         error is that rounding, not zero: saturated functions have small derivatives, not none.
         """
-        noise = torch.maximum(2 * self.noise, noise_floor)
-        return self.truncation + ROUND_OFF_GAIN * noise / self.step
+        return self.truncation + self.amplified(noise_floor)
+
+    def at(self, points: Tensor) -> Samples:
+        """The samples of some of the points."""
+        return Samples(*(getattr(self, f.name)[points] for f in fields(self)))
+
+    @staticmethod
+    def joined(parts: Sequence[Samples]) -> Samples:
+        """The samples of several groups of points, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return Samples(*(torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Samples)))
 
 
-def six_point(values: Mapping[int, Tensor | None], centre: Tensor, step: float) -> Samples:
-    """Combine f(x + k·step) for the k of `OFFSETS`, each of M entries, into derivative and error.
+def six_point(values: Mapping[int, Tensor], centre: Tensor, step: Tensor) -> Samples:
+    """Combine f(x + k·step) for the k of `OFFSETS` into derivative and error.
 
-    A value of None stands for a point at which f could not be evaluated.
+    The last dimension of each value holds the rows of f, as `centre` does; `step` broadcasts. NaN stands
+    for a point at which f could not be evaluated.
     """
-    f = {k: torch.full_like(centre, torch.nan) if v is None else v for k, v in values.items()}
-    d1, d2, d3 = (f[k] - f[-k] for k in (1, 2, 3))
-    s1, s2, s3 = (f[k] + f[-k] for k in (1, 2, 3))
+    d1, d2, d3 = (values[k] - values[-k] for k in (1, 2, 3))
+    s1, s2, s3 = (values[k] + values[-k] for k in (1, 2, 3))
     fourth = (8 * d1 - d2) / (12 * step)
     sixth = (45 * d1 - 9 * d2 + d3) / (60 * step)
     noise = (s3 - 6 * s2 + 15 * s1 - 20 * centre).abs() / SIXTH_DIFFERENCE_NORM
-    finite = sixth.isfinite() & noise.isfinite()
-    flat = torch.stack([f[k] == centre for k in OFFSETS]).all(dim=0)
-    infinite = torch.full_like(centre, torch.inf)
-    zero = torch.zeros_like(centre)
+    finite = sixth.isfinite() & noise.isfinite() & fourth.isfinite()
+    flat = values[1] == centre
+    for k in OFFSETS:
+        flat = flat & (values[k] == centre)
     return Samples(
-        derivative=torch.where(finite, sixth, zero),
-        truncation=torch.where(finite, (sixth - fourth).abs(), infinite),
-        noise=torch.where(finite, noise, zero),
+        derivative=torch.where(finite, sixth, 0.0),
+        truncation=torch.where(finite, (sixth - fourth).abs(), torch.inf),
+        noise=torch.where(finite, noise, 0.0),
         flat=flat,
-        left=(centre - f[-1]) / step,
-        right=(f[1] - centre) / step,
+        left=(centre - values[-1]) / step,
+        right=(values[1] - centre) / step,
         step=step,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,6 +25,11 @@ class Block:
     def is_complex(self) -> bool:
         """Whether the tensor itself is complex."""
         return self.dtype.is_complex
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether the tensor is a float64 one on the CPU, as the flat vector is."""
+        return self.dtype is torch.float64 and self.device.type == "cpu"
 
     def index(self, position: int) -> tuple[int, ...]:
         """Multi-index within the tensor of a position in the flat vector."""
@@ -53,10 +59,24 @@ class Layout:
             start += count
         return Layout(tuple(blocks))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Length of the flat vector."""
         return self.blocks[-1].stop if self.blocks else 0
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """How many coordinates each tensor has."""
+        return [block.stop - block.start for block in self.blocks]
+
+    @cached_property
+    def rounding(self) -> Tensor:
+        """Relative rounding of each coordinate in its tensor's own dtype."""
+        parts = [
+            torch.full((n,), _epsilon(b.dtype), dtype=torch.float64)
+            for n, b in zip(self.lengths, self.blocks, strict=True)
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def block_of(self, position: int) -> int:
         """Which tensor a position of the flat vector belongs to."""
@@ -65,7 +85,7 @@ class Layout:
         )
 
     def flatten(self, tensors: Sequence[Tensor | None]) -> Tensor:
-        """Join tensors of this layout's shapes into one vector; None stands for zeros.
+        """Join tensors of this layout's shapes into one fresh vector; None stands for zeros.
 
         Raises `ValueError` where a tensor has another shape than laid out.
         """
@@ -74,19 +94,33 @@ class Layout:
 
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""
-        tensors = []
-        for block in self.blocks:
-            part = vector[block.start : block.stop].reshape(block.shape)
-            if block.is_complex:
-                part = torch.view_as_complex(part.clone())
-            tensors.append(part.to(device=block.device, dtype=block.dtype, copy=True))
-        return tuple(tensors)
+        parts = vector.split_with_sizes(self.lengths)
+        return tuple(_tensor(part, block) for part, block in zip(parts, self.blocks, strict=True))
+
+
+def _epsilon(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+def _tensor(part: Tensor, block: Block) -> Tensor:
+    fresh = part.view(block.shape).clone()
+    if block.is_plain:
+        return fresh
+    if block.is_complex:
+        fresh = torch.view_as_complex(fresh)
+    # A copy again, so that no tensor handed out is a view of another.
+    return fresh.to(device=block.device, dtype=block.dtype, copy=True)
 
 
 def _flat(tensor: Tensor | None, block: Block) -> Tensor:
     if tensor is None:
         return torch.zeros(block.stop - block.start, dtype=torch.float64)
-    tensor = tensor.detach().resolve_conj().resolve_neg()
+    tensor = tensor.detach()
+    if block.is_plain and tensor.dtype is torch.float64 and tensor.device.type == "cpu":
+        if tensor.shape != block.shape:
+            raise ValueError(f"shape {list(tensor.shape)} where {list(block.shape)} was laid out")
+        return tensor.reshape(-1)
+    tensor = tensor.resolve_conj().resolve_neg()
     if block.is_complex and not tensor.is_complex():
         tensor = tensor.to(block.dtype)
     real = torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -7,16 +7,18 @@ inputs. Every call gets fresh tensors, so no call can spoil another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from gradverify.model import RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.flat import Layout
 
 Tensors = tuple[Tensor, ...]
@@ -53,6 +55,14 @@ class Problem(Protocol):
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """The m outputs at other values of the inputs, without a graph."""
 
+    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """The same for tensors that nobody else holds: user code gets them as they are."""
+
+    def pull_back_each(
+        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
+    ) -> Returned[list[Gradients]] | Raised:
+        """The gradients for several sets of grad_outputs, all from one graph."""
+
     def pull_back(
         self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
     ) -> Returned[Gradients] | Raised:
@@ -79,35 +89,47 @@ class CallProblem:
     random_states: guard.RandomStates
     counter: Counter = field(default_factory=Counter)
 
-    @property
+    @cached_property
+    def _differentiable(self) -> tuple[Argument, ...]:
+        return tuple(a for a in self.arguments if a.differentiable)
+
+    @cached_property
     def primals(self) -> Tensors:
         """The differentiable arguments."""
-        return tuple(a.value for a in self.arguments if a.differentiable)
+        return tuple(a.value for a in self._differentiable)
 
-    @property
+    @cached_property
     def input_names(self) -> tuple[str, ...]:
         """Names of the differentiable arguments."""
-        return tuple(a.name for a in self.arguments if a.differentiable)
+        return tuple(a.name for a in self._differentiable)
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on copies."""
+        return self.evaluate_fresh(_copies(primals))
+
+    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """Forward under `no_grad`, on the tensors given; held entries stay as they are."""
         self.counter.forward += 1
         self.random_states.replay()
-        arguments = substitute(self.arguments, [p.detach().clone() for p in primals])
         with torch.no_grad():
+            kept = [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
+            arguments = substitute(self.arguments, kept)
             result = guard.call(self.function, *arguments)
-        if isinstance(result, Raised):
-            return result
-        return self._pick(result.value)
+        return result if isinstance(result, Raised) else self._pick(result.value)
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
         """Forward with its graph, on non-leaf copies of fresh leaves.
 
         Copies, not the leaves themselves nor views of them: `mark_dirty` refuses both.
         """
+        return self.graph_of(_copies(primals))
+
+    def graph_of(self, leaves: Tensors) -> Returned[Graph] | Raised:
+        """Forward with its graph, on non-leaf copies of the given leaves, which become part of the graph."""
         self.counter.forward += 1
         self.random_states.replay()
-        leaves = tuple(p.detach().clone().requires_grad_() for p in primals)
+        for leaf in leaves:
+            leaf.requires_grad_()
         with torch.enable_grad():
             arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
@@ -123,23 +145,31 @@ class CallProblem:
         graph = self.graph(primals)
         return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
 
+    def pull_back_each(
+        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
+    ) -> Returned[list[Gradients]] | Raised:
+        """Forward, then one backward after the other through the same graph."""
+        graph = self.graph(primals)
+        return graph if isinstance(graph, Raised) else back_each(self, graph.value, cotangents)
+
     def back(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Returned[Gradients] | Raised:
         """Backward through one graph."""
         self.counter.backward += 1
         self.random_states.replay()
         return guard.call(differentiate, graph.outputs, graph.leaves, cotangents)
 
+    @cached_property
+    def _shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
+
     def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
         returned = returned_tensors(result)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
-        expected = tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
+        expected = self._shapes
         if shapes != expected:
-            return Raised(
-                guard.RaisedError(
-                    "ValueError", f"forward returned shapes {list(shapes)}, before {list(expected)}"
-                )
-            )
+            said = f"forward returned shapes {list(shapes)}, before {list(expected)}"
+            return Raised(RaisedError("ValueError", said))
         return Returned(tuple(t for t in picked if isinstance(t, Tensor)))
 
 
@@ -151,7 +181,7 @@ class VjpProblem:
     cotangents: Tensors
     """The point u in the space of grad_outputs."""
 
-    @property
+    @cached_property
     def primals(self) -> Tensors:
         """The inputs, then the grad_outputs."""
         return (*self.first_order.primals, *self.cotangents)
@@ -169,20 +199,30 @@ class VjpProblem:
     @property
     def output_positions(self) -> tuple[int, ...]:
         """One output for each differentiable input of the first order."""
-        return tuple(range(len(self.first_order.primals)))
+        return tuple(range(self._count))
 
-    @property
+    @cached_property
     def outputs(self) -> Layout:
         """Gradients are shaped like the inputs."""
         return Layout.of(self.first_order.primals)
 
+    @property
+    def counter(self) -> Counter:
+        """The first-order problem's."""
+        return self.first_order.counter
+
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """The first-order gradients; a missing one counts as zeros."""
-        count = len(self.first_order.primals)
-        result = self.first_order.pull_back(primals[:count], primals[count:])
-        if isinstance(result, Raised):
-            return result
-        return Returned(_with_zeros(result.value, primals[:count]))
+        return self.evaluate_fresh(_copies(primals))
+
+    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """The same, with the tensors given as leaves of the graph."""
+        leaves = tuple(primals[: self._count])
+        graph = self.first_order.graph_of(leaves)
+        if isinstance(graph, Raised):
+            return graph
+        result = self.first_order.back(graph.value, primals[self._count :])
+        return result if isinstance(result, Raised) else Returned(_with_zeros(result.value, leaves))
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
         """First-order gradients with the graph of backward: `create_graph=True`.
@@ -190,12 +230,11 @@ class VjpProblem:
         grad_output requires grad: otherwise `once_differentiable` detaches silently instead of leaving
         the node that raises.
         """
-        count = len(self.first_order.primals)
-        graph = self.first_order.graph(primals[:count])
+        graph = self.first_order.graph(primals[: self._count])
         if isinstance(graph, Raised):
             return graph
-        cotangents = tuple(u.detach().clone().requires_grad_() for u in primals[count:])
-        self.first_order.counter.backward += 1
+        cotangents = tuple(u.requires_grad_() for u in _copies(primals[self._count :]))
+        self.counter.backward += 1
         result = guard.call(_create_graph, graph.value.outputs, graph.value.leaves, cotangents)
         if isinstance(result, Raised):
             return result
@@ -209,17 +248,48 @@ class VjpProblem:
         graph = self.graph(primals)
         if isinstance(graph, Raised):
             return graph
-        self.first_order.counter.backward += 1
+        self.counter.backward += 1
         return guard.call(differentiate, graph.value.outputs, graph.value.leaves, cotangents)
+
+    def pull_back_each(
+        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
+    ) -> Returned[list[Gradients]] | Raised:
+        """One double backward after the other through the same graph."""
+        graph = self.graph(primals)
+        return graph if isinstance(graph, Raised) else back_each(self.first_order, graph.value, cotangents)
+
+    @property
+    def _count(self) -> int:
+        return len(self.first_order.primals)
+
+
+def back_each(
+    problem: CallProblem, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
+) -> Returned[list[Gradients]] | Raised:
+    """One backward after the other through the same graph, the random states replayed before each."""
+    rows = []
+    for given in cotangents:
+        problem.counter.backward += 1
+        problem.random_states.replay()
+        result = guard.call(_grad, graph.outputs, graph.leaves, given, {"retain_graph": True})
+        if isinstance(result, Raised):
+            return result
+        rows.append(result.value)
+    return Returned(rows)
 
 
 def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list[Any]:
     """The arguments of a call, with other values for the differentiable ones and copies of the rest."""
     values = iter(primals)
-    return [
-        next(values) if a.differentiable else a.value.clone() if isinstance(a.value, Tensor) else a.value
+    substituted = [
+        a.moved(next(values))
+        if a.differentiable
+        else a.value.clone()
+        if isinstance(a.value, Tensor)
+        else a.value
         for a in arguments
     ]
+    return arguments_of_call(arguments, substituted)
 
 
 def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
@@ -231,6 +301,21 @@ def differentiate(
     outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> Gradients:
     """Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
+    return _grad(outputs, leaves, cotangents, {})
+
+
+def _create_graph(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> Gradients:
+    return _grad(outputs, leaves, cotangents, {"create_graph": True})
+
+
+def _grad(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    options: Mapping[str, bool],
+) -> Gradients:
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(outputs, cotangents, strict=True)
@@ -243,18 +328,12 @@ def differentiate(
         list(leaves),
         [cotangent for _, cotangent in pairs],
         allow_unused=True,
+        **options,
     )
 
 
-def _create_graph(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
-) -> Gradients:
-    pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
-    if not pairs:
-        return (None,) * len(leaves)
-    return torch.autograd.grad(
-        [o for o, _ in pairs], list(leaves), [c for _, c in pairs], allow_unused=True, create_graph=True
-    )
+def _copies(tensors: Sequence[Tensor]) -> Tensors:
+    return tuple(t.detach().clone() for t in tensors)
 
 
 def _with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:

@@ -1,4 +1,4 @@
-"""How far rounding alone moves what backward returns: measured by moving its inputs by a few ulps."""
+"""How far rounding alone moves what backward returns."""
 
 from __future__ import annotations
 
@@ -6,29 +6,70 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.analytical import analytical_row
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.problem import Problem, VjpProblem
+
+SCALES = (1.1, 1.37, 0.83)
+"""Sizes of the grad_outputs: no powers of two, so that every product rounds differently."""
+
+
+ROUND_OFF = 1e-9
+"""A spread beyond this share of the row's largest value is not rounding and excuses nothing."""
+
+LOW_PRECISION = 64.0
+"""The same for inputs of lower precision, in units of their own rounding."""
+
+
+def nudged(x: Tensor, inputs: Layout, generator: torch.Generator, *, most: int) -> Tensor:
+    """A point moved by at most that many units in the last place, each coordinate in its own dtype."""
+    return x * (1 + torch.randint(-most, most + 1, x.shape, generator=generator) * inputs.rounding)
+
+
+def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Tensor:
+    """How far backward's own rounding may move the given rows (bool, M): absolute, M × N, zero elsewhere.
+
+    Measured: the same rows with grad_outputs of other sizes at inputs moved by a few units in the last
+    place. A spread beyond `ROUND_OFF` of the largest value is not rounding (it is a backward that is not
+    linear, or one that jumps) and excuses nothing.
+    """
+    inputs = Layout.of(problem.primals)
+    generator = torch.Generator().manual_seed(20_261)
+    bound = torch.zeros_like(analytical)
+    x = inputs.flatten(problem.primals)
+    share = max(ROUND_OFF, LOW_PRECISION * inputs.rounding.max().item())
+    for position in rows.nonzero().flatten().tolist():
+        spread = torch.zeros(inputs.size, dtype=torch.float64)
+        for scale in SCALES:
+            moved = inputs.unflatten(nudged(x, inputs, generator, most=4))
+            row = analytical_row(problem, inputs, position, moved, scale)
+            if isinstance(row, Raised):
+                break
+            spread = torch.maximum(spread, (row.value - analytical[position]).abs())
+        largest = max(analytical[position].abs().max().item(), EPSILON)
+        bound[position] = torch.where(spread <= share * largest, 3 * spread, 0.0)
+    return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+
 
 def gradient_noise(second: VjpProblem) -> Tensor:
-    """Noise of the first-order gradients, absolute, one for each."""
+    """Noise of the first-order gradients, absolute, one for each.
+
+    Measured by scaling grad_output and moving the inputs by a few units in the last place: a gradient that
+    cancels to zero is noise, not a value.
+    """
     x, u = second.first_order.primals, second.cotangents
     inputs = Layout.of(x)
     flat, generator = inputs.flatten(x), torch.Generator().manual_seed(5)
-    base: Tensor | None = None
     spread = torch.zeros(inputs.size, dtype=torch.float64)
-    for scale in (1.0, 1.1, 1.37, 0.83):
-        ulps = (
-            torch.randint(-2, 3, flat.shape, generator=generator)
-            if base is not None
-            else torch.zeros_like(flat)
-        )
-        moved = inputs.unflatten(flat * (1 + ulps * EPSILON))
+    first = second.evaluate(second.primals)
+    if isinstance(first, Raised):
+        return spread
+    base = inputs.flatten(first.value)
+    for scale in SCALES:
+        moved = inputs.unflatten(nudged(flat, inputs, generator, most=2))
         result = second.evaluate((*moved, *(t * scale for t in u)))
         if isinstance(result, Raised):
             return spread
-        gradient = inputs.flatten(result.value) / scale
-        if base is None:
-            base = gradient
-        spread = torch.maximum(spread, (gradient - base).abs())
+        spread = torch.maximum(spread, (inputs.flatten(result.value) / scale - base).abs())
     return spread.nan_to_num(0.0, 0.0, 0.0)

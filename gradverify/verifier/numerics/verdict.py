@@ -11,18 +11,14 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.compare import Comparison, compare
+from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import (
-    KnownColumns,
-    NumericalJacobian,
-    analytical_jacobian,
-    backward_round_off,
-    confirm_columns,
-    numerical_jacobian,
-)
+from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem, Problem
+from gradverify.verifier.numerics.rounding import backward_round_off
 
 LARGEST_JACOBIAN = 4_000_000
 """Entries of a Jacobian that is still built in full: four float64 matrices of it take 128 MB."""

@@ -9,7 +9,7 @@ import pytest
 
 from gradverify.errors import SpecError
 from gradverify.model import Mistake, TargetPlan
-from gradverify.spec import SpecFile, plan_function, read_spec
+from gradverify.spec import NOT_YET, OPEN, Gate, SpecFile, plan_function, read_spec
 
 CODES = ("GV001", "GV101", "GV102", "GV201", "GV202", "GV411", "GV901")
 
@@ -33,6 +33,11 @@ class Gather(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output): ...
+
+
+class Stack(Function):
+    @staticmethod
+    def forward(ctx, dim, *xs): ...
 
 
 class Old(Function):
@@ -64,20 +69,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def read(folder: Path) -> Callable[[str], SpecFile]:
-    def read_text(text: str) -> SpecFile:
+def read(folder: Path) -> Callable[..., SpecFile]:
+    """Read a spec from text, with nothing of the format refused."""
+
+    def read_text(text: str, gate: Gate = OPEN) -> SpecFile:
         path = folder / "spec.yaml"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        return read_spec(path, shown_path="spec.yaml", known_codes=CODES)
+        return read_spec(path, shown_path="spec.yaml", known_codes=CODES, gate=gate)
 
     return read_text
 
 
 @pytest.fixture
-def problems(read) -> Callable[[str], tuple[Mistake, ...]]:
-    def problems_of(text: str) -> tuple[Mistake, ...]:
+def problems(read) -> Callable[..., tuple[Mistake, ...]]:
+    def problems_of(text: str, gate: Gate = OPEN) -> tuple[Mistake, ...]:
         with pytest.raises(SpecError) as caught:
-            read(text)
+            read(text, gate)
         return caught.value.problems
 
     return problems_of
@@ -101,3 +108,14 @@ def complaints(problems) -> Callable[[str], list[str]]:
         return [problem.message for problem in problems(f"module: m.py\nfunctions: {{free: {entry}}}\n")]
 
     return complaints_of
+
+
+@pytest.fixture
+def refusals(problems) -> Callable[[str], list[str]]:
+    """Return the messages about `free` when what the verifier does not know yet is refused."""
+
+    def refusals_of(entry: str) -> list[str]:
+        text = f"module: m.py\nfunctions: {{free: {entry}}}\n"
+        return [problem.message for problem in problems(text, NOT_YET)]
+
+    return refusals_of

@@ -8,7 +8,7 @@ import sys
 import time
 
 from gradverify.spec import read_spec
-from gradverify.spec.schema import FileEntry
+from gradverify.spec.schema_file import FileEntry
 
 
 def test_reading_specs_loads_no_torch():

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradverify.errors import SpecError
-from gradverify.spec import plan_function
+from gradverify.spec import NOT_YET, OPEN, plan_function
 from gradverify.spec.read import read_document
+from gradverify.spec.schema_file import FunctionEntry, HookedEntry
 from gradverify.spec.source import parse
 
 VALID = """\
@@ -35,24 +36,53 @@ functions:
       index: {shape: [k, d], dtype: int64, range: [0, n]}
       mode: {choices: [mean, sum, null]}
   softmax: {inputs: {x: {value: [[1, 2.5]], dtype: float64}, dim: {value: -1}}}
-  free: {sizes: {r: [3, 1]}, arguments: "m:make"}
+  free: {sizes: {r: [3, 1]}, arguments: "m:make", inputs: {x: {avoid: [0], constant_at: {0: [r]}}}}
   Old: {skip: "replaced"}
+  Stack:
+    sizes: {n: [3, 2], k: [1, 2]}
+    inputs:
+      dim: {size: n - k}
+      xs: {list: {of: {shape: [n, n], structure: spd}, count: [2, 1]}}
+    where: ["n > k", "not n == 2 or k < 3"]
+    cases: product
+    tolerance: {rtol: 1e-5}
+    devices: [cpu]
+    outputs: [0]
+    surrogate: {call: a.b, inputs: [xs]}
+    xfail: [{codes: [GV201], reason: r, until: 2027-01-01, input: xs, cases: [n=3]}]
+  free@forms:
+    target: torch.nn:Linear
+    init: {a: n, b: [n, 2]}
+    inputs:
+      a: {concat: [[n, 3], {shape: [n, 4], structure: unit-norm}]}
+      b: {object: torch.nn.Linear, init: [n, 2]}
+      c: {tuple: [2, n, [n, 1.5]]}
+      d: {shape: [n + 1], dtype: int32, structure: offsets, range: [0, n]}
+      e: {shape: [n, 2], constant_at: {0: [0, -1]}, distinct: true}
+      f: {shape: [n], make: "m:f", mutated: true}
+      g: {list: [[n], {shape: [m], ties: true}], optional: true}
+    cases: [{g: null}, {}]
+    reference: {call: a.b, arguments: [a, b]}
+    default_dtype: float64
+    notes: "n"
 """
 WORDS = [
     "shape", "inputs", "sizes", "value", "choices", "range", "dtype", "int64", "bool", "complex128", "float32", "null",
     "true", "no", "1e-6", ".nan", "-.inf", "0", "-1", "010", "9" * 30, "n", "n*n", "n//0", "n-9", "b", "[]", "{}", "[n, [n]]",
     "<<", "*a", "&a", "!!int", "!x", "---", "...", "%YAML 1.1", "? ", "- ", ": ", "\n", "\n  ", "\n    ", "\t", "#", "|", ">",
     "'", '"', "\\", "\0", "\u2028", "é", "\ud800", ",", "[", "]", "{", "}", "where", "tuple", "{tuple: [n]}", "optional",
+    "list", "concat", "object", "size", "structure", "spd", "offsets", "constant_at", "init", "cases", "{0: [0]}", "[{n: 3}]",
+    "of", "count", "make", "xfail", "codes", "n > k", "n > k > 2", "and", "not n", "2027-01-01", "surrogate", "reason", "{size: n}",
     "Linear", "m.py::free", "@", "GV9", "special: [7]", "domain: positive", "__import__('os')", "f(n)", "n if n else 2",
 ]  # fmt: skip
 SECONDS = 3.0
 """Far above what any example takes; a search without bound would take minutes."""
 
 
-def survives(folder, text):
+def survives(folder, text, gate=OPEN):
     start = time.perf_counter()
     try:
-        spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"])
+        spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], gate)
         for key in spec.functions:
             cases = plan_function(spec, key).cases
             assert len({case.id for case in cases}) == len(cases)
@@ -67,14 +97,15 @@ def survives(folder, text):
 
 
 FUZZ = settings(
-    max_examples=700,
+    max_examples=350,
     deadline=timedelta(seconds=SECONDS),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 
 def test_the_spec_that_is_mutated_is_right(folder):
-    assert len(read_document(parse(VALID, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"]).functions) == 5
+    spec = read_document(parse(VALID, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], OPEN)
+    assert len(spec.functions) == 7
 
 
 @FUZZ
@@ -86,16 +117,20 @@ def test_mutated_specs(folder, seed):
         start = chance.randrange(len(text))
         end = min(len(text), start + chance.choice([0, 0, 1, 1, 3, 8, 30]))
         text = text[:start] + chance.choice([*WORDS, "", "", chr(chance.randrange(1, 0x300))]) + text[end:]
-    survives(folder, text)
+    survives(folder, text, chance.choice([OPEN, OPEN, NOT_YET]))
 
 
+KEYS = [
+    "shape", "value", "dtype", "range", "choices", "x", "structure", "list", "concat", "of", "count", "object", "init", "tuple",
+    "size", "constant_at", "make", "call", "arguments", "inputs", "reason", "codes", "until", "cases", "n", "rtol", "0",
+]  # fmt: skip
 VALUES = st.recursive(
     st.sampled_from([word for word in WORDS if word not in "&*!"]),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]"),
-        st.dictionaries(
-            st.sampled_from(["shape", "value", "dtype", "range", "choices", "x"]), inner, max_size=3
-        ).map(lambda entry: "{" + ", ".join(f"{key}: {value}" for key, value in entry.items()) + "}"),
+        st.dictionaries(st.sampled_from(KEYS), inner, max_size=3).map(
+            lambda entry: "{" + ", ".join(f"{key}: {value}" for key, value in entry.items()) + "}"
+        ),
     ),
     max_leaves=6,
 )
@@ -103,7 +138,9 @@ VALUES = st.recursive(
 
 @FUZZ
 @given(
-    st.sampled_from(["sizes", "inputs", "reference", "skip", "ignore", "arguments", "target"]), VALUES, VALUES
+    st.sampled_from(sorted({*FunctionEntry.model_fields, *HookedEntry.model_fields, "internals"})),
+    VALUES,
+    VALUES,
 )
 def test_any_value_anywhere(folder, key, first, second):
     survives(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gradverify.spec.pairwise import MAX_ROWS, Constraint, TooManyError, cover
+from gradverify.spec.pairwise import MAX_ROWS, Constraint, TooManyError, cover, first_row
 
 LEVELS = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(
     lambda counts: [list(range(count)) for count in counts]
@@ -91,3 +91,11 @@ def test_a_search_without_end_is_ended():
     parity = Constraint(tuple(range(14)), lambda row: sum(row) == 0)
     with pytest.raises(TooManyError, match="too many combinations"):
         cover([[0, 1, 2, 3]] * 14, [parity], [(0,) * 14])
+
+
+def test_the_first_row_in_lexicographic_order():
+    odd = Constraint((0, 2), lambda row: sum(row) == 3)
+    assert first_row([[0, 1, 2]] * 3, [odd]) == (1, 0, 2)
+    assert first_row([[0, 1]] * 3, [odd]) is None
+    assert first_row([], []) == ()
+    assert first_row([], [Constraint((), lambda _: False)]) is None

@@ -1,0 +1,77 @@
+"""Arguments that the user's own function builds: `arguments: module:attribute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Case, RaisedError, TensorInput
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.tensors import held_of
+
+
+def call_hook(
+    hook: Callable[..., Any], case: Case, draw: int, device: str, names: Sequence[str]
+) -> Returned[tuple[Argument, ...]] | Raised:
+    """Let the hook build the arguments: f(generator, device, dtype, **sizes).
+
+    It returns the arguments as a tuple, or (arguments, keywords). Tensors that require grad are
+    differentiated; if none does, every floating one is. `inputs:` beside `arguments:` overrules that and
+    names held slices.
+    """
+    generator = torch.Generator(device=device).manual_seed((case.seed + 7919 * draw) % 2**63)
+
+    def build() -> Any:  # noqa: ANN401
+        return hook(generator, torch.device(device), torch.float64, **dict(case.sizes))
+
+    result = guard.call(build)
+    if isinstance(result, Raised):
+        return result
+    values = _positional(result.value, names)
+    if isinstance(values, str):
+        return Raised(RaisedError("ValueError", values))
+    if names and len(values) > len(names):
+        said = f"the hook returned {len(values)} arguments, forward takes {len(names)}: {', '.join(names)}"
+        return Raised(RaisedError("ValueError", said))
+    named = [names[i] if i < len(names) else f"argument {i}" for i in range(len(values))]
+    annotations = {i.name: i for i in case.inputs if isinstance(i, TensorInput)}
+    continuous = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
+    chosen = [t for t in continuous if t.requires_grad] or continuous
+    return Returned(
+        tuple(
+            _argument(name, v, any(v is t for t in chosen), annotations.get(name))
+            for name, v in zip(named, values, strict=True)
+        )
+    )
+
+
+def _argument(name: str, value: Any, chosen: bool, annotation: TensorInput | None) -> Argument:  # noqa: ANN401, FBT001
+    if not isinstance(value, Tensor):
+        return Argument(name, value)
+    value = value.detach()
+    if annotation is None:
+        return Argument(name, value, chosen)
+    differentiable = chosen if annotation.requires_grad is None else annotation.requires_grad
+    return Argument(name, value, differentiable, held=held_of(annotation, value))
+
+
+def _positional(result: Any, names: Sequence[str]) -> list[Any] | str:  # noqa: ANN401
+    keywords: dict[str, Any] = {}
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    if is_pair and isinstance(result[0], tuple) and isinstance(result[1], dict):
+        result, keywords = result[0], dict(result[1])
+    if not isinstance(result, tuple | list):
+        return f"the hook returned {type(result).__name__}: return the arguments as a tuple"
+    values = list(result)
+    for name in names[len(values) :]:
+        if name not in keywords:
+            break
+        values.append(keywords.pop(name))
+    if keywords:
+        return f"the hook returned the keyword `{next(iter(keywords))}`, which forward does not take there"
+    return values

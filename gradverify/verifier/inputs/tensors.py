@@ -1,0 +1,108 @@
+"""One tensor at one point: drawn values, put onto their structure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Point, TensorInput
+from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
+from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
+
+INTEGER_STRUCTURES = frozenset({"offsets", "permutation", "one-hot", "sorted"})
+"""Structures that integer tensors can have; the other ones are of floating tensors."""
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sparse_coo": lambda x: x.to_sparse(),
+    "sparse_csr": lambda x: x.to_sparse_csr(),
+}
+
+
+def build_tensor(
+    spec: TensorInput, seed: int, point: Point, draw: int, device: str, live: Mapping[str, Any] | None = None
+) -> Tensor:
+    """Draw one tensor, build it from its literal value, or let the user's own function make it.
+
+    `live` holds the objects behind `make:` by their path. Raises whatever that function raises.
+    """
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    if spec.make:
+        generator = torch.Generator(device=device).manual_seed((seed + 7919 * draw) % 2**63)
+        made = (live or {})[spec.make](generator, torch.device(device), dtype, tuple(spec.shape))
+        return _checked(made, spec)
+    if spec.value is not None:
+        return torch.tensor(_lists(spec.value), dtype=dtype).reshape(spec.shape).to(device)
+    drawn = torch.tensor(_entries(spec, dtype, seed, point, draw), dtype=dtype).reshape(spec.shape)
+    if spec.structure and _is_floating(dtype):
+        drawn = place(spec.structure, drawn)
+    return drawn.to(device)
+
+
+def is_differentiable(spec: TensorInput) -> bool:
+    """Whether a tensor is differentiated: as the spec says, else every floating or complex one."""
+    if spec.mutated:
+        return False
+    return _is_floating(getattr(torch, spec.dtype)) if spec.requires_grad is None else spec.requires_grad
+
+
+def step_of(spec: TensorInput, base: Tensor) -> Retraction | None:
+    """What happens to a moved value before the target sees it: back onto the structure, into the layout."""
+    stays = retraction(spec.structure, base) if spec.structure else None
+    convert = LAYOUTS.get(spec.layout)
+    if stays is not None and convert is not None:
+        return lambda x: convert(stays(x))
+    return stays or convert
+
+
+def held_of(spec: TensorInput, base: Tensor) -> Tensor | None:
+    """Mask of the entries that are never perturbed; None where every entry is."""
+    if not spec.constant_at:
+        return None
+    mask = torch.zeros_like(base, dtype=torch.bool)
+    for dimension, indices in spec.constant_at:
+        mask.index_fill_(dimension, torch.tensor(indices, device=base.device), value=True)
+    return mask
+
+
+def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:
+    if dtype is torch.bool:
+        return draw_booleans(spec, seed, point, draw)
+    if not _is_floating(dtype):
+        if spec.structure in INTEGER_STRUCTURES:
+            low, high = (int(bound) for bound in spec.range or (0, 2))
+            source = random.Random(f"{seed}/{spec.name}/{draw}")
+            return place_integers(spec.structure, spec.shape, (low, high), source)
+        return draw_integers(spec, seed, point, draw)
+    if dtype.is_complex:
+        real, imaginary = draw_values(spec, seed, point, draw), draw_values(spec, seed + 1, point, draw)
+        return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
+    values = draw_values(spec, seed, point, draw)
+    return _tied(values, seed) if spec.ties and point is Point.SPECIAL else values
+
+
+def _tied(values: list[float], seed: int) -> list[float]:
+    """Make about a third of the entries equal to a neighbour."""
+    source = random.Random(f"{seed}/ties")
+    for place_ in source.sample(range(1, len(values)), max(1, len(values) // 3)) if len(values) > 1 else ():
+        values[place_] = values[place_ - 1]
+    return values
+
+
+def _checked(made: Any, spec: TensorInput) -> Tensor:  # noqa: ANN401
+    if not isinstance(made, Tensor):
+        raise TypeError(f"`{spec.make}` returned {type(made).__name__}, not a tensor")
+    if tuple(made.shape) != spec.shape:
+        raise ValueError(f"`{spec.make}` returned shape {list(made.shape)}, the spec says {list(spec.shape)}")
+    return made.detach()
+
+
+def _is_floating(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _lists(value: Any) -> Any:  # noqa: ANN401 - nested tuples to nested lists
+    return [_lists(v) for v in value] if isinstance(value, tuple) else value

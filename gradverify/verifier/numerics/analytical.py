@@ -1,0 +1,81 @@
+"""The Jacobian that backward claims."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import Problem
+
+FEW_ROWS = 2
+"""Up to this many rows a graph for each costs no more than one graph and its verification."""
+
+SAME_ROWS = 1e-12
+"""Rows of one graph are taken when a fresh graph gives their mixture to within this share of its terms."""
+
+
+def analytical_jacobian(problem: Problem) -> Returned[Tensor] | Raised:
+    """The Jacobian that backward claims: one backward for each output coordinate.
+
+    The grad_outputs of the other outputs stay undefined, as they are when a user differentiates one. Each
+    row is what backward gives on a fresh graph: rows are taken from one graph only where a fresh one
+    confirms them, so a backward that spoils what it saved cannot spoil other rows.
+    """
+    inputs = Layout.of(problem.primals)
+    if problem.outputs.size > FEW_ROWS:
+        rows = _rows_of_one_graph(problem, inputs)
+        if rows is not None and _repeats(problem, inputs, rows):
+            return Returned(rows)
+    rows = torch.zeros(problem.outputs.size, inputs.size, dtype=torch.float64)
+    for position in range(problem.outputs.size):
+        row = analytical_row(problem, inputs, position, problem.primals)
+        if isinstance(row, Raised):
+            return row
+        rows[position] = row.value
+    return Returned(rows)
+
+
+def analytical_row(
+    problem: Problem, inputs: Layout, position: int, primals: tuple[Tensor, ...], scale: float = 1.0
+) -> Returned[Tensor] | Raised:
+    """One row: backward of `scale` times the unit grad_output at one output coordinate, divided by it."""
+    result = problem.pull_back(primals, _unit(problem, position, scale))
+    return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value) / scale)
+
+
+def _unit(problem: Problem, position: int, scale: float = 1.0) -> list[Tensor | None]:
+    unit = torch.zeros(problem.outputs.size, dtype=torch.float64)
+    unit[position] = scale
+    return _alone(problem, problem.outputs.block_of(position), unit)
+
+
+def _alone(problem: Problem, block: int, flat: Tensor) -> list[Tensor | None]:
+    """grad_outputs of one output; the others' stay undefined."""
+    return [t if number == block else None for number, t in enumerate(problem.outputs.unflatten(flat))]
+
+
+def _rows_of_one_graph(problem: Problem, inputs: Layout) -> Tensor | None:
+    units = (_unit(problem, position) for position in range(problem.outputs.size))
+    result = problem.pull_back_each(problem.primals, units)
+    if isinstance(result, Raised):
+        return None
+    return torch.stack([inputs.flatten(gradients) for gradients in result.value])
+
+
+def _repeats(problem: Problem, inputs: Layout, rows: Tensor) -> bool:
+    """Whether fresh graphs give the same: a random mixture of each output's rows in one backward."""
+    generator = torch.Generator().manual_seed(20_262)
+    u = torch.rand(rows.shape[0], generator=generator, dtype=torch.float64) + 0.5
+    for number, block in enumerate(problem.outputs.blocks):
+        if block.stop == block.start:
+            continue
+        fresh = problem.pull_back(problem.primals, _alone(problem, number, u))
+        if isinstance(fresh, Raised):
+            return False
+        own, part = slice(block.start, block.stop), u[block.start : block.stop]
+        mixed, terms = part @ rows[own], part @ rows[own].abs()
+        if not ((inputs.flatten(fresh.value) - mixed).abs() <= SAME_ROWS * terms).all():
+            return False
+    return True

@@ -1,0 +1,201 @@
+"""Entries that the first step did not resolve: other steps, kinks, jumps and staircases.
+
+Tensors of this module are (columns that are refined) × M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.difference import EPSILON, ROUND_OFF_GAIN, Samples
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.noise import persistent_noise
+from gradverify.verifier.numerics.sampling import Sampler
+
+FIRST_STEP = 2.0**-10
+"""Step of the first pass in units of the entry's own scale: truncation and noise balance near 1e-12 for a
+sixth-order formula on functions of order one."""
+
+LARGE_STEP = 2.0**-5
+"""A step for rows that noise limits, in the same units."""
+
+KINK_STEPS = (2.0**-17, 2.0**-23)
+"""Small steps, which step over fewer kinks; one-sided slopes at both tell a kink from curvature."""
+
+SAFETY = 10.0
+"""An analytical value is in conflict with a measured one beyond this many measured errors."""
+
+UNTRUSTED = 1e-3
+"""A value with a larger relative error than this does not speak against a jump."""
+
+CONVERGED = 1e-2
+"""Where the fourth-order and the sixth-order value differ by a larger share, the expansion behind both has
+not converged, and their difference is no error estimate."""
+
+LARGEST_NOISE = 1e-2
+"""Noise is noise up to this share of f's typical value (bfloat16 inside makes 4e-3)."""
+
+VISIBLE_KINK = 20.0
+"""A jump of the slope counts as a kink beyond this many noises divided by the step."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is known before an entry is refined. All but the matrices have M entries."""
+
+    own: Tensor
+    """The rounding of f itself."""
+    quantum: Tensor
+    """What f may move without showing it."""
+    floor: Tensor
+    """The noise of f as the first pass measured it."""
+    typical: Tensor
+    """The largest value of the output that a row belongs to."""
+    resolved: Tensor
+    """Errors below this need no better value."""
+    suspect: Tensor | None
+    """The analytical Jacobian's columns, transposed."""
+    outputs: Layout
+
+
+@dataclass(frozen=True)
+class Refined:
+    """The best that all steps together say."""
+
+    value: Tensor
+    error: Tensor
+    flat: Tensor
+    kink: Tensor
+    step: Tensor
+    noise: Tensor
+    """The noise of f (M), told from kinks and curvature."""
+
+
+def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context) -> Refined:
+    """Measure columns again at a larger and at smaller steps and merge everything, entry by entry."""
+    large, coarse, fine = (
+        sampler.sample(columns, step * sampler.scales[columns]) for step in (LARGE_STEP, *KINK_STEPS)
+    )
+    levels = (first.noise, coarse.noise, fine.noise)
+    floor = persistent_noise(levels, known.floor, known.own, known.outputs)
+    candidates = [large, first, coarse, fine]
+    nearer = _own_scale(sampler, columns)
+    if nearer is not None:
+        candidates.append(nearer[0])
+    x = sampler.x[columns, None]
+    flat = torch.stack([c.flat for c in candidates]).all(dim=0)
+    errors = [_trusted(c, measured_error(c, floor, x, known.quantum), flat, known) for c in candidates]
+    value, error, step = _best(candidates, errors)
+    error = torch.where(_staircase((coarse, fine), flat, floor, known), torch.inf, error)
+    kink = _is_kink(coarse, fine, known.own)
+    if nearer is not None:  # seen from nearer, it may lie beside the kink
+        kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
+    jump = _is_jump(coarse, fine, floor) & ~kink & (error > UNTRUSTED * value.abs())
+    return Refined(
+        value=torch.where(kink, (fine.left + fine.right) / 2, value),
+        error=torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error)),
+        flat=flat,
+        kink=torch.where(kink, fine.half_jump, 0.0),
+        step=step,
+        noise=floor,
+    )
+
+
+def measured_error(samples: Samples, floor: Tensor, x: Tensor, quantum: Tensor) -> Tensor:
+    """Error of samples for a noise in f.
+
+    Other columns' noise says nothing about a row that stays the same bit for bit: it has moved by less than
+    its `quantum`. Elsewhere, x + k·t itself is rounded, which moves f by the slope times half an ulp of x.
+    """
+    noise = torch.maximum(floor, EPSILON * samples.derivative.abs() * x.abs())
+    return samples.error(torch.where(samples.flat, quantum, noise))
+
+
+def converged(samples: Samples, floor: Tensor, typical: Tensor) -> Tensor:
+    """Whether the error estimate means something: truncation is small, or is what noise makes of it.
+
+    An oscillation far faster than the step looks like noise as large as f itself; no noise to reckon with
+    is that large.
+    """
+    small = samples.truncation <= CONVERGED * samples.derivative.abs()
+    noisy = samples.truncation <= samples.amplified(floor)
+    return small | (noisy & (2 * samples.noise <= LARGEST_NOISE * typical))
+
+
+def _own_scale(sampler: Sampler, columns: list[int]) -> tuple[Samples, Tensor] | None:
+    """A step relative to the entry itself where even the smallest is large for it, and which these are."""
+    x, scales = sampler.x[columns].abs(), sampler.scales[columns]
+    finest = min(KINK_STEPS)
+    tiny = (x > 0) & (FIRST_STEP * x < finest * scales)
+    if not tiny.any():
+        return None
+    steps = torch.where(tiny, FIRST_STEP * x, finest / 2 * scales)
+    return sampler.sample(columns, steps), tiny[:, None]
+
+
+def _trusted(samples: Samples, error: Tensor, flat: Tensor, known: Context) -> Tensor:
+    """Infinite where a step's own error estimate means nothing.
+
+    Flat at one step only is a staircase (a float32 interior): it proves nothing beside one that moved.
+    """
+    misleading = samples.flat & ~flat
+    misleading |= ~converged(samples, known.floor, known.typical) & (error > known.resolved)
+    return torch.where(misleading, torch.inf, error)
+
+
+def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Value, error and step with the smallest error; candidates run from large steps to small ones.
+
+    A large step that a smaller one contradicts beyond both errors has seen something else than the
+    derivative here (a kink nearby, another branch, too fast an oscillation): its error is the difference.
+    """
+    values = torch.stack([c.derivative for c in candidates])
+    stacked = torch.stack(errors)
+    checked = stacked.clone()
+    for k in range(len(candidates)):
+        for finer in range(k + 1, len(candidates)):
+            difference = (values[k] - values[finer]).abs()
+            contradicted = difference > SAFETY * (stacked[k] + stacked[finer])
+            checked[k] = torch.where(contradicted, torch.maximum(checked[k], difference), checked[k])
+    error, choice = checked.min(dim=0)
+    value = values.gather(0, choice[None])[0]
+    steps = torch.stack([c.step.expand_as(value) for c in candidates])
+    return value, error, steps.gather(0, choice[None])[0]
+
+
+def _staircase(fine: tuple[Samples, ...], flat: Tensor, floor: Tensor, known: Context) -> Tensor:
+    """Flat at a small step, moving at a larger one, and backward says zero: both readings have a point."""
+    if known.suspect is None:
+        return torch.zeros_like(flat)
+    result = torch.zeros_like(flat)
+    for samples in fine:
+        agrees = known.suspect.abs() <= SAFETY * ROUND_OFF_GAIN * floor / samples.step
+        result |= samples.flat & ~flat & agrees
+    return result
+
+
+def _is_kink(coarse: Samples, fine: Samples, own: Tensor) -> Tensor:
+    """The one-sided slopes differ by the same amount at both steps.
+
+    Curvature would shrink with the step and noise would grow against it, both by the ratio of the steps.
+    """
+    visible = VISIBLE_KINK * own / fine.step
+    stable = (fine.half_jump >= 0.3 * coarse.half_jump) & (fine.half_jump <= 3 * coarse.half_jump)
+    middle = ((fine.left + fine.right) - (coarse.left + coarse.right)).abs() / 2
+    steady = middle <= 0.3 * fine.half_jump + visible
+    return stable & steady & (fine.half_jump > visible) & fine.half_jump.isfinite()
+
+
+def _is_jump(coarse: Samples, fine: Samples, floor: Tensor) -> Tensor:
+    """A difference quotient grows like 1/step, well above the noise: f jumps here.
+
+    The symmetric one sees a step, the half-jump a value that stands alone.
+    """
+    growth = 0.5 * coarse.step / fine.step
+    visible = VISIBLE_KINK * floor / fine.step
+    step = (fine.derivative.abs() > growth * coarse.derivative.abs()) & (fine.derivative.abs() > visible)
+    alone = (fine.half_jump > growth * coarse.half_jump) & (fine.half_jump > visible)
+    return step | alone

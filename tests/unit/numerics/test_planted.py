@@ -1,0 +1,194 @@
+"""Errors planted in a right backward are found where they are, and nowhere else."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gradverify.verifier.numerics.verdict import Judged
+
+ROWS, COLUMNS = 4, 5
+
+
+def base(x):
+    """A smooth map of five numbers to four with a dense Jacobian of order one."""
+    weights = torch.linspace(0.3, 1.9, ROWS * COLUMNS, dtype=torch.float64).reshape(ROWS, COLUMNS)
+    return torch.tanh(weights @ x.sin()) + weights.sin() @ x
+
+
+POINT = torch.tensor([0.25, -0.75, 1.25, -1.5, 0.5], dtype=torch.float64)
+JACOBIAN = torch.func.jacrev(base)(POINT)
+
+
+def planted(delta):
+    """The map with a matrix added to the Jacobian that its backward claims."""
+
+    class Planted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return base(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            with torch.enable_grad():
+                leaf = x.detach().requires_grad_()
+                (gradient,) = torch.autograd.grad(base(leaf), leaf, g)
+            return gradient + g @ delta
+
+    return Planted.apply
+
+
+def assert_found(maps, delta):
+    judged = maps.judged(planted(delta), POINT)
+    assert isinstance(judged, Judged)
+    assert torch.equal(judged.comparison.wrong, delta != 0)
+    assert not judged.comparison.imprecise.any()
+
+
+def scale(row):
+    """What the tolerance of a row is relative to, at most."""
+    return JACOBIAN[row].abs().max().item() + JACOBIAN[row].abs().median().item()
+
+
+sizes = st.floats(math.log10(1e-6), 1.0).map(lambda e: 10.0**e)
+entries = st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(entry=entries, size=sizes, sign=st.sampled_from((-1.0, 1.0)))
+def test_one_entry(maps_once, entry, size, sign):
+    delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    delta[entry] = sign * size * scale(entry[0])
+    assert_found(maps_once, delta)
+
+
+@settings(max_examples=30, deadline=None)
+@given(places=st.sets(entries, min_size=2, max_size=8), size=sizes)
+def test_several_entries(maps_once, places, size):
+    delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    for place in places:
+        delta[place] = size * scale(place[0])
+    assert_found(maps_once, delta)
+
+
+@pytest.mark.parametrize("factor", [1 + 1e-5, 2.0, -1.0, 0.5])
+@pytest.mark.parametrize("row", range(ROWS))
+def test_scaled_row(maps, row, factor):
+    delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    delta[row] = (factor - 1) * JACOBIAN[row]
+    judged = maps.judged(planted(delta), POINT)
+    # The tolerance counts the row's median too: of a small entry, 1e-5 may lie within it.
+    visible = delta.abs() > 1e-6 * scale(row)
+    assert (judged.comparison.wrong | ~visible).all()
+    assert not judged.comparison.wrong[delta == 0].any()
+
+
+@pytest.mark.parametrize("column", range(COLUMNS))
+def test_zeroed_column(maps, column):
+    delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    delta[:, column] = -JACOBIAN[:, column]
+    assert_found(maps, delta)
+
+
+@pytest.mark.parametrize("size", [3e-9, 3e-8])
+def test_below_the_tolerance_it_is_imprecise(maps, size):
+    delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
+    delta[1, 2] = size * JACOBIAN[1].abs().median()
+    judged = maps.judged(planted(delta), POINT)
+    assert not judged.comparison.wrong.any()
+    assert torch.equal(judged.comparison.imprecise, delta != 0)
+
+
+class Rough(torch.autograd.Function):
+    """Backward with an error that looks like rounding: it changes with the last bits of the input."""
+
+    size = 0.0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos() * (1 + Rough.size * torch.sin(x * 1e17))
+
+
+@pytest.mark.parametrize(("size", "excused"), [(2e-10, True), (3e-9, False), (1e-5, False)])
+def test_round_off_excuses_nothing_above_1e_9(maps, monkeypatch, size, excused):
+    monkeypatch.setattr(Rough, "size", size)
+    comparison = maps.judged(Rough.apply, POINT).comparison
+    assert (comparison.wrong | comparison.imprecise).any() != excused
+
+
+class Spoils(torch.autograd.Function):
+    """Overwrites what it saved: right on a fresh graph, wrong the second time."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.cos()
+        return x.sin() + x.sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        gradient = g * ctx.kept + g.sum()
+        ctx.kept.zero_()
+        return gradient
+
+
+class Once(torch.autograd.Function):
+    """Cannot run twice at all."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.cos()
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        gradient = g * ctx.kept
+        del ctx.kept
+        return gradient
+
+
+@pytest.mark.parametrize("function", [Spoils, Once])
+def test_a_spoilt_graph_does_not_spoil_other_rows(maps, function):
+    comparison = maps.judged(function.apply, POINT).comparison
+    assert not comparison.wrong.any()
+    assert comparison.covered.all()
+
+
+def test_every_call_gets_tensors_of_its_own(maps):
+    def greedy(x):
+        y = x.sin()
+        if not torch.is_grad_enabled():
+            x.fill_(7.0)
+        return y
+
+    comparison = maps.judged(greedy, POINT).comparison
+    assert not comparison.wrong.any()
+    assert comparison.covered.all()
+
+
+def test_error_in_the_double_backward_is_found(maps):
+    class Detaches(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * 3 * x * x.detach()
+
+    first, second = maps.judged_twice(Detaches.apply, POINT)
+    assert not first.comparison.wrong.any()
+    expected = torch.zeros_like(second.comparison.wrong)
+    expected[:, : POINT.numel()] = torch.eye(POINT.numel(), dtype=torch.bool)
+    assert torch.equal(second.comparison.wrong, expected)

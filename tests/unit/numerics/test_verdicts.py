@@ -1,0 +1,135 @@
+"""Right maps are never called wrong; kinks are kinks, jumps and noise are not covered."""
+
+import pytest
+import torch
+
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
+
+
+def exact_jacobian(maps, function, tensors):
+    """The real Jacobian by torch.func, complex numbers as pairs."""
+
+    def real(*parts):
+        inputs = [
+            torch.view_as_complex(p) if t.is_complex() else p for p, t in zip(parts, tensors, strict=True)
+        ]
+        outputs = maps.returned_tensors(function(*inputs))
+        return torch.cat([(torch.view_as_real(y) if y.is_complex() else y).reshape(-1) for y in outputs])
+
+    parts = tuple(torch.view_as_real(t) if t.is_complex() else t for t in tensors)
+    blocks = torch.func.jacrev(real, argnums=tuple(range(len(parts))))(*parts)
+    return torch.cat([b.reshape(b.shape[0], -1) for b in blocks], dim=1)
+
+
+def assert_innocent(judged, where, kinds=("wrong", "imprecise", "nonfinite")):
+    assert isinstance(judged, Judged), (where, judged)
+    comparison = judged.comparison
+    for kind in kinds:
+        assert not getattr(comparison, kind).any(), (where, kind, comparison)
+
+
+def test_smooth_maps_are_measured_to_within_their_error(maps, smooth):
+    function, tensors = maps.drawn(smooth, 0)
+    judged = maps.judged(function, *tensors)
+    exact = exact_jacobian(maps, function, tensors)
+    assert ((judged.measured.value - exact).abs() <= 10 * judged.measured.error).all()
+    assert (judged.measured.value - exact).abs().max() <= 1e-9 * exact.abs().max()
+    assert judged.comparison.covered.all()
+    assert not judged.comparison.kinks.any()
+
+
+def test_right_maps_are_never_wrong(maps, right, seeds):
+    for seed in seeds:
+        function, tensors = maps.drawn(right, seed)
+        first, second = maps.judged_twice(function, *tensors, seed=seed)
+        assert_innocent(first, (seed, "first"))
+        if second is not None:
+            # A backward with float32 inside is imprecise indeed.
+            assert_innocent(second, (seed, "second"), ("wrong", "nonfinite"))
+
+
+def test_smooth_maps_are_covered_at_second_order(maps, smooth):
+    function, tensors = maps.drawn(smooth, 0)
+    _, second = maps.judged_twice(function, *tensors)
+    assert second.comparison.covered.all()
+
+
+def test_kinks_are_marked_and_never_wrong(maps, kinked):
+    function, values = kinked
+    judged = maps.judged(function, torch.tensor(values, dtype=torch.float64))
+    assert_innocent(judged, values)
+    assert judged.comparison.kinks[:, 0].any()
+    assert not judged.comparison.kinks[:, 2].any()
+
+
+def test_jumps_are_uncovered_and_never_wrong(maps, jumping):
+    function, values = jumping
+    judged = maps.judged(function, torch.tensor(values, dtype=torch.float64))
+    assert_innocent(judged, values)
+    assert not judged.comparison.covered[0, 0]
+    assert not judged.measured.error[0, 0].isfinite()
+    assert judged.comparison.covered[:, 2].all()
+
+
+@pytest.mark.parametrize("name", ["float32 inside", "cancelling", "large offset"])
+def test_noise_is_told(maps, name, seeds):
+    for seed in seeds:
+        function, tensors = maps.drawn(maps.HARD[name], seed)
+        judged = maps.judged(function, *tensors)
+        assert_innocent(judged, seed)
+        exact, bound = judged.comparison.analytical, judged.comparison.bound
+        honest = (judged.measured.value - exact).abs() <= bound
+        assert (honest | ~judged.comparison.covered).all()
+        assert (bound.diagonal() > 1e-9 * exact.diagonal().abs()).any()
+
+
+class Surrogate(torch.autograd.Function):
+    """Says one where forward is a kink: outside the one-sided slopes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.relu(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3.0
+
+
+def test_gradient_outside_the_slopes_of_a_kink_is_wrong(maps):
+    judged = maps.judged(Surrogate.apply, torch.tensor([0.0, 1.0], dtype=torch.float64))
+    assert judged.comparison.wrong.tolist() == [[True, False], [False, True]]
+
+
+@pytest.mark.parametrize("x", [1e-9, 2.1 * 2.0**-31, 5 / 3 * 2.0**-31, 1e-12])
+def test_beside_a_kink_the_slope_is_the_slope(maps, x):
+    """Some of the six points lie beyond the kink, in a way that D4 and D6 agree on."""
+    judged = maps.judged(torch.relu, torch.tensor([x, 1.0, -1.5], dtype=torch.float64))
+    assert_innocent(judged, x)
+    assert judged.comparison.covered.all()
+    assert not judged.comparison.kinks.any()
+
+
+def test_a_value_that_stands_alone_is_uncovered_and_never_wrong(maps):
+    x = torch.tensor([1.0, 0.3, -2.7], dtype=torch.float64)
+    judged = maps.judged(lambda t: torch.where(t == 1, t + 5, t), x)
+    assert_innocent(judged, "alone")
+    assert judged.comparison.covered.tolist() == [[False, True, True], [True] * 3, [True] * 3]
+
+
+def test_random_forward_is_replayed_and_stochastic_one_is_not_judged(maps):
+    x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
+    assert_innocent(maps.judged(lambda t: torch.nn.functional.dropout(t, 0.5) * t, x), "dropout")
+    calls = []
+
+    def drifting(t):
+        calls.append(1)
+        return t * len(calls)
+
+    assert isinstance(maps.judged(drifting, x), NotJudged)
+
+
+def test_empty_tensors(maps):
+    judged = maps.judged(lambda x: x * 2, torch.zeros(0, dtype=torch.float64))
+    assert judged.comparison.wrong.shape == (0, 0)
+    judged = maps.judged(lambda x, y: y * 2 + x.sum(), torch.zeros(0).double(), torch.ones(2).double())
+    assert judged.comparison.covered.all()
