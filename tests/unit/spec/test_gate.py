@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gradverify.spec import NOT_YET, OPEN
@@ -80,3 +82,14 @@ def test_what_the_gate_leaves_is_planned(read):
         ", where: [n > 1], cases: product, tolerance: {rtol: 1e-3}, notes: why}}"
     )
     assert read(text, NOT_YET).functions == read(text, OPEN).functions
+
+
+def test_values_are_refused_inside_lists_as_well(problems):
+    text = (
+        "module: m.py\nfunctions: {free: {inputs: {x: {list: [{shape: [2, 2], structure: spd}]}"
+        ", y: {list: {of: {shape: [2, 2], structure: spd}, count: 2}}, z: {list: [[2]]}}}}"
+    )
+    found = problems(text, {"structure": frozenset({"spd"})})
+    places = [match.start() + 1 for match in re.finditer("spd", text.splitlines()[1])]
+    assert [problem.location.column for problem in found] == places
+    assert {problem.message for problem in found} == {"`structure: spd` is not supported yet"}
