@@ -212,6 +212,19 @@ class ObjectInput:
 Input = TensorInput | LiteralInput | ListInput | ConcatInput | ObjectInput
 
 
+def tensors_of(an_input: Input) -> tuple[TensorInput, ...]:
+    """The tensors that an input draws: itself, the items of a list, the parts of a concatenation."""
+    match an_input:
+        case TensorInput():
+            return (an_input,)
+        case ListInput():
+            return an_input.items
+        case ConcatInput():
+            return an_input.parts
+        case LiteralInput() | ObjectInput():
+            return ()
+
+
 @dataclass(frozen=True)
 class Annotation:
     """What a spec says of a tensor that a hook builds."""
@@ -488,6 +501,8 @@ class TargetReport:
     reason: str = ""
     """Why it is skipped or unchecked, in words."""
     spec_file: str = ""
+    surrogate: Companion | None = None
+    """What its gradient was compared with instead of the derivative."""
 
 
 @dataclass(frozen=True)

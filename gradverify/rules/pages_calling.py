@@ -37,6 +37,36 @@ class RoIPool(torch.autograd.Function):
         ),
     ),
     Rule(
+        code="GV004",
+        name="unexpected-pass",
+        severity=Severity.ERROR,
+        family=Family.RUN,
+        summary="an expected failure no longer fails, or is past its end",
+        checks=(
+            "Whether each code that an `xfail` of the spec lists still occurs in its target, within the"
+            " input and the cases it names, and before its `until`."
+        ),
+        matters=(
+            "A waiver that nobody needs any more hides the next mistake. Expected failures are therefore"
+            " strict: the day the backward is mended, or the check stops seeing the mistake, you are told."
+        ),
+        example="""\
+# mymodule.gradverify.yaml has, for a Function that was mended since:
+#   xfail: {codes: [GV201], reason: "first order only", until: 2027-01-01}
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad_output  # right in both orders now
+""",
+        remedy="Remove the `xfail` from the spec, or narrow it to what still fails.",
+    ),
+    Rule(
         code="GV002",
         name="forward-raised",
         severity=Severity.ERROR,

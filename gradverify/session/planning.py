@@ -25,6 +25,8 @@ class Planned:
     module: Module
     target: Target
     plan: TargetPlan | None
+    case_filter: str = ""
+    """What the command line limits it to; empty for every case."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 def _plan(module: Module, target: Target, case_filter: str, request: Request) -> Planned:
     if module.source_of(target) is InputSource.INFERRED or module.spec is None:
         select_cases((Case(INFERRED_CASE, 0),), case_filter, target.id)
-        return Planned(module, target, None)
+        return Planned(module, target, None, case_filter)
     key = next(f.key for f in module.functions if f.name == target.name)
     plan = plan_function(
         module.spec,
@@ -108,7 +110,7 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
-    return Planned(module, target, replace(plan, cases=cases))
+    return Planned(module, target, replace(plan, cases=cases), case_filter)
 
 
 def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:

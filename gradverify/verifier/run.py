@@ -10,13 +10,15 @@ from typing import Any
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
+from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.inferred import persists
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
-from gradverify.verifier.collect.discover import defaults_of, is_old_style
+from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.arguments import points_of
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
@@ -28,16 +30,6 @@ ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
 )
 """Exceptions in backward that inferred inputs do not explain: forward accepted them."""
-
-
-@dataclass(frozen=True)
-class Live:
-    """The objects behind a `Verify` request."""
-
-    value: Any
-    """The Function class or the callable."""
-    reference: Any = None
-    hook: Any = None
 
 
 @dataclass
@@ -62,26 +54,19 @@ class _CaseState:
 
 def verify(request: Verify, live: Live) -> Iterator[Event]:
     """Verify a target on its cases; findings are sent as they are made."""
-    settings = request.settings
-    target = request.target
-    function = live.value.apply if target.kind is TargetKind.FUNCTION else live.value
-    wanted = wanted_families(settings, request.ignore)
+    is_function = request.target.kind is TargetKind.FUNCTION
+    wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
-        is_function = target.kind is TargetKind.FUNCTION
+        stack.enter_context(default_dtype(request.plan.default_dtype))
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
-        subject = Subject(
-            target=target,
-            function=function,
-            settings=settings,
-            reader=reader,
-            reference=live.reference,
-            hook=live.hook,
-            inferred=request.inferred,
-            defaults=defaults_of(live.value),
-        )
-        for number, case in enumerate(request.cases):
+        for number, case in enumerate(request.plan.cases):
+            built = build_subject(request, live, case, reader)
+            if isinstance(built, Finding):
+                yield Found(built)
+                continue
+            subject, full_case = built
             old = is_function and number == 0 and is_old_style(live.value)
-            yield from _verify_case(subject, case, wanted, request, old_style_class=old)
+            yield from _verify_case(subject, full_case, wanted, request, old_style_class=old)
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
@@ -106,7 +91,7 @@ def _verify_case(
     subject: Subject, case: Case, wanted: frozenset[Family], request: Verify, *, old_style_class: bool
 ) -> Iterator[Event]:
     state = _CaseState()
-    for point, draw in points_of(case) if not case.hook else ((Point.TYPICAL, 0), (Point.TYPICAL, 1)):
+    for point, draw in points_of(case):
         yield CaseStarted(case.id, point, draw)
         sample = prepare(subject, case, point, draw)
         if isinstance(sample, NoSample):
@@ -160,7 +145,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
 
 def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:
     for finding in findings:
-        if is_wanted(finding.code, request.settings, request.ignore):
+        if is_wanted(finding.code, request.settings, request.ignored):
             yield Found(finding)
 
 
