@@ -41,7 +41,7 @@ class RoIPool(torch.autograd.Function):
         name="unexpected-pass",
         severity=Severity.ERROR,
         family=Family.RUN,
-        summary="an expected failure no longer fails, or is past its end",
+        summary="an expected failure does not fail",
         checks=(
             "Whether each code that an `xfail` of the spec lists still occurs in its target, within the"
             " input and the cases it names, and before its `until`."
