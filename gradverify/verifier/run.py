@@ -26,6 +26,9 @@ CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Fami
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """Outcomes from the least to the most telling: a case has that of its worst point."""
 
+CERTAIN = ("GV103", "GV104", "GV105", "GV4")
+"""Codes that do not hang on the values of the inputs: no guess can have made them."""
+
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
 )
@@ -165,9 +168,7 @@ def _inconclusive(state: _CaseState) -> list[Finding]:
         if not mask.any():
             continue
         position, name = key
-        findings.append(
-            _not_verified(state.last, position, name, int(mask.sum()), mask.numel(), found[-1].reason)
-        )
+        findings.append(_not_verified(state.last, position, name, replace(found[-1], mask=mask)))
         family = _family_of(name)
         if state.outcomes[family] is not Outcome.FAILED:
             state.outcomes[family] = Outcome.INCONCLUSIVE
@@ -188,7 +189,8 @@ def _family_of(name: str) -> Family:
     return Family.REFERENCE if name == "reference" else Family.GRADCHECK
 
 
-def _not_verified(sample: Sample, position: int, name: str, count: int, total: int, reason: str) -> Finding:
+def _not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
     if name == "reference":
         return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
     of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
@@ -197,12 +199,11 @@ def _not_verified(sample: Sample, position: int, name: str, count: int, total: i
     else:
         what, source = f"the gradient{of_output}", name
     by = f" with respect to `{source}`" if source else ""
-    share = f" at {count} of {total} entries" if total > 1 else ""
+    share = f" at {count} of {total} entries" if count < total else ""
     return sample.finding(
         "GV109",
         f"{what}{by} could not be verified{share}: {reason}",
-        hint="Try other values: a narrower `range`, `avoid` for a kink, another `domain`; "
-        "compute in float64 throughout if something inside is float32.",
+        hint=unknown.hint,
         output=position,
         input=source or None,
     )
@@ -218,7 +219,7 @@ def _guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family,
         findings = []
         for finding in result.findings:
             kept = finding
-            if finding.severity is Severity.ERROR and finding.code != "GV105":
+            if finding.severity is Severity.ERROR and not finding.code.startswith(CERTAIN):
                 if finding.code == "GV102":
                     trusted = _is_accident(finding)
                 else:

@@ -2,6 +2,7 @@
 
 RIGHT = [
     "LayerNorm", "Embedding", "BoxMean", "SegmentSum", "Conv2d", "TopK", "TopK@outputs", "AddInPlace",
+    "Normalize", "LearnedStep", "SortedTies", "FirstOrderOnly",
     "SumOf", "RoundSTE", "Reversal", "LogDet", "SphereHeight", "Apply", "CubeLayer", "RunningMean", "RowMax",
 ]  # fmt: skip
 
@@ -29,6 +30,25 @@ EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT
         "names": ["GV301"],
     },
     ("wrong", "CubeLayer", "with spec"): {"status": "failed", "errors": {"GV101"}, "names": ["`x`"]},
+    ("wrong", "Normalize", "with spec"): {
+        "status": "failed",
+        "any_of": {"GV101", "GV107"},
+        "names": ["output 1"],
+    },
+    ("wrong", "LearnedStep", "with spec"): {"status": "failed", "errors": {"GV101"}, "names": ["`scale`"]},
+    ("wrong", "AddInPlace", "with spec"): {"status": "failed", "errors": {"GV107"}, "names": ["`y`"]},
+    ("wrong", "WrongSinglePrecisionSine", "with spec"): {
+        "status": "failed",
+        "errors": {"GV101"},
+        "notes": {"GV104"},
+        "names": ["float32"],
+    },
+    ("wrong", "SinglePrecisionSine", "with spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "notes": {"GV104"},
+        "names": ["no float64 path"],
+    },
     ("wrong", "RunningMean", "with spec"): {"status": "failed", "errors": {"GV101"}},
     ("wrong", "Later", "with spec"): {"status": "skipped"},
 }

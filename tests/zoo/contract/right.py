@@ -92,19 +92,23 @@ class SegmentSum(Function):
 
 
 class Conv2d(Function):
-    """A convolution with padding, through the library's own gradients."""
+    """A convolution with stride and padding, through the library's own gradients."""
 
     @staticmethod
-    def forward(ctx, x, weight, padding):
+    def forward(ctx, x, weight, stride, padding):
         ctx.save_for_backward(x, weight)
-        ctx.padding = padding
-        return nn.functional.conv2d(x, weight, padding=padding)
+        ctx.options = {"stride": stride, "padding": padding}
+        return nn.functional.conv2d(x, weight, **ctx.options)
 
     @staticmethod
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
-        grad_x = nn.grad.conv2d_input(x.shape, weight, g, padding=ctx.padding)
-        return grad_x, nn.grad.conv2d_weight(x, weight.shape, g, padding=ctx.padding), None
+        grad_x = nn.grad.conv2d_input(x.shape, weight, g, **ctx.options)
+        return grad_x, nn.grad.conv2d_weight(x, weight.shape, g, **ctx.options), None, None
+
+
+def conv2d(x, weight, stride, padding):
+    return nn.functional.conv2d(x, weight, stride=stride, padding=padding)
 
 
 class TopK(Function):
@@ -283,3 +287,75 @@ class RowMax(Function):
         x, top = ctx.saved_tensors
         share = (x == top.unsqueeze(-1)).to(x.dtype)
         return share / share.sum(-1, keepdim=True) * g.unsqueeze(-1)
+
+
+class Normalize(Function):
+    """A second output that is there only on request, and an input that may be None."""
+
+    @staticmethod
+    def forward(ctx, x, shift, with_norm):
+        norm = x.norm(dim=-1, keepdim=True)
+        y = x / norm
+        ctx.save_for_backward(y, norm)
+        ctx.shifted, ctx.with_norm = shift is not None, with_norm
+        y = y if shift is None else y + shift
+        return (y, norm) if with_norm else y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g, g_norm=None):
+        y, norm = ctx.saved_tensors
+        grad = (g - y * (g * y).sum(-1, keepdim=True)) / norm
+        if ctx.with_norm:
+            grad = grad + g_norm * y
+        return grad, g.sum(0) if ctx.shifted else None, None
+
+
+class LearnedStep(Function):
+    """A quantiser with a learned step: x goes straight through, the step's gradient is exact."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        levels = (x / scale).round()
+        ctx.save_for_backward(levels)
+        return levels * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (levels,) = ctx.saved_tensors
+        return g, (g * levels).sum()
+
+
+def straight_through(x, scale):
+    return x + 0 * scale
+
+
+class SortedTies(Function):
+    """Sorting where equal values are valid."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, order = x.sort(dim=-1, stable=True)
+        ctx.save_for_backward(order)
+        return values
+
+    @staticmethod
+    def backward(ctx, g):
+        (order,) = ctx.saved_tensors
+        return torch.zeros_like(g).scatter(-1, order, g)
+
+
+class FirstOrderOnly(Function):
+    """Refuses a double backward in its own words: a refusal is no failure."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        if g.requires_grad:
+            raise RuntimeError("FirstOrderOnly has no double backward")
+        (x,) = ctx.saved_tensors
+        return g * x.exp()

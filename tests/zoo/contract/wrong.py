@@ -90,17 +90,17 @@ class Conv2d(Function):
     """The weight's gradient is right only without padding."""
 
     @staticmethod
-    def forward(ctx, x, weight, padding):
+    def forward(ctx, x, weight, stride, padding):
         ctx.save_for_backward(x, weight)
-        ctx.padding = padding
-        return nn.functional.conv2d(x, weight, padding=padding)
+        ctx.options = {"stride": stride, "padding": padding}
+        return nn.functional.conv2d(x, weight, **ctx.options)
 
     @staticmethod
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
-        grad_x = nn.grad.conv2d_input(x.shape, weight, g, padding=ctx.padding)
-        grad_weight = nn.grad.conv2d_weight(x, weight.shape, g, padding=ctx.padding)
-        return grad_x, grad_weight if ctx.padding == 0 else grad_weight.flip(-1), None
+        grad_x = nn.grad.conv2d_input(x.shape, weight, g, **ctx.options)
+        grad_weight = nn.grad.conv2d_weight(x, weight.shape, g, **ctx.options)
+        return grad_x, grad_weight if ctx.options["padding"] == 0 else grad_weight.flip(-1), None, None
 
 
 class TopK(Function):
@@ -211,3 +211,84 @@ class RunningMean(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
+
+
+class Normalize(Function):
+    """The norm's own gradient is forgotten: wrong only where it is asked for."""
+
+    @staticmethod
+    def forward(ctx, x, shift, with_norm):
+        norm = x.norm(dim=-1, keepdim=True)
+        y = x / norm
+        ctx.save_for_backward(y, norm)
+        ctx.shifted = shift is not None
+        shifted = y if shift is None else y + shift
+        return (shifted, norm) if with_norm else shifted
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g, g_norm=None):
+        y, norm = ctx.saved_tensors
+        grad = (g - y * (g * y).sum(-1, keepdim=True)) / norm
+        return grad, g.sum(0) if ctx.shifted else None, None
+
+
+class LearnedStep(Function):
+    """The straight-through part is right, the exact one is not."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        levels = (x / scale).round()
+        ctx.save_for_backward(levels)
+        return levels * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        (levels,) = ctx.saved_tensors
+        return g, g.sum() / levels.numel()
+
+
+def straight_through(x, scale):
+    return x + 0 * scale
+
+
+class AddInPlace(Function):
+    """The second gradient is forgotten."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        x.add_(y)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class WrongSinglePrecisionSine(Function):
+    """Computes in float32 whatever it is given, and is wrong by far more than that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.float().sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return -g.float() * x.float().cos()
+
+
+class SinglePrecisionSine(Function):
+    """Right, as far as float32 goes: there is no float64 path to verify it by."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.float().sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g.float() * x.float().cos()
