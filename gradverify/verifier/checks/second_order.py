@@ -186,8 +186,8 @@ def _detached(sample: Sample, judged: Judged, wrong: list[_Pair]) -> Finding:
     place, value = _worst_place(judged, worst)
     return sample.finding(
         "GV202",
-        f"the second derivative is silently cut: backward's result is not connected to anything, "
-        f"but {place} is {number(value)}",
+        f"the second derivative is silently cut: for autograd the gradient of `{worst.gradient_of}` depends "
+        f"on nothing, but {place} is {number(value)}",
         hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward "
         "raises instead of losing a term; or build it from differentiable operations. To accept it: "
         'ignore: {GV2: "first order only"}.',
