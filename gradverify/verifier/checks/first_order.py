@@ -143,12 +143,19 @@ def _uncovered(
         reason = "forward jumps or is not finite around these inputs"
     elif part(comparison.kinks, output, source)[mask].all():
         reason = "these inputs lie on a kink of forward"
+    elif _conflicts(comparison, output, source)[mask].any():
+        reason = "a difference that was measured did not repeat itself: forward is noisy"
     else:
         reason = (
             f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
             "(float32 inside, or large numbers that cancel)"
         )
     return Uncovered(mask, reason)
+
+
+def _conflicts(comparison: Comparison, output: Block, source: Block) -> Tensor:
+    difference = (comparison.analytical - comparison.numerical).abs()
+    return part(difference > comparison.bound, output, source)
 
 
 def _nothing_known(sample: Sample, reason: str) -> CheckResult:
