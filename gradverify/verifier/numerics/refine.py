@@ -35,6 +35,9 @@ CONVERGED = 1e-2
 """Where the fourth-order and the sixth-order value differ by a larger share, the expansion behind both has
 not converged, and their difference is no error estimate."""
 
+CLEARLY_CONVERGED = 1e-6
+"""Where they differ by less than this share, no kink and no oscillation lies within the step."""
+
 LARGEST_NOISE = 1e-2
 """Noise is noise up to this share of f's typical value (bfloat16 inside makes 4e-3)."""
 
@@ -147,17 +150,23 @@ def _trusted(samples: Samples, error: Tensor, flat: Tensor, known: Context) -> T
 def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Value, error and step with the smallest error; candidates run from large steps to small ones.
 
-    A large step that a smaller one contradicts beyond both errors has seen something else than the
-    derivative here (a kink nearby, another branch, too fast an oscillation): its error is the difference.
+    Where two steps contradict each other beyond both errors, one has seen something else than the
+    derivative, and the difference is its error. That is the smaller one if the larger one's expansion had
+    clearly converged: inside a saturated function the float64 values stand still below some step, and what
+    is left is exactly linear, with another slope. Else it is the larger one (a kink nearby, another branch,
+    too fast an oscillation).
     """
     values = torch.stack([c.derivative for c in candidates])
+    clear = torch.stack([c.truncation <= CLEARLY_CONVERGED * c.derivative.abs() for c in candidates])
     stacked = torch.stack(errors)
     checked = stacked.clone()
     for k in range(len(candidates)):
         for finer in range(k + 1, len(candidates)):
             difference = (values[k] - values[finer]).abs()
             contradicted = difference > SAFETY * (stacked[k] + stacked[finer])
-            checked[k] = torch.where(contradicted, torch.maximum(checked[k], difference), checked[k])
+            for wrong, other in ((finer, clear[k]), (k, ~clear[k])):
+                larger = torch.maximum(checked[wrong], difference)
+                checked[wrong] = torch.where(contradicted & other, larger, checked[wrong])
     error, choice = checked.min(dim=0)
     value = values.gather(0, choice[None])[0]
     steps = torch.stack([c.step.expand_as(value) for c in candidates])

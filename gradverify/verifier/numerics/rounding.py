@@ -9,6 +9,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_row
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.noise import typical_values
 from gradverify.verifier.numerics.problem import Problem, VjpProblem
 
 SCALES = (1.1, 1.37, 0.83)
@@ -56,7 +57,8 @@ def gradient_noise(second: VjpProblem) -> Tensor:
     """Noise of the first-order gradients, absolute, one for each.
 
     Measured by scaling grad_output and moving the inputs by a few units in the last place: a gradient that
-    cancels to zero is noise, not a value.
+    cancels to zero is noise, not a value. At least the rounding of the largest entry of the same gradient:
+    where a factor like 1 - y² is saturated, its rounding is that of the 1, which no small move shows.
     """
     x, u = second.first_order.primals, second.cotangents
     inputs = Layout.of(x)
@@ -66,6 +68,7 @@ def gradient_noise(second: VjpProblem) -> Tensor:
     if isinstance(first, Raised):
         return spread
     base = inputs.flatten(first.value)
+    spread = inputs.rounding * typical_values(base, inputs)
     for scale in SCALES:
         moved = inputs.unflatten(nudged(flat, inputs, generator, most=2))
         result = second.evaluate((*moved, *(t * scale for t in u)))

@@ -152,3 +152,24 @@ def test_empty_tensors(maps):
     assert judged.comparison.wrong.shape == (0, 0)
     judged = maps.judged(lambda x, y: y * 2 + x.sum(), torch.zeros(0).double(), torch.ones(2).double())
     assert judged.comparison.covered.all()
+
+
+@pytest.mark.parametrize("shift", [8.0, 9.0, 10.0, 10.5])
+def test_what_stands_still_below_some_step_is_not_the_function(maps, shift):
+    """x · (1 - tanh²) far out: below some step tanh does not move, and x · constant is exactly linear."""
+
+    class Saturated(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.tanh(x + shift)
+            ctx.save_for_backward(x, y)
+            return x * (1 - y * y)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, y = ctx.saved_tensors
+            slope = 1 - y * y
+            return g * (slope - 2 * x * y * slope)
+
+    x = torch.tensor([0.72, 0.84, -0.41, 1.8], dtype=torch.float64)
+    assert_innocent(maps.judged(Saturated.apply, x), shift, kinds=("wrong", "nonfinite"))
