@@ -55,6 +55,8 @@ def root(
 def check(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
+    no_infer: options.NoInfer = False,  # noqa: FBT002
+    exclude: options.Exclude = None,
     keyword: options.Keyword = "",
     select: options.Select = None,
     ignore: options.Ignore = None,
@@ -80,6 +82,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
         request = request_of(
             targets,
             spec=spec,
+            no_infer=no_infer,
+            exclude=exclude,
             keyword=keyword,
             select=select,
             ignore=ignore,
@@ -100,6 +104,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
 def list_(
     targets: options.Targets = None,
     spec: options.Specs = None,
+    no_infer: options.NoInfer = False,  # noqa: FBT002
+    exclude: options.Exclude = None,
     keyword: options.Keyword = "",
     verbose: options.Verbose = 0,
     color: options.ColorOption = Color.AUTO,
@@ -109,7 +115,7 @@ def list_(
 
     style = style_for(color, min(verbose, 1))
     with told(style, Format.TEXT):
-        request = request_of(targets, spec=spec, keyword=keyword)
+        request = request_of(targets, spec=spec, no_infer=no_infer, exclude=exclude, keyword=keyword)
         with progress() as shown:
             listing = list_targets(request, shown)
         write(sys.stdout, render_listing(listing.targets, listing.modules, style))

@@ -12,8 +12,10 @@ import typer
 
 from gradverify.errors import UsageError
 from gradverify.model import Engine, Settings
+from gradverify.session.folders import exclusion
 from gradverify.session.request import Request
-from gradverify.session.selection import check_codes, parse_target
+from gradverify.session.selection import check_codes
+from gradverify.session.targets import parse_targets
 
 TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
 """gradcheck's own default tolerances, which `--engine torch` uses unless told otherwise."""
@@ -42,10 +44,25 @@ class Color(StrEnum):
 
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TARGET...", help="module.py, module.py::Name or 'module.py::Name[b=3,mode=sum]'"),
+    typer.Argument(
+        metavar="TARGET...",
+        help="module.py, folder/, dotted.module, FILE.gradverify.yaml, module.py::Name or "
+        "'module.py::Name[b=3,mode=sum]'. Of a folder, the modules that define a Function are imported.",
+    ),
 ]
 Specs = Annotated[
     list[Path] | None, typer.Option("--spec", metavar="FILE", help="Spec file to use (repeatable).")
+]
+NoInfer = Annotated[
+    bool, typer.Option("--no-infer", help="Only specs give inputs: a target that none names is unchecked.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="GLOB",
+        help="Leave out files and folders of this name, or with a slash of this path (repeatable).",
+    ),
 ]
 Keyword = Annotated[
     str,
@@ -89,6 +106,8 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     targets: list[str] | None,
     *,
     spec: list[Path] | None = None,
+    no_infer: bool = False,
+    exclude: list[str] | None = None,
     keyword: str = "",
     select: list[str] | None = None,
     ignore: list[str] | None = None,
@@ -116,25 +135,30 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         atol=Settings.atol if atol is None else atol,
     )
     by_torch = engine is Engine.TORCH
+    excluded = exclusion([(Path.cwd(), pattern) for pattern in exclude or ()])
+    selections, specs_given = parse_targets(targets)
+    specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
     return Request(
-        selections=tuple(parse_target(t) for t in targets),
+        selections=selections,
         settings=settings,
         seed=_seed(seed),
         rtol=TORCH_RTOL if rtol is None and by_torch else rtol,
         atol=TORCH_ATOL if atol is None and by_torch else atol,
-        specs=tuple(spec or ()),
+        specs=specs,
+        infer=not no_infer,
+        excluded=excluded,
         keyword=keyword,
         timeout=_timeout(timeout),
         stop_at_first=stop_at_first,
-        extra_arguments=_repeated(spec, settings, rtol, atol),
+        extra_arguments=_repeated(specs, settings, rtol, atol),
     )
 
 
 def _repeated(
-    spec: list[Path] | None, settings: Settings, rtol: float | None, atol: float | None
+    specs: tuple[Path, ...], settings: Settings, rtol: float | None, atol: float | None
 ) -> tuple[str, ...]:
     """Options that a command reproducing a finding must repeat."""
-    words = [word for path in spec or () for word in ("--spec", path.as_posix())]
+    words = [word for path in specs for word in ("--spec", path.as_posix())]
     words += ["--device", settings.device] if settings.device != "cpu" else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []

@@ -17,6 +17,8 @@ from gradverify.spec import case_seed, plan_function
 INFERRED_CASE = "base"
 """The one case of a target without a spec."""
 
+NOT_INFERRED = "no spec names it (--no-infer)"
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -53,6 +55,8 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
     Raises `WorkerError`.
     """
+    if not request.infer:
+        return NoInputs(Finding("GV001", rule("GV001").severity, NOT_INFERRED))
     worker = planned.module.running(request)
     inputs = None
     attempts: tuple[tuple[str, RaisedError], ...] = ()

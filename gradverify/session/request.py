@@ -45,6 +45,10 @@ class Request:
     atol: float | None = None
     specs: tuple[Path, ...] = ()
     specs_folder: Path = Path("specs")
+    infer: bool = True
+    """Look for inputs of targets that no spec names; otherwise they are unchecked."""
+    excluded: Callable[[Path], bool] = lambda _: False
+    """The files and folders that `--exclude` leaves out."""
     keyword: str = ""
     timeout: float = 60.0
     """Seconds for each target."""

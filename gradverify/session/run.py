@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata, util
-from pathlib import Path
 from typing import Self
 
 from gradverify.errors import SpecError, UsageError
@@ -20,15 +19,15 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import RULES
 from gradverify.session.aggregate import CHECK_FAMILIES
+from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, bind_module, collect_module
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
 from gradverify.session.planning import Planned, plan_targets
 from gradverify.session.request import Progress, Request, Silent
-from gradverify.session.selection import Selection, keyword_filter
+from gradverify.session.selection import keyword_filter
 from gradverify.session.verifying import Judged, verify_target
-from gradverify.spec import SpecFile, SpecLookup, shown_path
+from gradverify.spec import shown_path
 
 MAX_WARM = 4
 """Workers alive at a time: each holds a torch of its own, some 200 MB."""
@@ -41,6 +40,8 @@ class Session:
     request: Request
     progress: Progress
     modules: list[Module] = field(default_factory=list)
+    empty_folders: tuple[str, ...] = ()
+    """Folders in which no file is worth importing, as reports print them."""
     planned: list[Planned] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -82,10 +83,10 @@ def prepare(request: Request, progress: Progress) -> Session:
     """
     _require_torch()
     keep = keyword_filter(request.keyword)
-    specs = _read_specs(request)
-    session = Session(request, progress)
+    chosen = choose(request)
+    session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
-        mistakes = _collect_all(session, specs)
+        mistakes = _collect_all(session, chosen)
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
@@ -103,51 +104,18 @@ def prepare(request: Request, progress: Progress) -> Session:
     return session
 
 
-def _collect_all(session: Session, specs: dict[Path, SpecFile]) -> list[Mistake]:
+def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
-    by_module = _by_module(session.request.selections)
-    kept_warm = MAX_WARM if len(by_module) <= MAX_WARM else MAX_WARM - 1
+    kept_warm = MAX_WARM if len(chosen.modules) <= MAX_WARM else MAX_WARM - 1
     mistakes: list[Mistake] = []
-    for number, (path, selections) in enumerate(by_module.items()):
+    for number, (path, selections) in enumerate(chosen.modules.items()):
         session.progress.importing(shown_path(path))
-        module = collect_module(path, specs.get(path), selections, session.request)
+        module = collect_module(path, chosen.specs.get(path), selections, session.request)
         session.modules.append(module)
         mistakes += bind_module(module, session.request)
         if number >= kept_warm:
             module.close()
     return mistakes
-
-
-def _by_module(selections: Sequence[Selection]) -> dict[Path, list[Selection]]:
-    modules: dict[Path, list[Selection]] = {}
-    for selection in selections:
-        modules.setdefault(selection.path.absolute(), []).append(selection)
-    return modules
-
-
-def _read_specs(request: Request) -> dict[Path, SpecFile]:
-    """The spec of each module; the mistakes of all of them at once."""
-    modules = list(_by_module(request.selections))
-    codes = [rule.code for rule in RULES]
-    lookup = SpecLookup(request.specs, request.specs_folder, codes)
-    specs, mistakes = {}, []
-    for path in request.specs:
-        if not path.is_file():
-            raise UsageError(f"--spec: there is no file `{path}`")
-    for module in modules:
-        try:
-            spec = lookup.find(module)
-        except SpecError as error:
-            mistakes += [m for m in error.problems if m not in mistakes]
-        else:
-            if spec is not None:
-                specs[module] = spec
-    if mistakes:
-        raise SpecError(mistakes)
-    unclaimed = lookup.unclaimed(modules)
-    if unclaimed:
-        raise UsageError(f"--spec: `{shown_path(unclaimed[0])}` names none of the modules that are checked")
-    return specs
 
 
 def _require_torch() -> None:
@@ -175,7 +143,7 @@ def _report(session: Session, judged: Sequence[Judged]) -> Report:
         settings=replace(session.request.settings, seed=_seed(session)),
         targets=tuple(reports),
         errors=errors,
-        modules=tuple(module_report(m) for m in session.modules if m.error is None),
+        modules=module_reports(session),
         gradverify_version=metadata.version("gradverify"),
         torch_version=next((m.torch_version for m in session.modules if m.torch_version), ""),
         exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
@@ -185,8 +153,13 @@ def _report(session: Session, judged: Sequence[Judged]) -> Report:
     )
 
 
-def module_report(module: Module) -> ModuleReport:
-    """What was looked at in a module, for the words around the verdicts."""
+def module_reports(session: Session) -> tuple[ModuleReport, ...]:
+    """What was looked at, for the words around the verdicts: modules, then folders without any."""
+    folders = (ModuleReport(folder, 0) for folder in session.empty_folders)
+    return (*(_module_report(m) for m in session.modules if m.error is None), *folders)
+
+
+def _module_report(module: Module) -> ModuleReport:
     if module.deselected:
         return ModuleReport(module.shown_path, 0, module.deselected)
     return ModuleReport(module.shown_path, len(module.targets), module.passed_over)
