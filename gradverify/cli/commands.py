@@ -14,6 +14,7 @@ from gradverify.cli import options
 from gradverify.cli.options import Color, Format, request_of
 from gradverify.cli.screen import (
     bug_sentence,
+    configuration,
     open_standard_streams,
     print_bugs,
     print_report,
@@ -57,15 +58,16 @@ def check(  # noqa: PLR0913 - one parameter for each option
     spec: options.Specs = None,
     no_infer: options.NoInfer = False,  # noqa: FBT002
     exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
     keyword: options.Keyword = "",
     select: options.Select = None,
     ignore: options.Ignore = None,
-    device: options.Device = "cpu",
+    device: options.Device = None,
     seed: options.Seed = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     engine: options.EngineOption = Engine.JACOBIAN,
-    timeout: options.Timeout = 60.0,
+    timeout: options.Timeout = None,
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = 0,
@@ -81,6 +83,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     with told(style, output):
         request = request_of(
             targets,
+            config=configuration(config, verbose),
             spec=spec,
             no_infer=no_infer,
             exclude=exclude,
@@ -101,11 +104,12 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command("list")
-def list_(
+def list_(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
     no_infer: options.NoInfer = False,  # noqa: FBT002
     exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
     keyword: options.Keyword = "",
     verbose: options.Verbose = 0,
     color: options.ColorOption = Color.AUTO,
@@ -115,7 +119,14 @@ def list_(
 
     style = style_for(color, min(verbose, 1))
     with told(style, Format.TEXT):
-        request = request_of(targets, spec=spec, no_infer=no_infer, exclude=exclude, keyword=keyword)
+        request = request_of(
+            targets,
+            config=configuration(config, verbose),
+            spec=spec,
+            no_infer=no_infer,
+            exclude=exclude,
+            keyword=keyword,
+        )
         with progress() as shown:
             listing = list_targets(request, shown)
         write(sys.stdout, render_listing(listing.targets, listing.modules, style))

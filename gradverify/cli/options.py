@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
+from gradverify.config import Config
 from gradverify.errors import UsageError
 from gradverify.model import Engine, Settings
 from gradverify.session.folders import exclusion
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
 from gradverify.session.targets import parse_targets
+
+T = TypeVar("T")
 
 TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
 """gradcheck's own default tolerances, which `--engine torch` uses unless told otherwise."""
@@ -64,6 +69,14 @@ Exclude = Annotated[
         help="Leave out files and folders of this name, or with a slash of this path (repeatable).",
     ),
 ]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="Read [tool.gradverify] from this file, not from the nearest pyproject.toml upward.",
+    ),
+]
 Keyword = Annotated[
     str,
     typer.Option("-k", metavar="EXPR", help="Only targets whose path::Name matches: names, and, or, not."),
@@ -75,7 +88,9 @@ Select = Annotated[
 Ignore = Annotated[
     list[str] | None, typer.Option("--ignore", metavar="CODES", help="Do not report these codes or prefixes.")
 ]
-Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu, cuda or cuda:INDEX.")]
+Device = Annotated[
+    str | None, typer.Option("--device", metavar="DEVICE", help="cpu (default), cuda or cuda:INDEX.")
+]
 Seed = Annotated[
     str | None, typer.Option("--seed", metavar="INT|random", help="Seed of all input values (default 0).")
 ]
@@ -92,7 +107,10 @@ EngineOption = Annotated[
         "torch asks torch.autograd.gradcheck, with its tolerances.",
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="Limit for each target.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", metavar="SECONDS", help="Limit for each target (default 60)."),
+]
 StopAtFirst = Annotated[bool, typer.Option("-x", help="Stop after the first target that is not verified.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only findings and the summary.")]
 Verbose = Annotated[
@@ -105,60 +123,61 @@ ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text rep
 def request_of(  # noqa: PLR0913 - one parameter for each option
     targets: list[str] | None,
     *,
+    config: Config | None = None,
     spec: list[Path] | None = None,
     no_infer: bool = False,
     exclude: list[str] | None = None,
     keyword: str = "",
     select: list[str] | None = None,
     ignore: list[str] | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     seed: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     engine: Engine = Engine.JACOBIAN,
-    timeout: float = 60.0,
+    timeout: float | None = None,
     stop_at_first: bool = False,
 ) -> Request:
-    """Read what the command line asks for.
+    """Read what the command line asks for; what it does not say, the configuration may.
 
     Raises `UsageError` for values that mean nothing.
     """
-    if not targets:
-        raise UsageError("nothing to check: name a module, as in `gradverify check mymodule.py`")
-    rtol, atol = _tolerance(rtol, "--rtol"), _tolerance(atol, "--atol")
+    config = config or Config()
+    selections, specs_given = parse_targets(targets or _configured_targets(config))
+    specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
     settings = Settings(
+        seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
         engine=engine,
-        device=_device(device),
-        select=check_codes(_split(select), "--select"),
-        ignore=check_codes(_split(ignore), "--ignore"),
-        rtol=Settings.rtol if rtol is None else rtol,
-        atol=Settings.atol if atol is None else atol,
+        device=_either(device, config, "device", _device) or "cpu",
+        select=_codes(select, config.select, config, "select"),
+        ignore=_codes(ignore, config.ignore, config, "ignore"),
+        rtol=_tolerance_or(Settings.rtol, rtol, config, "rtol"),
+        atol=_tolerance_or(Settings.atol, atol, config, "atol"),
     )
     by_torch = engine is Engine.TORCH
-    excluded = exclusion([(Path.cwd(), pattern) for pattern in exclude or ()])
-    selections, specs_given = parse_targets(targets)
-    specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
     return Request(
         selections=selections,
         settings=settings,
-        seed=_seed(seed),
-        rtol=TORCH_RTOL if rtol is None and by_torch else rtol,
-        atol=TORCH_ATOL if atol is None and by_torch else atol,
+        seed=_seed(seed, "--seed") if seed is not None else None,
+        rtol=TORCH_RTOL if rtol is None and config.rtol is None and by_torch else rtol,
+        atol=TORCH_ATOL if atol is None and config.atol is None and by_torch else atol,
         specs=specs,
+        specs_folder=_configured_path(config, config.specs or "specs"),
         infer=not no_infer,
-        excluded=excluded,
+        excluded=_exclusion(exclude, config),
         keyword=keyword,
-        timeout=_timeout(timeout),
+        timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
         stop_at_first=stop_at_first,
-        extra_arguments=_repeated(specs, settings, rtol, atol),
+        extra_arguments=_repeated(config, specs, settings, rtol, atol),
     )
 
 
 def _repeated(
-    specs: tuple[Path, ...], settings: Settings, rtol: float | None, atol: float | None
+    config: Config, specs: tuple[Path, ...], settings: Settings, rtol: float | None, atol: float | None
 ) -> tuple[str, ...]:
     """Options that a command reproducing a finding must repeat."""
-    words = [word for path in specs for word in ("--spec", path.as_posix())]
+    words = ["--config", config.file.as_posix()] if config.named and config.file is not None else []
+    words += [word for path in specs for word in ("--spec", path.as_posix())]
     words += ["--device", settings.device] if settings.device != "cpu" else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []
@@ -166,37 +185,82 @@ def _repeated(
     return tuple(words)
 
 
-def _seed(text: str | None) -> int | None:
-    if text is None:
-        return None
+def _configured_targets(config: Config) -> list[str]:
+    """`paths` of the configuration: relative to its file where such a path exists there.
+
+    Raises `UsageError` where there are none.
+    """
+    if not config.paths:
+        raise UsageError(
+            "nothing to check: name a module, as in `gradverify check mymodule.py`, or set `paths` in "
+            "[tool.gradverify] of pyproject.toml"
+        )
+    there = {path: _configured_path(config, path.partition("::")[0]) for path in config.paths}
+    return [
+        path if not there[path].exists() else "::".join([str(there[path]), *path.split("::", 1)[1:]])
+        for path in config.paths
+    ]
+
+
+def _configured_path(config: Config, path: str) -> Path:
+    """A path of the configuration, as seen from the current folder."""
+    here = Path.cwd()
+    found = Path(os.path.normpath(config.folder.absolute() / path))
+    return found.relative_to(here) if found.is_relative_to(here) else found
+
+
+def _exclusion(exclude: list[str] | None, config: Config) -> Callable[[Path], bool]:
+    if exclude:
+        return exclusion([(Path.cwd(), pattern) for pattern in exclude])
+    return exclusion([(config.folder, pattern) for pattern in config.exclude or ()])
+
+
+def _either(given: T | None, config: Config, key: str, check: Callable[[T, str], T]) -> T | None:
+    """A checked value of the command line, else of the configuration."""
+    if given is not None:
+        return check(given, f"--{key}")
+    configured = getattr(config, key)
+    return check(configured, config.name_of(key)) if configured is not None else None
+
+
+def _tolerance_or(default: float, given: float | None, config: Config, key: str) -> float:
+    value = _either(given, config, key, _tolerance)
+    return default if value is None else value
+
+
+def _codes(
+    given: list[str] | None, configured: tuple[str, ...] | None, config: Config, key: str
+) -> tuple[str, ...]:
+    if given is None:
+        return check_codes(configured or (), config.name_of(key))
+    return check_codes([code.strip() for part in given for code in part.split(",")], f"--{key}")
+
+
+def _seed(text: str, option: str) -> int:
     if text == "random":
         return secrets.randbelow(2**31)
     if not (text.isascii() and text.isdecimal()) or len(text) > LONGEST_SEED:
         raise UsageError(
-            f"--seed: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
+            f"{option}: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
         )
     return int(text)
 
 
-def _device(text: str) -> str:
+def _device(text: str, option: str) -> str:
     kind, _, index = text.partition(":")
     good_index = index.isascii() and index.isdecimal() and len(index) < LONGEST_SEED
     if kind not in {"cpu", "cuda"} or (":" in text and (kind == "cpu" or not good_index)):
-        raise UsageError(f"--device: `{text}` is not supported: use cpu, cuda or cuda:INDEX")
+        raise UsageError(f"{option}: `{text}` is not supported: use cpu, cuda or cuda:INDEX")
     return text
 
 
-def _tolerance(value: float | None, option: str) -> float | None:
-    if value is not None and not 0 <= value < 1:
+def _tolerance(value: float, option: str) -> float:
+    if not 0 <= value < 1:
         raise UsageError(f"{option}: {value:g} is not between 0 and 1")
     return value
 
 
-def _timeout(seconds: float) -> float:
+def _timeout(seconds: float, option: str) -> float:
     if not (math.isfinite(seconds) and seconds > 0):
-        raise UsageError(f"--timeout: {seconds:g} is not a number of seconds")
+        raise UsageError(f"{option}: {seconds:g} is not a number of seconds")
     return min(seconds, LONGEST_WAIT)
-
-
-def _split(codes: list[str] | None) -> list[str]:
-    return [code.strip() for part in codes or () for code in part.split(",")]

@@ -8,18 +8,21 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import TextIO
 
 import typer
 
 from gradverify import __version__
 from gradverify.cli.options import Color, Format
+from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings
 from gradverify.report import TextStyle, render_json, render_mistakes, render_text
 from gradverify.session.outcome import ExitCode, summary_of
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress
+from gradverify.spec import shown_path
 
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
@@ -93,6 +96,14 @@ def told(style: TextStyle, output: Format = Format.TEXT) -> Iterator[None]:
     except KeyboardInterrupt:
         write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def configuration(given: Path | None, verbosity: int) -> Config:
+    """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
+    config = load_config(given)
+    if verbosity > 0 and config.file is not None:
+        write(sys.stderr, f"gradverify: configuration: {shown_path(config.file)}\n")
+    return config
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import case_seed, plan_function
+from gradverify.spec import SpecFile, case_seed, plan_function
 
 INFERRED_CASE = "base"
 """The one case of a target without a spec."""
@@ -50,6 +50,14 @@ def plan_targets(module: Module, request: Request) -> list[Planned]:
     return sorted(planned.values(), key=lambda p: (p.target.line, p.target.name))
 
 
+def seed_of(request: Request, spec: SpecFile | None) -> int:
+    """The seed of a module: the command line's, else its spec's, else the configuration's."""
+    if request.seed is not None:
+        return request.seed
+    declared = spec is not None and "seed" in spec.defaults.model_fields_set
+    return spec.defaults.seed if spec is not None and declared else request.settings.seed
+
+
 def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     """Let the worker look for inputs of a target without a spec.
 
@@ -70,7 +78,7 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
                 raise ValueError(f"unexpected event {type(event).__name__}")
     if inputs is None:
         return NoInputs(_no_inputs(planned.target, attempts))
-    seed = request.settings.seed if request.seed is None else request.seed
+    seed = seed_of(request, planned.module.spec)
     case = Case(INFERRED_CASE, case_seed(seed, planned.target.name, INFERRED_CASE), inputs=inputs)
     return TargetPlan(
         name=planned.target.name,
@@ -104,15 +112,27 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     plan = plan_function(
         module.spec,
         key,
-        seed=request.seed,
+        seed=seed_of(request, module.spec),
         rtol=request.rtol,
         atol=request.atol,
         parameters=target.parameters,
     )
+    plan = _with_configured_tolerance(plan, module.spec, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
     return Planned(module, target, replace(plan, cases=cases))
+
+
+def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, request: Request) -> TargetPlan:
+    """Where neither the command line nor the spec says how exact, the configuration may."""
+    declared, settings = spec.defaults.model_fields_set, request.settings
+    free = {key for key in ("rtol", "atol") if getattr(request, key) is None and key not in declared}
+    return replace(
+        plan,
+        rtol=settings.rtol if "rtol" in free and plan.rtol == spec.defaults.rtol else plan.rtol,
+        atol=settings.atol if "atol" in free and plan.atol == spec.defaults.atol else plan.atol,
+    )
 
 
 def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:

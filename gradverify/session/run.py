@@ -23,7 +23,7 @@ from gradverify.session.aggregate import CHECK_FAMILIES
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, bind_module, collect_module
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
-from gradverify.session.planning import Planned, plan_targets
+from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.request import Progress, Request, Silent
 from gradverify.session.selection import keyword_filter
 from gradverify.session.verifying import Judged, verify_target
@@ -169,5 +169,5 @@ def _seed(session: Session) -> int:
     """The seed to print: the command line's, else the one the specs agree on."""
     if session.request.seed is not None:
         return session.request.seed
-    seeds = {m.spec.defaults.seed for m in session.modules if m.spec is not None}
-    return seeds.pop() if len(seeds) == 1 else 0
+    seeds = {seed_of(session.request, m.spec) for m in session.modules if m.spec is not None}
+    return seeds.pop() if len(seeds) == 1 else session.request.settings.seed

@@ -18,7 +18,7 @@ from gradverify.model import (
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
-from gradverify.session.planning import NoInputs, Planned, infer_plan
+from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import WorkerBrokenError, WorkerError, WorkerLostError, WorkerTimedOutError
 from gradverify.session.request import Request
 from gradverify.session.traces import fatal_error, frames_of, spot
@@ -79,12 +79,11 @@ def _run(
 
 
 def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> TargetState:
-    seed = request.settings.seed if request.seed is None else request.seed
-    if request.seed is None and planned.module.spec is not None:
-        seed = planned.module.spec.defaults.seed
     if plan is None:
         plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
-    settings = replace(request.settings, seed=seed, rtol=plan.rtol, atol=plan.atol)
+    settings = replace(
+        request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
+    )
     return TargetState(planned.target, plan, settings, planned.module.path, request.extra_arguments)
 
 
