@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.options import Color, Format, request_of
+from gradverify.cli.options import Color, Format, report_files, request_of
 from gradverify.cli.screen import (
     bug_sentence,
     configuration,
@@ -69,9 +69,13 @@ def check(  # noqa: PLR0913 - one parameter for each option
     engine: options.EngineOption = Engine.JACOBIAN,
     timeout: options.Timeout = None,
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
+    maxfail: options.MaxFail = None,
+    strict: options.Strict = False,  # noqa: FBT002
+    durations: options.Durations = None,
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = 0,
     output: options.FormatOption = Format.TEXT,
+    report_to: options.ReportFiles = None,
     color: options.ColorOption = Color.AUTO,
 ) -> None:
     """Verify the backwards of a module against the derivative of its forwards.
@@ -79,8 +83,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
     Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
     3 a bug in gradverify, 5 nothing to check, 130 interrupted.
     """
-    style = style_for(color, -1 if quiet else min(verbose, 1))
-    with told(style, output):
+    style = style_for(color, -1 if quiet else min(verbose, 2))
+    files: list[tuple[Format, Path]] = []
+    with told(style, output, files):
+        files += report_files(report_to)
         request = request_of(
             targets,
             config=configuration(config, verbose),
@@ -97,9 +103,12 @@ def check(  # noqa: PLR0913 - one parameter for each option
             engine=engine,
             timeout=timeout,
             stop_at_first=stop_at_first,
+            maxfail=maxfail,
+            strict=strict,
+            durations=durations,
         )
         report = _check(request)
-        print_report(report, style, output)
+        print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
 
@@ -117,7 +126,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     """Show what is discovered, where its inputs come from, which cases and checks would run."""
     from gradverify.session.listing import list_targets  # noqa: PLC0415
 
-    style = style_for(color, min(verbose, 1))
+    style = style_for(color, min(verbose, 2))
     with told(style, Format.TEXT):
         request = request_of(
             targets,
@@ -158,7 +167,7 @@ def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) 
     """
     from gradverify.demo.intended import unintended  # noqa: PLC0415
 
-    style = style_for(color, min(verbose, 1))
+    style = style_for(color, min(verbose, 2))
     with told(style, Format.TEXT):
         from gradverify import demo as package  # noqa: PLC0415
 

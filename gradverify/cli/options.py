@@ -36,6 +36,7 @@ class Format(StrEnum):
     """Output formats."""
 
     TEXT = "text"
+    CONCISE = "concise"
     JSON = "json"
 
 
@@ -112,9 +113,34 @@ Timeout = Annotated[
     typer.Option("--timeout", metavar="SECONDS", help="Limit for each target (default 60)."),
 ]
 StopAtFirst = Annotated[bool, typer.Option("-x", help="Stop after the first target that is not verified.")]
+MaxFail = Annotated[
+    int | None,
+    typer.Option("--maxfail", metavar="N", min=1, help="Stop after N targets that are not verified."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail their target, as errors do.")]
+Durations = Annotated[
+    int | None,
+    typer.Option(
+        "--durations",
+        metavar="N",
+        min=0,
+        help="Name the N slowest targets with their times (0: all); in JSON, `duration_s` of each.",
+    ),
+]
+ReportFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report",
+        metavar="FORMAT=PATH",
+        help="Also write the report to a file (repeatable): text, concise or json.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only findings and the summary.")]
 Verbose = Annotated[
-    int, typer.Option("-v", "--verbose", count=True, help="Say everything about every target.")
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="Say everything about every target; -vv: full tracebacks too."
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report on stdout.")]
 ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text report.")]
@@ -137,6 +163,9 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     engine: Engine = Engine.JACOBIAN,
     timeout: float | None = None,
     stop_at_first: bool = False,
+    maxfail: int | None = None,
+    strict: bool = False,
+    durations: int | None = None,
 ) -> Request:
     """Read what the command line asks for; what it does not say, the configuration may.
 
@@ -148,6 +177,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     settings = Settings(
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
         engine=engine,
+        strict=strict,
         device=_either(device, config, "device", _device) or "cpu",
         select=_codes(select, config.select, config, "select"),
         ignore=_codes(ignore, config.ignore, config, "ignore"),
@@ -167,9 +197,36 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         excluded=_exclusion(exclude, config),
         keyword=keyword,
         timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
-        stop_at_first=stop_at_first,
+        stop_after=1 if stop_at_first else maxfail,
+        stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
+        slowest=durations,
         extra_arguments=_repeated(config, specs, settings, rtol, atol),
     )
+
+
+def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
+    """Read `--report`.
+
+    Raises `UsageError` for what is not FORMAT=PATH, and for a file that cannot be written: before the work.
+    """
+    files = []
+    for text in texts or ():
+        name, _, path = text.partition("=")
+        if name not in list(Format) or not path:
+            raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
+        file = Path(path)
+        if file.is_dir() or not file.parent.is_dir():
+            raise UsageError(f"--report: `{path}` cannot be written: {_why_not(file)}")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise UsageError(f"--report: `{path}` cannot be written: permission denied")
+        files.append((Format(name), file))
+    if len({path for _, path in files}) < len(files):
+        raise UsageError("--report: two reports to one file")
+    return tuple(files)
+
+
+def _why_not(file: Path) -> str:
+    return "it is a folder" if file.is_dir() else f"there is no folder `{file.parent}`"
 
 
 def _repeated(

@@ -69,7 +69,7 @@ class TargetState:
             )
         findings = tuple(self._reproducible(f) for f in merge_findings(self.findings))
         reason = self._reason_unchecked()
-        status = status_of(findings, unchecked=bool(reason))
+        status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         shown = reason if status is Verdict.UNCHECKED else ""
         return replace(self._base(status, reason=shown), findings=findings)
 

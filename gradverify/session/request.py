@@ -53,7 +53,12 @@ class Request:
     timeout: float = 60.0
     """Seconds for each target."""
     import_timeout: float = 300.0
-    stop_at_first: bool = False
+    stop_after: int | None = None
+    """Stop after so many targets that are not verified."""
+    stopped_by: str = "-x"
+    """The option that says so."""
+    slowest: int | None = None
+    """How many of the slowest targets the report names, 0 for all; None for no durations."""
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic

@@ -70,8 +70,12 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
         for planned, at_case in session.one_by_one():
+            since = request.clock()
             judged.append(verify_target(planned, request, at_case))
-            if request.stop_at_first and judged[-1].report.status in NOT_VERIFIED:
+            if request.slowest is not None:
+                timed = replace(judged[-1].report, duration_s=round(request.clock() - since, 3))
+                judged[-1] = replace(judged[-1], report=timed)
+            if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
                 break
         return _report(session, judged)
 
@@ -123,20 +127,23 @@ def _require_torch() -> None:
         raise UsageError("gradverify needs PyTorch, and this Python has none: install torch beside it")
 
 
-def _not_reached(planned: Planned) -> TargetReport:
+def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
     return TargetReport(
         target=planned.target,
         status=Verdict.UNCHECKED,
         inputs=planned.plan.source if planned.plan is not None else InputSource.NONE,
         cases=len(planned.plan.cases) if planned.plan is not None else 0,
         checks=tuple((family.value, Outcome.NOT_RUN) for family in CHECK_FAMILIES),
-        reason="not reached: -x stopped the run",
+        reason=f"not reached: {stopped_by} stopped the run",
     )
 
 
 def _report(session: Session, judged: Sequence[Judged]) -> Report:
     left_out = session.planned[len(judged) :]
-    reports = [*(one.report for one in judged), *(_not_reached(planned) for planned in left_out)]
+    reports = [
+        *(one.report for one in judged),
+        *(_not_reached(planned, session.request.stopped_by) for planned in left_out),
+    ]
     errors = tuple(m.error for m in session.modules if m.error is not None)
     bugs = (*(m.bug for m in session.modules if m.bug), *(one.bug for one in judged if one.bug))
     return Report(
@@ -149,6 +156,8 @@ def _report(session: Session, judged: Sequence[Judged]) -> Report:
         exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
         summary=summary_of(reports),
         stopped_early=bool(left_out),
+        stopped_by=session.request.stopped_by,
+        slowest=session.request.slowest,
         bugs=bugs,
     )
 

@@ -29,6 +29,9 @@ _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
 
+MAXIMAL_TRACEBACK = 20_000
+"""Characters kept of a whole traceback, from its end."""
+
 MAXIMAL_FRAMES = 12
 """Frames kept of a traceback: a RecursionError has a thousand."""
 
@@ -101,7 +104,15 @@ def describe(error: BaseException) -> RaisedError:
         message=message[:MAXIMAL_MESSAGE],
         frames=frames[-MAXIMAL_FRAMES:],
         deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
+        traceback=_whole_traceback(error),
     )
+
+
+def _whole_traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-MAXIMAL_TRACEBACK:]
+    except Exception:  # noqa: BLE001 - a user's exception may refuse to be printed in any way
+        return ""
 
 
 def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
