@@ -35,6 +35,7 @@ class Config:
     atol: float | None = None
     device: str | None = None
     timeout: float | None = None
+    memory: int | None = None
 
     @property
     def folder(self) -> Path:
@@ -158,7 +159,8 @@ KEYS: dict[str, tuple[Test, str]] = {
     "atol": (_is_number, "a number"),
     "device": (_is_text, "a string"),
     "timeout": (_is_number, "a number of seconds"),
+    "memory": (_is_count, "a whole number of MiB"),
 }
 """Every key with what it must hold."""
-NOT_YET = ("effort", "memory", "baseline")
+NOT_YET = ("effort", "baseline")
 """Keys of the format that this version does not honour."""

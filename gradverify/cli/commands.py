@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ from gradverify.cli.screen import (
     versions,
     write,
 )
+from gradverify.errors import UsageError
 from gradverify.model import Engine, Report
 from gradverify.report import render_listing, render_mistakes, render_rule, render_rules_table
 from gradverify.session.outcome import ExitCode
@@ -68,6 +70,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     atol: options.Atol = None,
     engine: options.EngineOption = Engine.JACOBIAN,
     timeout: options.Timeout = None,
+    memory: options.Memory = None,
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     strict: options.Strict = False,  # noqa: FBT002
@@ -102,6 +105,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             atol=atol,
             engine=engine,
             timeout=timeout,
+            memory=memory,
             stop_at_first=stop_at_first,
             maxfail=maxfail,
             strict=strict,
@@ -157,6 +161,18 @@ def rules() -> None:
     """Show the table of codes."""
     with told(style_for(Color.AUTO, 0)):
         write(sys.stdout, render_rules_table())
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of spec files, for editors."""
+    from gradverify import spec  # noqa: PLC0415 - pydantic takes longer to load than the rest
+
+    with told(style_for(Color.AUTO, 0)):
+        json_schema = getattr(spec, "json_schema", None)
+        if json_schema is None:
+            raise UsageError("this version has no JSON Schema of spec files yet")
+        write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")
 
 
 @app.command()

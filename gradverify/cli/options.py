@@ -112,6 +112,15 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", help="Limit for each target (default 60)."),
 ]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="MIB",
+        min=0,
+        help="Limit for the processes of each target, torch included (default 0: none).",
+    ),
+]
 StopAtFirst = Annotated[bool, typer.Option("-x", help="Stop after the first target that is not verified.")]
 MaxFail = Annotated[
     int | None,
@@ -162,6 +171,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     atol: float | None = None,
     engine: Engine = Engine.JACOBIAN,
     timeout: float | None = None,
+    memory: int | None = None,
     stop_at_first: bool = False,
     maxfail: int | None = None,
     strict: bool = False,
@@ -173,6 +183,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     """
     config = config or Config()
     selections, specs_given = parse_targets(targets or _configured_targets(config))
+    limit = (config.memory if memory is None else memory) or 0
     specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
     settings = Settings(
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
@@ -197,10 +208,14 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         excluded=_exclusion(exclude, config),
         keyword=keyword,
         timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
+        memory=limit,
         stop_after=1 if stop_at_first else maxfail,
         stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
         slowest=durations,
-        extra_arguments=_repeated(config, specs, settings, rtol, atol),
+        extra_arguments=(
+            *_repeated(config, specs, settings, rtol, atol),
+            *(("--memory", str(limit)) if limit else ()),
+        ),
     )
 
 

@@ -68,7 +68,7 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     worker = planned.module.running(request)
     inputs = None
     attempts: tuple[tuple[str, RaisedError], ...] = ()
-    for event in worker.ask(Infer(planned.target), request.timeout):
+    for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
             case Inferred():
                 inputs = event.inputs

@@ -53,6 +53,8 @@ class Request:
     timeout: float = 60.0
     """Seconds for each target."""
     import_timeout: float = 300.0
+    memory: int = 0
+    """MiB that the processes of a target may take, torch included; 0 for any amount."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

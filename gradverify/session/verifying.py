@@ -19,7 +19,13 @@ from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
-from gradverify.session.pool import WorkerBrokenError, WorkerError, WorkerLostError, WorkerTimedOutError
+from gradverify.session.pool import (
+    WorkerBrokenError,
+    WorkerError,
+    WorkerLostError,
+    WorkerTimedOutError,
+    WorkerTooBigError,
+)
 from gradverify.session.request import Request
 from gradverify.session.traces import fatal_error, frames_of, spot
 
@@ -72,7 +78,7 @@ def _run(
         reference=plan.reference,
         ignore=tuple(code for code, _ in plan.ignore),
     )
-    for event in worker.ask(message, request.timeout):
+    for event in worker.ask(message, request.timeout, request.memory):
         if isinstance(event, CaseStarted):
             at_case(event.case_id)
         state.add(event, worker.printed)
@@ -98,6 +104,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
                 f"after an earlier target had ended its process, the module could not be imported again: "
                 f"it {error.how}"
             )
+        case WorkerTooBigError():
+            state.findings.append(_too_big(planned, state, error, request))
         case WorkerTimedOutError():
             state.findings.append(_timed_out(planned, state, error, request))
         case _:
@@ -135,6 +143,21 @@ def _timed_out(planned: Planned, state: TargetState, error: WorkerError, request
     return replace(
         _finding("GV902", message, state.running),
         hint="Is there an endless loop? Otherwise use smaller sizes, or a longer --timeout.",
+        captured=error.captured,
+        raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
+    )
+
+
+def _too_big(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+    frames = frames_of(error.trace, planned.module.path)
+    place = f", at {spot(frames[-1], planned.module.path)}" if frames else ""
+    message = (
+        f"it {error.how}, more than the {request.memory} MiB allowed: it was stopped "
+        f"{_doing(state, frames)}{place}"
+    )
+    return replace(
+        _finding("GV903", message, state.running),
+        hint="Use smaller sizes, or a larger --memory: importing torch alone takes some 200 to 400 MiB.",
         captured=error.captured,
         raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
     )

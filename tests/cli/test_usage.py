@@ -1,10 +1,13 @@
 """What is asked for and is not there: a sentence with the nearest name, exit code 2, mostly without torch."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
+
+from gradverify import spec
 
 MISTAKES = [
     (["check"], "nothing to check: name a module"),
@@ -173,3 +176,10 @@ def test_folder_without_a_function(here):
     ran = here("check", "empty")
     assert (ran.code, ran.err) == (5, "")
     assert "empty/: no function to check" in ran.out
+
+
+@pytest.mark.skipif(not hasattr(spec, "json_schema"), reason="the spec has no JSON Schema yet")
+def test_schema(here):
+    ran = here("schema", PYTHONPATH=str(here.folder / "poison"))
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out) == spec.json_schema()

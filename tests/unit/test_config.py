@@ -95,7 +95,7 @@ def test_a_file_that_is_named(here):
 def test_wrong_keys_and_types(here):
     text = "[tool.other]\nseeed = 1\n[tool.gradverify]\nseeed = 1\npaths = 'src'\nrtol = true\n"
     text += "effort = 'quick'\nq = 1\n"
-    keys = "paths, specs, exclude, select, ignore, seed, rtol, atol, device, timeout"
+    keys = "paths, specs, exclude, select, ignore, seed, rtol, atol, device, timeout, memory"
     found = wrong(here, text)
     assert found[:4] == [
         (4, "unknown key `seeed` in [tool.gradverify]; did you mean `seed`?"),
