@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.options import Color, Format, report_files, request_of
+from gradverify.cli.asked import report_files, request_of
+from gradverify.cli.options import Color, Format
 from gradverify.cli.screen import (
     bug_sentence,
     configuration,
@@ -71,6 +72,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     engine: options.EngineOption = Engine.JACOBIAN,
     timeout: options.Timeout = None,
     memory: options.Memory = None,
+    in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     strict: options.Strict = False,  # noqa: FBT002
@@ -106,6 +108,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             engine=engine,
             timeout=timeout,
             memory=memory,
+            in_process=in_process,
             stop_at_first=stop_at_first,
             maxfail=maxfail,
             strict=strict,
@@ -212,6 +215,8 @@ def main() -> None:
 def _check(request: Request) -> Report:
     from gradverify.session.run import check as run_check  # noqa: PLC0415
 
+    if request.in_process:  # a line that moves and a debugger's prompt do not go together
+        return run_check(request)
     with progress() as shown:
         return run_check(request, shown)
 

@@ -55,6 +55,8 @@ class Request:
     import_timeout: float = 300.0
     memory: int = 0
     """MiB that the processes of a target may take, torch included; 0 for any amount."""
+    in_process: bool = False
+    """Verify in this process, where breakpoints work, without any limit."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

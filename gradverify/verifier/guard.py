@@ -26,6 +26,9 @@ _OUR_CODE = str(Path(__file__).resolve().parent)
 _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
+LET_THROUGH: tuple[type[BaseException], ...] = ()
+"""Exceptions that are not user code's: none in a worker; in a process with a debugger, those that end it."""
+
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
 
@@ -58,6 +61,8 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     """
     try:
         return Returned(function(*arguments))
+    except LET_THROUGH:
+        raise
     except BaseException as error:  # noqa: BLE001 - that is this function's whole purpose
         return Raised(describe(error))
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gradverify.cli.options import request_of
+from gradverify.cli.asked import request_of
 from gradverify.config import Config, load_config
 from gradverify.errors import ConfigError, UsageError
 from gradverify.session.planning import seed_of
