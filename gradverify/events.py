@@ -15,15 +15,16 @@ from typing import Any
 
 from gradverify import model
 from gradverify.model import (
-    Case,
     Evaluations,
     Finding,
+    InputSource,
     Outcome,
     PassedOver,
     Point,
     RaisedError,
     Settings,
     Target,
+    TargetPlan,
     TensorInput,
 )
 
@@ -52,8 +53,12 @@ class Bind:
     """A target's attribute of the collected module, or `package.module:attribute`."""
     name: str
     """The name to report it under."""
-    reference: str = ""
+    references: tuple[str, ...] = ()
+    """The composite reference and the surrogate, as far as there are such."""
     hooks: tuple[str, ...] = ()
+    """Functions that build arguments, objects that inputs name."""
+    init: bool = False
+    """The spec says how to build it: it may be an `nn.Module` class."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +70,21 @@ class Infer:
 
 @dataclass(frozen=True)
 class Verify:
-    """Verify one target on its cases."""
+    """Verify one target as planned."""
 
     target: Target
-    cases: tuple[Case, ...]
+    plan: TargetPlan
     settings: Settings
-    inferred: bool = False
-    """The inputs were guessed: a mismatch must persist on other kinds of values to be a failure."""
-    reference: str = ""
-    ignore: tuple[str, ...] = ()
-    """Code prefixes that the spec asks not to run."""
+
+    @property
+    def inferred(self) -> bool:
+        """The inputs were guessed: a mismatch must persist on other kinds of values to be a failure."""
+        return self.plan.source is InputSource.INFERRED
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Code prefixes that the spec asks not to run."""
+        return tuple(code for code, _ in self.plan.ignore)
 
 
 Request = Collect | Bind | Infer | Verify
@@ -113,6 +123,7 @@ class NotBound:
 
     part: str
     """`attribute`, `reference` or `hook`."""
+    name: str
     message: str
     candidates: tuple[str, ...] = ()
     """Names that do exist there, for the nearest one."""

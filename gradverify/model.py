@@ -212,6 +212,19 @@ class ObjectInput:
 Input = TensorInput | LiteralInput | ListInput | ConcatInput | ObjectInput
 
 
+def tensors_of(an_input: Input) -> tuple[TensorInput, ...]:
+    """The tensors that an input draws: itself, the items of a list, the parts of a concatenation."""
+    match an_input:
+        case TensorInput():
+            return (an_input,)
+        case ListInput():
+            return an_input.items
+        case ConcatInput():
+            return an_input.parts
+        case LiteralInput() | ObjectInput():
+            return ()
+
+
 @dataclass(frozen=True)
 class Annotation:
     """What a spec says of a tensor that a hook builds."""
@@ -494,6 +507,8 @@ class TargetReport:
     spec_file: str = ""
     duration_s: float | None = None
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
+    surrogate: Companion | None = None
+    """What its gradient was compared with instead of the derivative."""
 
 
 @dataclass(frozen=True)

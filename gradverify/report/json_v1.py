@@ -46,7 +46,11 @@ def render_json(report: Report) -> str:
         "exit_code": report.exit_code,
         "settings": {
             "rtol": report.settings.rtol,
+            "atol": report.settings.atol,
             "effort": EFFORT,
+            "engine": report.settings.engine,
+            "device": report.settings.device,
+            "select": [*sorted(report.settings.select)],
             "ignore": [*sorted(report.settings.ignore)],
             **({"strict": True} if report.settings.strict else {}),
         },

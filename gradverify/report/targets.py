@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Finding, InputSource, Outcome, Severity, TargetReport, Verdict
+from gradverify.model import Companion, Finding, InputSource, Outcome, Severity, TargetReport, Verdict
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
@@ -101,7 +101,9 @@ def _verified(report: TargetReport) -> str:
     words = []
     if outcomes.get("gradcheck") is Outcome.PASSED:
         words.append(_orders(report))
-    if outcomes.get("reference") is Outcome.PASSED:
+    if report.surrogate is not None:
+        words.append(_surrogate(report.surrogate))
+    elif outcomes.get("reference") is Outcome.PASSED:
         words.append("reference")
     verified = ", ".join(words) or "contract only"
     if report.inputs is InputSource.INFERRED:
@@ -109,6 +111,14 @@ def _verified(report: TargetReport) -> str:
     if report.smallest_visible_error is None:
         return verified
     return f"{verified}; sees errors > {small(report.smallest_visible_error)}"
+
+
+def _surrogate(surrogate: Companion) -> str:
+    """Say what a deliberate gradient was held against, if anything."""
+    if not surrogate.path:
+        return f"contract only, by declaration: {surrogate.reason}"
+    covered = f" for {listed([f'`{name}`' for name in surrogate.inputs])}" if surrogate.inputs else ""
+    return f"the gradient of {surrogate.path}{covered}, by declaration"
 
 
 def _orders(report: TargetReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found
@@ -22,6 +23,7 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import RULES, Family, matching
+from gradverify.session.expected import mark_expected
 from gradverify.session.outcome import merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
 
@@ -45,6 +47,9 @@ class TargetState:
     verified: list[CaseVerified] = field(default_factory=list)
     running: CaseStarted | None = None
     """The case and point being verified when the last event came."""
+    filtered: bool = False
+    """Only some of its cases were selected."""
+    today: date = field(default_factory=date.today)
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -67,15 +72,28 @@ class TargetState:
             return self._base(
                 Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so"
             )
-        findings = tuple(self._reproducible(f) for f in merge_findings(self.findings))
+        findings = tuple(self._reproducible(f) for f in merge_findings(self._marked()))
         reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
-        shown = reason if status is Verdict.UNCHECKED else ""
+        if status is Verdict.XFAILED:
+            reason = "; ".join(dict.fromkeys(e.reason for e in self.plan.expected_failures))
+        shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
         return replace(self._base(status, reason=shown), findings=findings)
 
-    def skipped(self) -> TargetReport:
-        """The report on a target that the spec asks not to verify."""
-        return self._base(Verdict.SKIPPED, reason=self.plan.skip)
+    def skipped(self, reason: str) -> TargetReport:
+        """The report on a target that is not verified, for a reason that somebody wrote down."""
+        return self._base(Verdict.SKIPPED, reason=reason)
+
+    def _marked(self) -> list[Finding]:
+        ran = {c.case_id for c in self.verified}
+        return mark_expected(
+            self.findings,
+            self.plan.expected_failures,
+            settings=self.settings,
+            spec_file=self.plan.spec_file,
+            whole=not self.filtered and {c.id for c in self.plan.cases} <= ran,
+            today=self.today,
+        )
 
     def _base(self, status: Verdict, *, reason: str) -> TargetReport:
         visible = [c.smallest_visible_error for c in self.verified if c.smallest_visible_error is not None]
@@ -101,6 +119,7 @@ class TargetState:
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
+            surrogate=self.plan.surrogate,
         )
 
     def _outcome(self, family: Family) -> Outcome:

@@ -9,7 +9,17 @@ from pathlib import Path
 
 from gradverify.errors import UsageError
 from gradverify.events import Bind, Bound, Collect, Collected, Event, Failed, NotBound
-from gradverify.model import InputSource, Location, Mistake, PassedOver, RaisedError, Target, TargetKind
+from gradverify.model import (
+    InputSource,
+    Location,
+    Mistake,
+    ObjectInput,
+    PassedOver,
+    RaisedError,
+    Target,
+    TargetKind,
+    tensors_of,
+)
 from gradverify.session.in_process import InProcess
 from gradverify.session.pool import (
     Worker,
@@ -154,11 +164,17 @@ def _started(request: Request) -> Worker | InProcess:
 
 
 def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:
-    hooks = (function.hook,) if function.hook else ()
+    surrogate = function.surrogate.path if function.surrogate is not None else ""
     mistakes: list[Mistake] = []
     try:
         worker = module.running(request)
-        asked = Bind(function.attribute, function.name, function.reference, hooks)
+        asked = Bind(
+            function.attribute,
+            function.name,
+            references=tuple(filter(None, (function.reference, surrogate))),
+            hooks=tuple(filter(None, (function.hook, *_objects(function)))),
+            init=function.init is not None,
+        )
         for event in worker.ask(asked, request.import_timeout):
             if isinstance(event, Bound):
                 module.bound[function.name] = event.target
@@ -250,14 +266,28 @@ def _bind_skipped(module: Module, function: SpecFunction) -> None:
 
 def _not_bound(spec: SpecFile, function: SpecFunction, event: NotBound) -> Mistake:
     path: tuple[str | int, ...] = ("functions", function.key)
-    wanted = function.attribute
-    if event.part != "attribute":
-        path = (*path, "reference" if event.part == "reference" else "arguments")
-        wanted = function.reference if event.part == "reference" else function.hook
+    if event.part == "reference":
+        path = (*path, "reference" if event.name == function.reference else "surrogate")
+    elif event.part == "hook":
+        named = _objects(function).get(event.name)
+        path = (*path, "arguments") if named is None else (*path, "inputs", named)
     elif ("functions", function.key, "target") in spec.document.values:
         path = (*path, "target")
-    near = did_you_mean(wanted, event.candidates)
+    near = did_you_mean(event.name, event.candidates)
     return spec.mistake_at(path, event.message + near, key=len(path) == 2)
+
+
+def _objects(function: SpecFunction) -> dict[str, str]:
+    """The live objects that inputs name, `object:` and `make:`, each with the input that names it."""
+    found: dict[str, str] = {}
+    for case in function.cases:
+        for i in case.inputs:
+            if isinstance(i, ObjectInput):
+                found[i.path] = i.name
+            for tensor in tensors_of(i):
+                if tensor.make:
+                    found[tensor.make] = i.name
+    return found
 
 
 __all__ = ["Module", "bind_module", "collect_module"]

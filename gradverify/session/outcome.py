@@ -61,9 +61,10 @@ def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
     Sorted by severity, code, output and input.
     """
-    groups: dict[tuple[str, str, int], list[Finding]] = {}
+    groups: dict[tuple[str, str, int, bool], list[Finding]] = {}
     for finding in findings:
-        key = (finding.code, finding.input or "", -1 if finding.output is None else finding.output)
+        output = -1 if finding.output is None else finding.output
+        key = (finding.code, finding.input or "", output, finding.expected)
         groups.setdefault(key, []).append(finding)
     merged = []
     for group in groups.values():

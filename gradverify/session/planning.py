@@ -27,6 +27,8 @@ class Planned:
     module: Module
     target: Target
     plan: TargetPlan | None
+    case_filter: str = ""
+    """What the command line limits it to; empty for every case."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 def _plan(module: Module, target: Target, case_filter: str, request: Request) -> Planned:
     if module.source_of(target) is InputSource.INFERRED or module.spec is None:
         select_cases((Case(INFERRED_CASE, 0),), case_filter, target.id)
-        return Planned(module, target, None)
+        return Planned(module, target, None, case_filter)
     key = next(f.key for f in module.functions if f.name == target.name)
     plan = plan_function(
         module.spec,
@@ -117,21 +119,22 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         atol=request.atol,
         parameters=target.parameters,
     )
-    plan = _with_configured_tolerance(plan, module.spec, request)
+    plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
-    return Planned(module, target, replace(plan, cases=cases))
+    return Planned(module, target, replace(plan, cases=cases), case_filter)
 
 
-def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, request: Request) -> TargetPlan:
+def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, request: Request) -> TargetPlan:
     """Where neither the command line nor the spec says how exact, the configuration may."""
-    declared, settings = spec.defaults.model_fields_set, request.settings
-    free = {key for key in ("rtol", "atol") if getattr(request, key) is None and key not in declared}
+    function, defaults = spec.functions[key], spec.defaults.model_fields_set
+    rtol_is_free = request.rtol is None and function.rtol is None and "rtol" not in defaults
+    atol_is_free = request.atol is None and function.atol is None and "atol" not in defaults
     return replace(
         plan,
-        rtol=settings.rtol if "rtol" in free and plan.rtol == spec.defaults.rtol else plan.rtol,
-        atol=settings.atol if "atol" in free and plan.atol == spec.defaults.atol else plan.atol,
+        rtol=request.settings.rtol if rtol_is_free else plan.rtol,
+        atol=request.settings.atol if atol_is_free else plan.atol,
     )
 
 

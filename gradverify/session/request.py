@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Protocol
 
@@ -66,3 +67,5 @@ class Request:
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic
+    today: date = field(default_factory=date.today)
+    """What an `xfail` with an end is held against."""

@@ -56,8 +56,9 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
             state.unchecked_because = plan.finding.message
             return Judged(state.report())
         state = _state(planned, plan, request)
-        if plan.skip:
-            return Judged(state.skipped())
+        reason = plan.skip or _not_for(plan, request.settings.device)
+        if reason:
+            return Judged(state.skipped(reason))
         if plan.cases:
             _run(planned, plan, request, state, at_case)
     except WorkerError as error:
@@ -66,19 +67,18 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
     return Judged(state.report())
 
 
+def _not_for(plan: TargetPlan, device: str) -> str:
+    """Why a target is not verified on a device; empty where it is."""
+    if not plan.devices or device.partition(":")[0] in plan.devices:
+        return ""
+    return f"its spec limits it to {' and '.join(plan.devices)}"
+
+
 def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
     worker = planned.module.running(request)
-    message = Verify(
-        target=planned.target,
-        cases=plan.cases,
-        settings=state.settings,
-        inferred=plan.source is InputSource.INFERRED,
-        reference=plan.reference,
-        ignore=tuple(code for code, _ in plan.ignore),
-    )
-    for event in worker.ask(message, request.timeout, request.memory):
+    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
         if isinstance(event, CaseStarted):
             at_case(event.case_id)
         state.add(event, worker.printed)
@@ -90,7 +90,15 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
     settings = replace(
         request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
     )
-    return TargetState(planned.target, plan, settings, planned.module.path, request.extra_arguments)
+    return TargetState(
+        planned.target,
+        plan,
+        settings,
+        planned.module.path,
+        request.extra_arguments,
+        filtered=bool(planned.case_filter),
+        today=request.today,
+    )
 
 
 def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:

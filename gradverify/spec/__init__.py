@@ -9,10 +9,15 @@ from gradverify.spec.binding import check_against_targets
 from gradverify.spec.cases import case_id, case_seed
 from gradverify.spec.find import SpecLookup, find_specs, shown_path
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.gate import NOT_YET, OPEN, Gate
+from gradverify.spec.json_schema import json_schema
 from gradverify.spec.plan import plan_function
 from gradverify.spec.read import SpecFile, read_spec
 
 __all__ = [
+    "NOT_YET",
+    "OPEN",
+    "Gate",
     "SpecFile",
     "SpecFunction",
     "SpecLookup",
@@ -20,6 +25,7 @@ __all__ = [
     "case_seed",
     "check_against_targets",
     "find_specs",
+    "json_schema",
     "plan_function",
     "read_spec",
     "shown_path",

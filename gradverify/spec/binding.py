@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from gradverify.model import Mistake, Target, TargetKind
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
-from gradverify.spec.signature import Signature, check_inputs
+from gradverify.spec.signature import Signature, check_annotations, check_inputs
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.wording import did_you_mean
 
@@ -29,6 +29,7 @@ def check_against_targets(
         target = by_name.get(function.name)
         if target is not None:
             complaints += _input_complaints(spec, function, target)
+            complaints += _init_complaints(function, target)
         elif not function.skip:
             complaints.append(_missing(spec, function, targets))
     return spec.document.mistakes(complaints)
@@ -41,7 +42,15 @@ def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) ->
     label = f"{last}.forward" if target.kind is TargetKind.FUNCTION else last
     data = spec.document.data
     raw = data["functions"][function.key]["inputs"] if isinstance(data, dict) else {}
-    return check_inputs(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+    check = check_annotations if function.hook else check_inputs
+    return check(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+
+
+def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:
+    if function.init is None or target.kind is TargetKind.MODULE:
+        return []
+    message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
+    return [Complaint(("functions", function.key, "init"), message, At.KEY)]
 
 
 def _missing(spec: SpecFile, function: SpecFunction, targets: Sequence[Target]) -> Complaint:

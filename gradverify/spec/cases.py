@@ -8,33 +8,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gradverify.model import Case, Input, LiteralInput, Scalar, TensorInput
-from gradverify.spec.inputs import (
-    InfeasibleError,
-    InputSpec,
-    LiteralSpec,
-    TensorSpec,
-    bind_tensor,
-    contradictions,
-)
-from gradverify.spec.pairwise import Constraint, Row, cover
-from gradverify.spec.source import Complaint
+from gradverify.model import Annotation, Case, Input, Nested, Scalar
+from gradverify.spec.bound import bind, bind_annotation
+from gradverify.spec.contradictions import contradictions
+from gradverify.spec.evaluated import InfeasibleError, init_value
+from gradverify.spec.inputs import GIVEN, AnnotationSpec, InputSpec
+from gradverify.spec.source import At, Complaint
+from gradverify.spec.sweep import Factor, Sweep, Values, allowed, choose, factors_of, sizes_at
 
+Init = tuple[tuple[str, Nested], ...] | None
 _BARE = re.compile(r"[^\W\d][\w.+-]*")
 _NOT_BARE = {"none", "null", "true", "false", "nan", "inf"}
 """Strings that Python or YAML would read as another value, whatever their case."""
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Everything the cases of one function follow from."""
-
-    sizes: Mapping[str, tuple[int, ...]]
-    """Declared sizes with their values, in spec order."""
-    automatic: Mapping[str, int]
-    """Undeclared sizes; they are no part of an id."""
-    inputs: tuple[InputSpec, ...]
-    hook: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,15 +29,7 @@ class Cases:
     cases: tuple[Case, ...] = ()
     infeasible: int = 0
     complaints: tuple[Complaint, ...] = ()
-    """Paths begin with the name of an input."""
-
-
-@dataclass(frozen=True)
-class _Factor:
-    name: str
-    levels: tuple[Scalar, ...]
-    is_size: bool
-    is_optional: bool = False
+    """Paths are those inside the function's entry."""
 
 
 def case_seed(seed: int, target_name: str, case_id: str) -> int:
@@ -80,114 +57,111 @@ def option_text(value: Scalar) -> str:
 
 
 def build_cases(sweep: Sweep) -> Cases:
-    """Return the base case, the pairwise cover, then one case for each further size 0.
+    """Return the base case, the others, then one case for each further size 0.
 
     Raises `gradverify.spec.pairwise.TooManyError` when the lists are too long.
     """
-    factors = _factors(sweep)
-    base = (0,) * len(factors)
+    if isinstance(sweep.rows, tuple):
+        return _listed_cases(sweep)
+    factors = factors_of(sweep)
+    chosen = choose(sweep, factors)
+    if not chosen.rows:
+        return Cases(complaints=(Complaint(("where",), "`where` leaves no case", At.KEY),))
     try:
-        bound = [_case(sweep, factors, base)]
+        bound = [_case(sweep, factors, chosen.rows[0])]
     except InfeasibleError as error:
         return Cases(complaints=(error.complaint,))
-    rows, infeasible = _further_rows(sweep, factors, base)
-    for row in rows:
+    infeasible = chosen.infeasible
+    for row in chosen.rows[1:]:
         try:
             bound.append(_case(sweep, factors, row))
         except InfeasibleError:
             infeasible += 1
-    complaints = {
-        complaint.path: complaint for case in reversed(bound) for complaint in _contradictions(sweep, case)
-    }
-    return Cases(tuple(bound), infeasible, tuple(complaints.values()))
+    return Cases(tuple(bound), infeasible, _contradictions(sweep, bound))
 
 
-def _further_rows(sweep: Sweep, factors: Sequence[_Factor], base: Row) -> tuple[list[Row], int]:
-    """Return the rows after the base, zero sizes last, and how many the cover had to drop."""
-    if not factors:
-        return [], 0
-    levels = [
-        [index for index, value in enumerate(factor.levels) if not (factor.is_size and value == 0)]
-        for factor in factors
-    ]
-    # A case with a size 0 in it covers no pair: nothing in it is compared.
-    base_is_empty = any(0 not in values for values in levels)
-    covered = cover(levels, list(_constraints(sweep, factors)), [] if base_is_empty else [base])
-    zeros = [
-        (*base[:position], factor.levels.index(0), *base[position + 1 :])
-        for position, factor in enumerate(factors)
-        if factor.is_size and 0 in factor.levels[1:]
-    ]
-    return [*covered.rows, *zeros], covered.infeasible
-
-
-def _factors(sweep: Sweep) -> list[_Factor]:
-    factors = [_Factor(name, values, is_size=True) for name, values in sweep.sizes.items()]
-    for item in sweep.inputs:
-        if isinstance(item, LiteralSpec) and item.swept:
-            factors.append(_Factor(item.name, item.choices, is_size=False))
-        elif isinstance(item, TensorSpec) and item.entry.optional:
-            factors.append(_Factor(item.name, ("given", None), is_size=False, is_optional=True))
-    return factors
-
-
-def _constraints(sweep: Sweep, factors: Sequence[_Factor]) -> Iterator[Constraint]:
-    positions = {factor.name: index for index, factor in enumerate(factors) if factor.is_size}
-    optional = {factor.name: index for index, factor in enumerate(factors) if factor.is_optional}
-    for item in sweep.inputs:
-        if not isinstance(item, TensorSpec):
-            continue
-        used = sorted(positions[name] for name in item.size_names if name in positions)
-        if used:
-            yield _constraint(
-                sweep, factors, item, (*used, *([optional[item.name]] if item.entry.optional else []))
-            )
-
-
-def _constraint(sweep: Sweep, factors: Sequence[_Factor], tensor: TensorSpec, used: Row) -> Constraint:
-    def holds(levels: Row) -> bool:
-        values = {
-            factors[factor].name: factors[factor].levels[level]
-            for factor, level in zip(used, levels, strict=True)
-        }
-        if tensor.entry.optional and values.pop(tensor.name) is None:
-            return True
-        sizes = {name: value for name, value in values.items() if isinstance(value, int)}
+def _listed_cases(sweep: Sweep) -> Cases:
+    """Return the cases that the spec lists. Nobody lists a case to have it dropped: then it is an error."""
+    factors = factors_of(sweep)
+    bound: dict[str, Case] = {}
+    faults: list[Complaint] = []
+    for index, row in enumerate(choose(sweep, factors).rows):
+        broken = allowed(sweep, sizes_at(sweep, factors, row))
         try:
-            bind_tensor(tensor, {**sweep.automatic, **sizes})
-        except InfeasibleError:
-            return False
-        return True
+            case = _case(sweep, factors, row)
+        except InfeasibleError as error:
+            faults.append(Complaint(("cases", index), f"no such case: {error.complaint.message}"))
+            continue
+        if broken is not None:
+            message = f"the case `{case.id}` breaks the condition `{broken.text}`"
+            faults.append(Complaint(("cases", index), message))
+        if case.id in bound:
+            faults.append(Complaint(("cases", index), f"the case `{case.id}` is listed twice"))
+        bound[case.id] = case
+    cases = tuple(bound.values())
+    return Cases(cases, 0, (*faults, *_contradictions(sweep, cases)))
 
-    return Constraint(used, holds)
 
-
-def _case(sweep: Sweep, factors: Sequence[_Factor], row: Row) -> Case:
-    values = [(factor, factor.levels[level]) for factor, level in zip(factors, row, strict=True)]
+def _case(sweep: Sweep, factors: Sequence[Factor], row: Values) -> Case:
+    values = list(zip(factors, row, strict=True))
     declared = [(factor.name, value) for factor, value in values if factor.is_size and isinstance(value, int)]
     options = [
         (factor.name, value)
         for factor, value in values
-        if not factor.is_size and not (factor.is_optional and value is not None)
+        if not factor.is_size and not (factor.is_optional and value == GIVEN)
     ]
-    sizes = {**dict(declared), **sweep.automatic}
-    inputs = tuple(_bound(item, sizes, dict(options)) for item in sweep.inputs)
-    return Case(case_id(declared, options), 0, tuple(sizes.items()), tuple(options), inputs, sweep.hook)
+    sizes = sizes_at(sweep, factors, row)
+    given = {factor.name: value for factor, value in values if not factor.is_size}
+    return Case(
+        id=case_id(declared, options),
+        seed=0,
+        sizes=tuple(sizes.items()),
+        options=tuple(options),
+        inputs=tuple(_inputs(sweep, sizes, given)),
+        hook=sweep.hook,
+        annotations=tuple(_annotations(sweep, sizes)),
+        init=_init(sweep, sizes),
+    )
 
 
-def _bound(item: InputSpec, sizes: Mapping[str, int], options: Mapping[str, Scalar]) -> Input:
-    if isinstance(item, LiteralSpec):
-        return LiteralInput(item.name, options[item.name] if item.swept else item.choices[0])
-    if item.entry.optional and item.name in options:
-        return LiteralInput(item.name, None)
-    try:
-        return bind_tensor(item, sizes)
-    except InfeasibleError as error:
-        raise InfeasibleError(error.complaint.under((item.name,))) from None
+def _inputs(sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]) -> Iterator[Input]:
+    for item in sweep.inputs:
+        if not isinstance(item, AnnotationSpec):
+            try:
+                yield bind(item, sizes, given.get(item.name))
+            except InfeasibleError as error:
+                raise _of_input(item, error) from None
 
 
-def _contradictions(sweep: Sweep, case: Case) -> Iterator[Complaint]:
-    for item, bound in zip(sweep.inputs, case.inputs, strict=True):
-        if isinstance(item, TensorSpec) and isinstance(bound, TensorInput):
-            for complaint in contradictions(item, bound, dict(case.sizes)):
-                yield complaint.under((item.name,))
+def _annotations(sweep: Sweep, sizes: Mapping[str, int]) -> Iterator[Annotation]:
+    for item in sweep.inputs:
+        if isinstance(item, AnnotationSpec):
+            try:
+                yield bind_annotation(item, sizes)
+            except InfeasibleError as error:
+                raise _of_input(item, error) from None
+
+
+def _of_input(item: InputSpec, error: InfeasibleError) -> InfeasibleError:
+    return InfeasibleError(error.complaint.under(("inputs", item.name)))
+
+
+def _init(sweep: Sweep, sizes: Mapping[str, int]) -> Init:
+    if sweep.init is None:
+        return None
+    return tuple(
+        (name, init_value(value, sizes, ("init", int(name) if name.isdecimal() else name)))
+        for name, value in sweep.init
+    )
+
+
+def _contradictions(sweep: Sweep, cases: Sequence[Case]) -> tuple[Complaint, ...]:
+    found: dict[object, Complaint] = {}
+    for case in reversed(cases):
+        made = {bound.name: bound for bound in case.inputs}
+        for item in sweep.inputs:
+            if item.name in made:
+                for complaint in contradictions(item, made[item.name], dict(case.sizes)):
+                    told = complaint.under(("inputs", item.name))
+                    found[told.path] = told
+    return tuple(found.values())

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Field,
     PlainValidator,
-    StringConstraints,
     WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
@@ -36,31 +37,72 @@ INTEGERS = {
 """Integer dtypes with their half-open limits."""
 DTYPES = (*FLOATING, *COMPLEX, *INTEGERS, "bool")
 DOMAINS = ("real", "positive", "negative", "nonzero", "unit")
+STRUCTURES = (
+    "spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal",
+    "unit-norm", "simplex", "permutation", "sorted", "offsets", "one-hot",
+)  # fmt: skip
+LAYOUTS = ("sparse_coo", "sparse_csr")
+MAX_COUNT = 100
+"""Tensors of one list. Each is differentiated: beyond, a count is too high by mistake."""
 
-_ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_DIMENSION_KEY = re.compile(r"-?\d+", re.ASCII)
 
 
-def _wrong(message: str) -> PydanticCustomError:
+def wrong(message: str) -> PydanticCustomError:
+    """Return an error that carries a sentence of our own."""
     return PydanticCustomError(OWN_MESSAGE, "{message}", {"message": message})
 
 
 def _dimension(value: object) -> Expression:
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 0:
-            raise _wrong(f"a dimension cannot be negative: {number(value)}")
+            raise wrong(f"a dimension cannot be negative: {number(value)}")
         if value > MAX_SIZE:
-            raise _wrong(f"a dimension is at most {MAX_SIZE}, not {number(value)}")
+            raise wrong(f"a dimension is at most {MAX_SIZE}, not {number(value)}")
         return constant(value)
     if isinstance(value, str):
         return _expression(value)
     hint = "; a shape is one flat list" if isinstance(value, list) else ""
-    raise _wrong(f"a dimension is an integer, a size name or an expression, not {described(value)}{hint}")
+    raise wrong(f"a dimension is an integer, a size name or an expression, not {described(value)}{hint}")
+
+
+def _integer(value: object) -> Expression:
+    # Unlike a dimension it may be negative.
+    if isinstance(value, int) and not isinstance(value, bool) and -MAX_SIZE <= value <= MAX_SIZE:
+        return constant(value)
+    if isinstance(value, str):
+        return _expression(value)
+    raise wrong(f"must be an integer, a size name or an expression, not {described(value)}")
+
+
+def _tuple(value: object) -> object:
+    # Strings are size expressions here: nothing else would be worth writing twice.
+    if isinstance(value, list):
+        return tuple(_tuple(item) for item in value)
+    if isinstance(value, str):
+        return _expression(value)
+    if isinstance(value, dict):
+        raise wrong("a tuple holds numbers, sizes, expressions and lists of them, not a mapping")
+    return value
+
+
+def _tuple_of(value: object) -> object:
+    if not isinstance(value, list):
+        raise wrong(f"must be a list, not {described(value)}")
+    return _tuple(value)
+
+
+def _constant_at(value: dict[str, list[Expression]]) -> dict[str, list[Expression]]:
+    for key in value:
+        if not _DIMENSION_KEY.fullmatch(key) or len(key) > 3:
+            raise wrong(f"`constant_at` maps dimensions to indices: `{shown(key)}` is no dimension")
+    return value
 
 
 def given(value: object) -> object:
     """Refuse null: a key that says nothing is left out."""
     if value is None:
-        raise _wrong("must have a value: leave the key out instead")
+        raise wrong("must have a value: leave the key out instead")
     return value
 
 
@@ -68,31 +110,32 @@ def _expression(text: str) -> Expression:
     try:
         return parse_expression(text)
     except ExpressionError as error:
-        raise _wrong(str(error)) from None
+        raise wrong(str(error)) from None
 
 
-def _finite(value: object) -> int | float:
+def finite(value: object) -> int | float:
+    """Refuse what is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(f"must be a number, not {described(value)}")
+        raise wrong(f"must be a number, not {described(value)}")
     try:
         if math.isfinite(float(value)):
             return value
     except OverflowError:
         pass
-    raise _wrong(f"must be a finite number, not {number(value)}")
+    raise wrong(f"must be a finite number, not {number(value)}")
 
 
 def _bound(value: object) -> int | float | Expression:
     if isinstance(value, str):
         return _expression(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _wrong(f"a bound is a number or a size expression, not {described(value)}")
-    return _finite(value)
+        raise wrong(f"a bound is a number or a size expression, not {described(value)}")
+    return finite(value)
 
 
 def _two(bounds: list[Bound]) -> list[Bound]:
     if len(bounds) != 2:
-        raise _wrong(f"`range` has two bounds, [low, high], not {len(bounds)}")
+        raise wrong(f"`range` has two bounds, [low, high], not {len(bounds)}")
     return bounds
 
 
@@ -104,66 +147,90 @@ def _dtype(value: object) -> str:
             else f"a dtype cannot be {described(value)}"
         )
         meant = did_you_mean(value.removeprefix("torch."), DTYPES) if isinstance(value, str) else ""
-        raise _wrong(named + (meant or f"; dtypes: {', '.join(DTYPES)}"))
+        raise wrong(named + (meant or f"; dtypes: {', '.join(DTYPES)}"))
     return value
 
 
-def _domain(value: object) -> str:
-    if not isinstance(value, str) or value not in DOMAINS:
-        named = described(value)
-        meant = did_you_mean(value, DOMAINS) if isinstance(value, str) else ""
-        raise _wrong(f"`domain` cannot be {named}" + (meant or f"; domains: {', '.join(DOMAINS)}"))
-    return value
+def one_of(key: str, plural: str, known: tuple[str, ...]) -> Callable[[object], str]:
+    """Return a validator for a word out of a few."""
+
+    def check(value: object) -> str:
+        if isinstance(value, str) and value in known:
+            return value
+        meant = did_you_mean(value, known) if isinstance(value, str) else ""
+        raise wrong(f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}"))
+
+    return check
 
 
 def _size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         hint = "; write the expression where the size is used" if isinstance(value, str) else ""
-        raise _wrong(f"a size is an integer or a list of integers, not {described(value)}{hint}")
+        raise wrong(f"a size is an integer or a list of integers, not {described(value)}{hint}")
     if not 0 <= value <= MAX_SIZE:
-        raise _wrong(f"a size is between 0 and {MAX_SIZE}, not {number(value)}")
+        raise wrong(f"a size is between 0 and {MAX_SIZE}, not {number(value)}")
     return value
 
 
-def _as_list(value: object) -> object:
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(f"a count is an integer or a list of integers, not {described(value)}")
+    if not 1 <= value <= MAX_COUNT:
+        raise wrong(f"a count is between 1 and {MAX_COUNT}, not {number(value)}")
+    return value
+
+
+def _counts(values: list[int]) -> list[int]:
+    if not values:
+        raise wrong("a list of counts cannot be empty")
+    _refuse_twice(values)
+    return values
+
+
+def as_list(value: object) -> object:
+    """Take a single value for a list of one."""
     return value if isinstance(value, list) else [value]
 
 
 def _swept(values: list[int]) -> list[int]:
     if not values:
-        raise _wrong("a list of sizes cannot be empty")
+        raise wrong("a list of sizes cannot be empty")
+    _refuse_twice(values)
+    if values == [0]:
+        raise wrong("a size that is only 0 makes every case empty: add another value, `[3, 0]`")
+    return values
+
+
+def _refuse_twice(values: list[int]) -> None:
     twice = [value for index, value in enumerate(values) if value in values[:index]]
     if twice:
-        raise _wrong(f"{twice[0]} is listed twice")
-    if values == [0]:
-        raise _wrong("a size that is only 0 makes every case empty: add another value, `[3, 0]`")
-    return values
+        raise wrong(f"{twice[0]} is listed twice")
 
 
 def _scalar(value: object) -> Scalar:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise _wrong(f"a literal is a number, a string, true, false or null, not {described(value)}")
+    raise wrong(f"a literal is a number, a string, true, false or null, not {described(value)}")
 
 
 def _distinct(values: list[Scalar]) -> list[Scalar]:
     if not values:
-        raise _wrong("`choices` cannot be empty")
+        raise wrong("`choices` cannot be empty")
     marks = [repr(value) for value in values]
     for index, mark in enumerate(marks):
         if mark in marks[:index]:
-            raise _wrong(f"{described(values[index])} is listed twice".replace("empty is", "null is"))
+            raise wrong(f"{described(values[index])} is listed twice".replace("empty is", "null is"))
     return values
 
 
 def _nested(value: object) -> Nested:
     if isinstance(value, dict):
-        raise _wrong("`value` is a number or nested lists of numbers, not a mapping")
+        raise wrong("`value` is a number or nested lists of numbers, not a mapping")
     if not isinstance(value, list):
         return _scalar(value)
     items = tuple(_nested(item) for item in value)
     if len({shape_of(item) for item in items}) > 1:
-        raise _wrong("`value` is ragged: every list of one level must have the same length")
+        raise wrong("`value` is ragged: every list of one level must have the same length")
     return items
 
 
@@ -174,80 +241,44 @@ def shape_of(value: Nested) -> tuple[int, ...]:
     return (len(value), *(shape_of(value[0]) if value else ()))
 
 
-def _float64(value: object) -> str:
-    if value == "float64":
-        return "float64"
-    raise _wrong("native dtypes are not supported yet: verification runs in float64")
-
-
-def _tolerance(value: object) -> float:
-    checked = _finite(value)
-    if not 0 <= checked < 1:
-        raise _wrong(f"must be at least 0 and below 1, not {number(checked)}")
-    return float(checked)
-
-
-def _path(value: object) -> str:
-    if not isinstance(value, str):
-        raise _wrong(f"must be a dotted path or `module:attribute`, not {described(value)}")
-    module, colon, attribute = value.partition(":")
-    if not _ATTRIBUTE.fullmatch(module) or (colon and not _ATTRIBUTE.fullmatch(attribute)):
-        raise _wrong(f"`{shown(value)}` is not a dotted path or `module:attribute`")
-    return value
-
-
-def _reference(value: object) -> str:
-    path = _path(value)
-    if "." not in path and ":" not in path:
-        raise _wrong(f"`{shown(path)}` names no module: write `module:{shown(path)}`")
-    return path
-
-
-def _hook(value: object) -> str:
-    path = _path(value)
-    if ":" not in path:
-        raise _wrong(f"`{shown(path)}` is not `module:attribute`")
-    return path
-
-
-def _reason(value: str) -> str:
-    if not value.strip():
-        raise _wrong("a reason is required")
-    return value.strip()
-
-
-def no_call(_value: object) -> object:
-    """Refuse `reference: {}`; the keys of a call are refused before, one by one."""
-    raise _wrong("must be a dotted path or `module:attribute`, not a mapping")
-
-
-def _version(value: object) -> Literal[1]:
-    if isinstance(value, int) and not isinstance(value, bool) and value == 1:
-        return 1
-    raise _wrong(f"must be 1, the format version, not {described(value)}")
-
-
-_NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+_NUMBER = {"type": "number"}
 _NUMBER_OR_TEXT = {"type": ["number", "string"]}
-_LITERAL = {"type": ["number", "string", "boolean", "null"]}
+LITERAL_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
+_INTEGER_OR_TEXT = {"type": ["integer", "string"]}
+_COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
+_COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1}]}
 _SIZE = {"type": "integer", "minimum": 0}
-_SIZES = {"anyOf": [_SIZE, {"type": "array", "items": _SIZE}]}
+_SIZES = {"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1}]}
 
-Dimension = Annotated[Expression, PlainValidator(_dimension), WithJsonSchema({"type": ["integer", "string"]})]
-Finite = Annotated[int | float, PlainValidator(_finite), WithJsonSchema(_NUMBER)]
+Dimension = Annotated[
+    Expression, PlainValidator(_dimension), WithJsonSchema({"anyOf": [_SIZE, {"type": "string"}]})
+]
+Finite = Annotated[int | float, PlainValidator(finite), WithJsonSchema(_NUMBER)]
 Bound = Annotated[int | float | Expression, PlainValidator(_bound), WithJsonSchema(_NUMBER_OR_TEXT)]
-Bounds = Annotated[list[Bound], AfterValidator(_two)]
+Bounds = Annotated[
+    list[Bound],
+    AfterValidator(_two),
+    WithJsonSchema({"type": "array", "items": _NUMBER_OR_TEXT, "minItems": 2, "maxItems": 2}),
+]
 Dtype = Annotated[str, PlainValidator(_dtype), WithJsonSchema({"enum": list(DTYPES)})]
-Domain = Annotated[str, PlainValidator(_domain), WithJsonSchema({"enum": list(DOMAINS)})]
+Domain = Annotated[
+    str, PlainValidator(one_of("domain", "domains", DOMAINS)), WithJsonSchema({"enum": list(DOMAINS)})
+]
+StructureName = Annotated[
+    str,
+    PlainValidator(one_of("structure", "structures", STRUCTURES)),
+    WithJsonSchema({"enum": list(STRUCTURES)}),
+]
+LayoutName = Annotated[
+    str, PlainValidator(one_of("layout", "layouts", LAYOUTS)), WithJsonSchema({"enum": list(LAYOUTS)})
+]
+Integer = Annotated[Expression, PlainValidator(_integer), WithJsonSchema(_INTEGER_OR_TEXT)]
+Entries = Annotated[Any, PlainValidator(_tuple_of), WithJsonSchema({"type": "array"})]
+Constants = Annotated[dict[str, Annotated[list[Integer], Field(min_length=1)]], AfterValidator(_constant_at)]
 Size = Annotated[int, PlainValidator(_size), WithJsonSchema(_SIZE)]
-Sizes = Annotated[list[Size], AfterValidator(_swept), BeforeValidator(_as_list), WithJsonSchema(_SIZES)]
-LiteralValue = Annotated[Scalar, PlainValidator(_scalar), WithJsonSchema(_LITERAL)]
-Choices = Annotated[list[LiteralValue], AfterValidator(_distinct)]
+Sizes = Annotated[list[Size], AfterValidator(_swept), BeforeValidator(as_list), WithJsonSchema(_SIZES)]
+Count = Annotated[int, PlainValidator(_count), WithJsonSchema(_COUNT)]
+Counts = Annotated[list[Count], AfterValidator(_counts), BeforeValidator(as_list), WithJsonSchema(_COUNTS)]
+LiteralValue = Annotated[Scalar, PlainValidator(_scalar), WithJsonSchema(LITERAL_SCHEMA)]
+Choices = Annotated[list[LiteralValue], Field(json_schema_extra={"minItems": 1}), AfterValidator(_distinct)]
 Values = Annotated[Any, PlainValidator(_nested), WithJsonSchema({})]
-Float64 = Annotated[str, PlainValidator(_float64), WithJsonSchema({"const": "float64"})]
-Tolerance = Annotated[float, PlainValidator(_tolerance), WithJsonSchema(_NUMBER)]
-Reason = Annotated[str, StringConstraints(strict=True), AfterValidator(_reason)]
-Attribute = Annotated[str, PlainValidator(_path), WithJsonSchema(_TEXT)]
-Reference = Annotated[str, PlainValidator(_reference), WithJsonSchema(_TEXT)]
-Hook = Annotated[str, PlainValidator(_hook), WithJsonSchema(_TEXT)]
-Version = Annotated[Literal[1], PlainValidator(_version), WithJsonSchema({"const": 1})]

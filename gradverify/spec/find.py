@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path as FilePath
 
 from gradverify.errors import SpecError
+from gradverify.spec.gate import NOT_YET, Gate
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import At, Complaint, Document, load
 
@@ -33,11 +34,14 @@ class SpecLookup:
         folder: FilePath,
         known_codes: Collection[str],
         show: Callable[[FilePath], str] = shown_path,
+        *,
+        gate: Gate = NOT_YET,
     ) -> None:
         """`given` are the `--spec` files; `folder` is the specs folder itself and need not exist."""
         self._given = tuple(given)
         self._folder = folder
         self._codes = known_codes
+        self._gate = gate
         self._show = show
         self._documents: dict[FilePath, Document] = {}
         self._specs: dict[FilePath, SpecFile] = {}
@@ -67,7 +71,7 @@ class SpecLookup:
     def read(self, path: FilePath) -> SpecFile:
         """Read one spec file. Raises SpecError."""
         if path not in self._specs:
-            self._specs[path] = read_document(self._document(path), path, self._codes)
+            self._specs[path] = read_document(self._document(path), path, self._codes, self._gate)
         return self._specs[path]
 
     def _in_folder(self) -> tuple[FilePath, ...]:

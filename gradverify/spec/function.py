@@ -1,30 +1,42 @@
-"""One entry of `functions:`: what relates its sizes, its inputs and its options to each other."""
+"""One entry of `functions:`, read, checked and turned into cases."""
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from gradverify.model import Case
-from gradverify.spec.cases import Sweep, build_cases
-from gradverify.spec.inputs import InputSpec, LiteralSpec, TensorSpec, check_tensor, read_input
+from gradverify.model import Case, Companion, ExpectedFailure, Nested
+from gradverify.spec.cases import build_cases
+from gradverify.spec.codes import check_ignore, check_xfail_codes
+from gradverify.spec.expressions import used_names
+from gradverify.spec.gate import Gate
+from gradverify.spec.inputs import read_annotation, read_input
 from gradverify.spec.pairwise import TooManyError
-from gradverify.spec.schema import FunctionEntry
-from gradverify.spec.sizes import (
-    Expression,
-    ExpressionError,
-    automatic,
-    is_size_name,
-    parse_expression,
-    undeclared,
-    unknown_size,
+from gradverify.spec.relations import (
+    RawFunction,
+    check_each_input,
+    check_forms,
+    check_literals,
+    check_names,
+    check_rows,
+    check_sizes,
+    check_xfail_input,
 )
+from gradverify.spec.schema_file import (
+    CallEntry,
+    CommonEntry,
+    FunctionEntry,
+    HookedEntry,
+    SurrogateReason,
+    XfailEntry,
+)
+from gradverify.spec.selecting import matches
+from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
+from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
-from gradverify.spec.wording import Path, did_you_mean, shown
+from gradverify.spec.wording import Path, shown
 
 _KEY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:@[\w.-]+)?")
 
@@ -49,6 +61,19 @@ class SpecFunction:
     hook: str = ""
     skip: str = ""
     ignore: tuple[tuple[str, str], ...] = ()
+    reference_arguments: tuple[str, ...] = ()
+    surrogate: Companion | None = None
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+    """Without their lines, which are given when they are planned."""
+    rtol: float | None = None
+    """Its own tolerance, None for the default of the file."""
+    atol: float | None = None
+    outputs: tuple[int, ...] | None = None
+    default_dtype: str = ""
+    devices: tuple[str, ...] = ()
+    init: tuple[tuple[str, Nested], ...] | None = None
+    """At the sizes of the base case."""
+    notes: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,176 +110,153 @@ def key_complaint(key: str, module: str) -> Complaint | None:
 
 
 def read_function(
-    key: str, raw: object, parts: FunctionKey, known_codes: Collection[str]
+    key: str, raw: object, parts: FunctionKey, known_codes: Collection[str], gate: Gate
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     """Return a function, or None, with everything that is wrong inside its entry."""
     path: Path = ("functions", key)
-    complaints = function_complaints(raw, path)
+    complaints = function_complaints(raw, path, gate)
     if not isinstance(raw, dict):
         return None, complaints
-    broken = {complaint.path[:4] for complaint in complaints}
-    mapping = {
-        name: raw[name] if isinstance(raw.get(name), dict) else {} for name in ("sizes", "inputs", "ignore")
-    }
-    good = {
-        name: read_input(name, value)
-        for name, value in mapping["inputs"].items()
-        if (*path, "inputs", name) not in broken
-    }
-    faults = [
-        *_ignore_complaints(mapping["ignore"], known_codes),
-        *_form_complaints(raw, mapping["inputs"], tuple(part[2:] for part in broken)),
-        *_size_complaints(raw, mapping, good),
-        *_input_complaints(good),
-        *_literal_complaints(mapping, good),
-    ]
-    complaints += [fault.under(path) for fault in faults]
+    broken = [complaint.path[2:] for complaint in complaints]
+    function = _raw_function(raw, broken)
+    complaints += [fault.under(path) for fault in _check(function, broken, known_codes)]
     if complaints:
         return None, complaints
-    return _with_cases(key, raw, parts, good)
+    made, faults = _with_cases(key, parts, function, known_codes)
+    return made, [fault.under(path) for fault in faults]
+
+
+def _raw_function(raw: Mapping[str, object], broken: list[Path]) -> RawFunction:
+    sizes, inputs = (_mapping(raw, name) for name in ("sizes", "inputs"))
+    bad = {part[:2] for part in broken}
+    read = read_annotation if "arguments" in raw else read_input
+    good = {
+        name: read(name, value)
+        for name, value in inputs.items()
+        if ("inputs", name) not in bad and ("inputs",) not in bad
+    }
+    return RawFunction(raw, sizes, inputs, good)
+
+
+def _mapping(raw: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = raw.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _check(function: RawFunction, broken: list[Path], known_codes: Collection[str]) -> Iterator[Complaint]:
+    yield from check_ignore(_mapping(function.raw, "ignore"), known_codes)
+    yield from check_forms(function, broken)
+    yield from check_sizes(function)
+    yield from check_each_input(function)
+    yield from check_literals(function)
+    yield from check_names(function, {str(part[0]) for part in broken if part})
 
 
 def _with_cases(
-    key: str, raw: Mapping[str, object], parts: FunctionKey, inputs: Mapping[str, InputSpec]
+    key: str, parts: FunctionKey, function: RawFunction, known_codes: Collection[str]
 ) -> tuple[SpecFunction | None, list[Complaint]]:
-    path: Path = ("functions", key)
-    entry = FunctionEntry.model_validate(raw)
-    sizes = {name: tuple(values) for name, values in entry.sizes.items()}
-    names = _used_names(raw_inputs) if isinstance(raw_inputs := raw.get("inputs"), dict) else []
-    sweep = Sweep(sizes, automatic(undeclared(names, sizes)), tuple(inputs.values()), entry.arguments)
-    if not inputs and not entry.arguments:
-        sweep = Sweep({}, {}, ())
+    model: type[FunctionEntry | HookedEntry] = HookedEntry if function.hooked else FunctionEntry
+    entry = model.model_validate(function.raw)
+    planned = bool(function.good or function.hooked)
+    sweep = _sweep(entry, function) if planned else Sweep({}, {}, ())
+    if isinstance(sweep.rows, tuple):
+        faults = list(check_rows(sweep.rows, factors_of(sweep)))
+        if faults:
+            return None, faults
     try:
         built = build_cases(sweep)
     except TooManyError as error:
-        return None, [Complaint((*path, "sizes"), str(error), At.KEY)]
-    if built.complaints:
-        return None, [complaint.under((*path, "inputs")) for complaint in built.complaints]
-    planned = bool(inputs or entry.arguments)
-    function = SpecFunction(
+        at: Path = ("cases",) if sweep.rows == "product" else ("sizes",)
+        return None, [Complaint(at, str(error), At.KEY)]
+    cases = built.cases if planned else ()
+    faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
+    return (None, faults) if faults else (_made(key, parts, entry, cases, built.infeasible), [])
+
+
+def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
+    sizes = {name: tuple(values) for name, values in entry.sizes.items()}
+    named = list(entry.init.items()) if isinstance(entry.init, dict) else None
+    if isinstance(entry.init, list):
+        named = [(str(position), value) for position, value in enumerate(entry.init)]
+    return Sweep(
+        sizes,
+        automatic(undeclared(used_names(function.inputs), sizes)),
+        tuple(function.good.values()),
+        entry.arguments if isinstance(entry, HookedEntry) else "",
+        tuple(entry.where),
+        _rows(entry),
+        None if named is None else tuple(named),
+    )
+
+
+def _rows(entry: CommonEntry) -> Rows:
+    if isinstance(entry.cases, list):
+        return tuple(entry.cases)
+    return "product" if entry.cases == "product" else "pairwise"
+
+
+def _made(
+    key: str, parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...], infeasible: int
+) -> SpecFunction:
+    call = entry.reference if isinstance(entry.reference, CallEntry) else None
+    return SpecFunction(
         key=key,
         module=parts.module,
         name=parts.name,
         attribute=parts.attribute,
-        inputs=tuple(inputs),
-        cases=built.cases if planned else (),
-        infeasible=built.infeasible,
-        reference=entry.reference if isinstance(entry.reference, str) else "",
-        hook=entry.arguments,
+        inputs=tuple(entry.inputs) if isinstance(entry, FunctionEntry | HookedEntry) else (),
+        cases=cases,
+        infeasible=infeasible,
+        reference=call.call if call else str(entry.reference),
+        hook=entry.arguments if isinstance(entry, HookedEntry) else "",
         skip=entry.skip,
         ignore=tuple(entry.ignore.items()),
+        reference_arguments=tuple(call.arguments) if call else (),
+        surrogate=_surrogate(entry),
+        expected_failures=tuple(_expected(one) for _, one in _xfails(entry)),
+        rtol=entry.tolerance.rtol,
+        atol=entry.tolerance.atol,
+        outputs=tuple(entry.outputs) or None,
+        default_dtype=entry.default_dtype,
+        devices=tuple(entry.devices),
+        init=cases[0].init if cases else None,
+        notes=entry.notes,
     )
-    return function, []
 
 
-def _ignore_complaints(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:
-    for prefix in ignore:
-        path: Path = ("ignore", prefix)
-        if not re.fullmatch(r"GV\d{0,3}", prefix, re.ASCII):
-            message = f"`{shown(prefix)}` is not a code: GV101, or a prefix such as GV1"
-            yield Complaint(path, message, At.KEY)
-        elif not any(code.startswith(prefix) for code in known_codes):
-            yield Complaint(
-                path, f"no code begins with `{prefix}`{_nearest_code(prefix, known_codes)}", At.KEY
-            )
+def _surrogate(entry: CommonEntry) -> Companion | None:
+    match entry.surrogate:
+        case None:
+            return None
+        case str() as path:
+            return Companion(path)
+        case SurrogateReason(reason=reason):
+            return Companion(reason=reason)
+        case call:
+            return Companion(call.call, inputs=tuple(call.inputs))
 
 
-def _nearest_code(prefix: str, known_codes: Collection[str]) -> str:
-    # Digits count from the left: GV110 is nearer to GV109 than to GV210.
-    def distance(code: str) -> tuple[int, int, str]:
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(code, prefix, strict=False))
-        common = len(list(same))
-        return -common, abs(int(code[2:] or 0) - int(prefix[2:].ljust(3, "0"))), code
-
-    numbered = [code for code in known_codes if re.fullmatch(r"GV\d+", code, re.ASCII)]
-    return f"; did you mean `{min(numbered, key=distance)}`?" if numbered else ""
+def _xfails(entry: CommonEntry) -> list[tuple[Path, XfailEntry]]:
+    if isinstance(entry.xfail, XfailEntry):
+        return [(("xfail",), entry.xfail)]
+    return [(("xfail", index), one) for index, one in enumerate(entry.xfail or [])]
 
 
-def _form_complaints(
-    raw: Mapping[str, object], inputs: Mapping[str, object], broken: tuple[Path, ...]
+def _expected(entry: XfailEntry) -> ExpectedFailure:
+    return ExpectedFailure(tuple(entry.codes), entry.reason, entry.until, entry.input, tuple(entry.cases))
+
+
+def _xfail_faults(
+    entry: CommonEntry, function: RawFunction, cases: tuple[Case, ...], known_codes: Collection[str]
 ) -> Iterator[Complaint]:
-    """Yield what is missing from an entry, or stands in it twice."""
-    if "arguments" in raw and "inputs" in raw:
-        message = "`inputs` beside `arguments` is not supported yet: the hook builds every argument"
-        yield Complaint(("inputs",), message, At.KEY)
-    elif not {"skip", "arguments", "inputs"} & raw.keys():
-        # `{input: …}` is one mistake, and already told.
-        if not any(did_you_mean(str(part[0]), ["inputs", "arguments", "skip"]) for part in broken if part):
-            yield Complaint((), "an entry needs `inputs` (or `arguments`, or `skip` with a reason)", At.KEY)
-    elif not inputs and isinstance(raw.get("inputs"), dict) and "skip" not in raw:
-        yield Complaint(("inputs",), "`inputs` is empty: name at least one input", At.KEY)
-
-
-def _size_complaints(
-    raw: Mapping[str, object], mapping: Mapping[str, Mapping[str, object]], good: Mapping[str, InputSpec]
-) -> Iterator[Complaint]:
-    sizes, inputs = mapping["sizes"], mapping["inputs"]
-    for name in sizes:
-        if not is_size_name(name):
-            yield Complaint(
-                ("sizes", name), f"`{shown(name)}` cannot be the name of a size: use an identifier", At.KEY
-            )
-    if isinstance(raw.get("sizes"), dict):
-        for path, expression in _expressions(inputs):
-            for name in undeclared(expression.names, sizes):
-                yield Complaint(("inputs", *path), unknown_size(name, list(sizes)))
-    # While an input cannot be read nobody knows which sizes it uses; hooks get them all.
-    if len(good) < len(inputs) or "arguments" in raw or "inputs" not in raw:
-        return
-    used = _used_names(inputs)
-    for name in sizes:
-        if name not in used and is_size_name(name):
-            meant = did_you_mean(name, undeclared(used, sizes))
-            yield Complaint(("sizes", name), f"size `{name}` is used by no input{meant}", At.KEY)
-
-
-def _input_complaints(good: Mapping[str, InputSpec]) -> Iterator[Complaint]:
-    for name, item in good.items():
-        if not is_size_name(name):
-            message = f"`{shown(name)}` is not the name of a parameter"
-            yield Complaint(("inputs", name), message, At.KEY)
-        if isinstance(item, TensorSpec):
-            yield from (fault.under(("inputs", name)) for fault in check_tensor(item))
-
-
-def _literal_complaints(
-    mapping: Mapping[str, Mapping[str, object]], good: Mapping[str, InputSpec]
-) -> Iterator[Complaint]:
-    """Yield strings that were meant as sizes, and swept inputs that share a name with a size."""
-    used = {*_used_names(mapping["inputs"]), *mapping["sizes"]}
-    for name, item in good.items():
-        raw = mapping["inputs"][name]
-        if isinstance(raw, str) and raw in used:
-            message = (
-                f'`{raw}` is a size: the string itself is `{{value: "{raw}"}}`; '
-                f"passing a size as an integer, `{{size: {raw}}}`, is not supported yet"
-            )
-            yield Complaint(("inputs", name), message)
-        swept = item.swept if isinstance(item, LiteralSpec) else item.entry.optional
-        if swept and name in mapping["sizes"]:
-            message = (
-                f"`{name}` is a size and a swept input: case ids could not tell them apart; rename the size"
-            )
-            yield Complaint(("sizes", name), message, At.KEY)
-
-
-def _expressions(inputs: Mapping[str, object]) -> Iterator[tuple[Path, Expression]]:
-    """Yield the size expressions of all inputs as they appear in the text, with their paths.
-
-    They are taken from the raw entries, so that a mistake in one place of an input does not hide
-    those in another.
-    """
-    for name, raw in inputs.items():
-        places = raw.items() if isinstance(raw, dict) else [("shape", raw)]
-        for key, values in places:
-            if key not in {"shape", "range"} or not isinstance(values, list):
-                continue
-            for index, text in enumerate(values):
-                path: Path = (name, index) if isinstance(raw, list) else (name, key, index)
-                with contextlib.suppress(ExpressionError):
-                    if isinstance(text, str):
-                        yield path, parse_expression(text)
-
-
-def _used_names(inputs: Mapping[str, object]) -> list[str]:
-    return list(dict.fromkeys(name for _, expression in _expressions(inputs) for name in expression.names))
+    for path, one in _xfails(entry):
+        for fault in check_xfail_codes(one, known_codes, entry.ignore):
+            yield fault.under(path)
+        wrong_input = check_xfail_input(function, one.input)
+        if wrong_input:
+            yield Complaint((*path, "input"), wrong_input)
+        for index, text in enumerate(one.cases):
+            if cases and not any(matches(case.id, text) for case in cases):
+                known = ", ".join(case.id for case in cases[:3]) + (", …" if len(cases) > 3 else "")
+                message = f"no case is called `{shown(text)}`; cases: {known}"
+                yield Complaint((*path, "cases", index), message)

@@ -1,33 +1,23 @@
-"""One input of a function: what can be told of it alone, and what it becomes at given sizes."""
+"""The inputs of a function before sizes are bound: what was read, and what each is swept over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from gradverify.model import Nested, Scalar, TensorInput
+from gradverify.model import Scalar
 from gradverify.spec import schema
-from gradverify.spec.fields import COMPLEX, FLOATING, INTEGERS, shape_of
-from gradverify.spec.schema import TensorEntry
-from gradverify.spec.sizes import Expression, SizeError, bindings
-from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import Path, described, number, shown
+from gradverify.spec.schema import AnnotationEntry, TensorEntry
+from gradverify.spec.sizes import Expression
+from gradverify.spec.wording import Path
+
+GIVEN = "given"
+"""The level of an optional input that is not left out."""
 
 _INPUT: TypeAdapter[Any] = TypeAdapter(schema.InputEntry)
-_DOMAIN_ENDS = {"positive": (0.0, None), "negative": (None, 0.0), "unit": (0.0, 1.0)}
-"""Closures of the domains; None is unbounded."""
-
-
-class InfeasibleError(Exception):
-    """No valid values exist at these sizes: the case is dropped, unless it is the base case."""
-
-    def __init__(self, complaint: Complaint) -> None:
-        """Keep what is wrong, in case it is the base case."""
-        super().__init__(complaint.message)
-        self.complaint = complaint
 
 
 @dataclass(frozen=True)
@@ -40,252 +30,164 @@ class LiteralSpec:
 
 
 @dataclass(frozen=True)
+class SizedSpec:
+    """A literal that follows from sizes: an integer, or a tuple."""
+
+    name: str
+    value: object
+    """An expression, a scalar, or nested tuples of them."""
+    key: str
+    """`size` or `tuple`."""
+
+
+@dataclass(frozen=True)
 class TensorSpec:
     """A tensor whose sizes are not bound yet."""
 
     name: str
     entry: TensorEntry
-
-    @property
-    def size_names(self) -> tuple[str, ...]:
-        """The sizes that its shape and range depend on, each once."""
-        expressions = [*(self.entry.shape or ()), *(self.entry.range or ())]
-        names = (name for one in expressions if isinstance(one, Expression) for name in one.names)
-        return tuple(dict.fromkeys(names))
+    path: Path = ()
+    """Where it stands inside the entry of its input: `("list", 0)`."""
+    inline: bool = False
+    """Written as a bare list: its shape is the entry itself."""
 
 
-InputSpec = LiteralSpec | TensorSpec
+@dataclass(frozen=True)
+class ListSpec:
+    """Several tensors, written out or counted."""
+
+    name: str
+    items: tuple[TensorSpec, ...]
+    """Those written out, or the one of which there are several."""
+    counts: tuple[int, ...] = ()
+    """How many there are of the one; empty where they are written out."""
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class ConcatSpec:
+    """One tensor made of parts."""
+
+    name: str
+    parts: tuple[TensorSpec, ...]
+    optional: bool = False
+    requires_grad: bool | None = None
+
+
+@dataclass(frozen=True)
+class ObjectSpec:
+    """A live object."""
+
+    name: str
+    path: str
+    init: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
+class AnnotationSpec:
+    """What is said of a tensor that a hook builds."""
+
+    name: str
+    entry: AnnotationEntry
+
+
+InputSpec = LiteralSpec | SizedSpec | TensorSpec | ListSpec | ConcatSpec | ObjectSpec | AnnotationSpec
 
 
 def read_input(name: str, raw: object) -> InputSpec:
     """Return an input whose form has been validated."""
     entry = _INPUT.validate_python(raw)
-    if isinstance(entry, list):
-        return TensorSpec(name, TensorEntry.model_construct(shape=entry))
-    if isinstance(entry, TensorEntry):
-        return TensorSpec(name, entry)
-    if isinstance(entry, schema.ChoicesEntry):
-        return LiteralSpec(name, tuple(entry.choices), swept=True)
-    return LiteralSpec(name, (entry.value if isinstance(entry, schema.ValueEntry) else entry,))
-
-
-def check_tensor(tensor: TensorSpec) -> list[Complaint]:
-    """Return what is wrong with a tensor at any sizes, by paths inside its entry."""
-    entry, name = tensor.entry, tensor.name
-    if entry.shape is None and "value" not in entry.model_fields_set:
-        return [Complaint((), f"`{shown(name)}` needs a `shape`", At.KEY)]
-    return [*_check_dtype(entry, name), *_check_points(entry), *_check_value(entry)]
-
-
-def _check_dtype(entry: TensorEntry, name: str) -> Iterator[Complaint]:
-    drawn = "value" not in entry.model_fields_set
-    if entry.dtype in INTEGERS and entry.range is None and drawn:
-        message = f"`{shown(name)}` is an integer tensor: give it `range: [0, n]`"
-        yield Complaint(("dtype",), message)
-    if _lacks_dtype(entry):
-        yield Complaint(("value",), "a list `value` needs a `dtype`: float64, int64, bool, …", At.KEY)
-    floating = entry.dtype in FLOATING + COMPLEX
-    if entry.requires_grad and not floating:
-        yield Complaint(("requires_grad",), f"a tensor of dtype {entry.dtype} cannot require grad")
-    if floating and entry.dtype not in {"float64", "complex128"} and entry.requires_grad is not False:
-        message = f"verification runs in float64: {entry.dtype} is only for `requires_grad: false`"
-        yield Complaint(("dtype",), message)
-    for key in ("domain", "avoid", "special", "range"):
-        if key not in entry.model_fields_set or entry.dtype in FLOATING:
-            continue
-        if entry.dtype == "bool" or (key in {"domain", "avoid"} and entry.dtype in INTEGERS):
-            yield Complaint((key,), f"`{key}` does not apply to dtype {entry.dtype}", At.KEY)
-        elif key == "domain" and entry.domain in _DOMAIN_ENDS and entry.dtype in COMPLEX:
-            yield Complaint((key,), f"a complex number cannot be {entry.domain}")
-
-
-def _lacks_dtype(entry: TensorEntry) -> bool:
-    return isinstance(entry.value, tuple) and "dtype" not in entry.model_fields_set
-
-
-def _check_points(entry: TensorEntry) -> Iterator[Complaint]:
-    if "special" in entry.model_fields_set and "value" in entry.model_fields_set:
-        yield Complaint(("special",), "`special` cannot stand beside `value`: nothing is drawn", At.KEY)
-    for index, point in enumerate(entry.special):
-        if entry.dtype in INTEGERS and not isinstance(point, int):
-            yield Complaint(("special", index), f"{number(point)} is no {entry.dtype}")
-        elif _outside_domain(entry, point):
-            yield Complaint(("special", index), f"{number(point)} is outside the domain `{entry.domain}`")
-        elif point in entry.avoid:
-            yield Complaint(("special", index), f"{number(point)} is in `avoid`")
-    for index, bound in enumerate(entry.range or ()):
-        if isinstance(bound, float) and entry.dtype in INTEGERS:
-            yield Complaint(("range", index), f"a bound of {entry.dtype} is an integer, not {number(bound)}")
-
-
-def _check_value(entry: TensorEntry) -> Iterator[Complaint]:
-    if "value" not in entry.model_fields_set or _lacks_dtype(entry):
-        return
-    for path, item in _items(entry.value, ("value",)):
-        problem = _item_problem(entry, item)
-        if problem:
-            yield Complaint(path, problem)
-
-
-def _item_problem(entry: TensorEntry, item: Scalar) -> str:
-    dtype = entry.dtype
-    if dtype == "bool":
-        return "" if isinstance(item, bool) else f"a value of bool is true or false, not {described(item)}"
-    if isinstance(item, bool) or not isinstance(item, int | float):
-        return f"a value of {dtype} is a number, not {described(item)}"
-    return _integer_problem(dtype, item) if dtype in INTEGERS else _floating_problem(entry, item)
-
-
-def _integer_problem(dtype: str, item: float) -> str:
-    if not isinstance(item, int):
-        return f"a value of {dtype} is an integer, not {number(item)}"
-    low, high = INTEGERS[dtype]
-    return "" if low <= item < high else f"{number(item)} does not fit {dtype}"
-
-
-def _floating_problem(entry: TensorEntry, item: float) -> str:
-    if isinstance(item, int) and not _is_finite(item):
-        return f"{number(item)} does not fit {entry.dtype}"
-    if entry.requires_grad is not False and not _is_finite(item):
-        return f"{number(item)} cannot be differentiated: values must be finite, or `requires_grad: false`"
-    if _outside_domain(entry, item):
-        return f"{number(item)} is outside the domain `{entry.domain}`"
-    return f"{number(item)} is in `avoid`" if item in entry.avoid else ""
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return abs(float(value)) < float("inf")
-    except OverflowError:
-        return False
-
-
-def _items(value: Nested, path: Path) -> Iterator[tuple[Path, Scalar]]:
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _items(item, (*path, index))
-    else:
-        yield path, value
-
-
-def _outside_domain(entry: TensorEntry, point: float) -> bool:
-    match entry.domain:
-        case "positive":
-            return point <= 0
-        case "negative":
-            return point >= 0
-        case "nonzero":
-            return point == 0
-        case "unit":
-            return not 0 <= point <= 1
+    made: InputSpec
+    match entry:
+        case list() | schema.TensorEntry():
+            made = _tensor(name, entry, ())
+        case schema.ChoicesEntry():
+            made = LiteralSpec(name, tuple(entry.choices), swept=True)
+        case schema.ValueEntry():
+            made = LiteralSpec(name, (entry.value,))
+        case schema.SizeEntry():
+            made = SizedSpec(name, entry.size, "size")
+        case schema.TupleEntry():
+            made = SizedSpec(name, entry.entries, "tuple")
+        case schema.ObjectEntry():
+            made = ObjectSpec(name, entry.path, None if entry.init is None else tuple(entry.init))
+        case schema.ListEntry():
+            made = _list(name, entry)
+        case schema.ConcatEntry():
+            parts = tuple(_tensor(f"{name}[{i}]", part, ("concat", i)) for i, part in enumerate(entry.parts))
+            made = ConcatSpec(name, parts, entry.optional, entry.requires_grad)
         case _:
-            return False
+            made = LiteralSpec(name, (entry,))
+    return made
 
 
-def bind_tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
-    """Return a tensor at given sizes. Raises InfeasibleError where no valid values exist there."""
-    entry = tensor.entry
-    at = bindings({name: sizes[name] for name in tensor.size_names})
-    shape = _shape(tensor, sizes, at)
-    bounds = _range(tensor, sizes, at, empty=0 in shape)
-    value = _converted(entry.value, entry.dtype) if "value" in entry.model_fields_set else None
-    return TensorInput(
-        name=tensor.name,
-        shape=shape,
-        dtype=entry.dtype,
-        domain=entry.domain,
-        range=bounds,
-        special=_numbers(entry, entry.special),
-        avoid=_numbers(entry, entry.avoid),
-        requires_grad=entry.requires_grad,
-        value=value,
-    )
+def read_annotation(name: str, raw: object) -> InputSpec:
+    """Return what is said of a tensor that a hook builds, once it has been validated."""
+    return AnnotationSpec(name, AnnotationEntry.model_validate(raw))
 
 
-def contradictions(tensor: TensorSpec, bound: TensorInput, sizes: Mapping[str, int]) -> Iterator[Complaint]:
-    """Yield what no sizes excuse: special values outside the range, a value that is not of the shape."""
-    entry = tensor.entry
-    at = bindings({name: sizes[name] for name in tensor.size_names})
-    if "value" in entry.model_fields_set and shape_of(entry.value) != bound.shape:
-        message = f"`value` has shape {list(shape_of(entry.value))}, not {list(bound.shape)}{at}"
-        yield Complaint(("value",), message, At.KEY)
-    if bound.range is None:
-        return
-    low, high = bound.range
-    half_open = entry.dtype in INTEGERS
-    points: list[tuple[Path, int | float]] = [
-        (("special", i), point) for i, point in enumerate(entry.special)
-    ]
-    points += [
-        (path, item) for path, item in _items(entry.value, ("value",)) if isinstance(item, int | float)
-    ]
-    for path, point in points:
-        if point < low or point > high or (half_open and point == high):
-            end = ")" if half_open else "]"
-            yield Complaint(
-                path, f"{number(point)} is outside the range [{number(low)}, {number(high)}{end}{at}"
-            )
-    low_end, high_end = _DOMAIN_ENDS.get(entry.domain, (None, None))
-    beyond = (low_end is not None and low < low_end) or (high_end is not None and high > high_end)
-    only_zero = low == high == 0 and entry.domain in {"nonzero", "positive", "negative"}
-    if beyond or only_zero:
-        message = f"the range [{number(low)}, {number(high)}] leaves the domain `{entry.domain}`{at}"
-        yield Complaint(("range",), message)
+def _tensor(name: str, entry: Any, path: Path) -> TensorSpec:  # noqa: ANN401 - a list or a TensorEntry
+    if isinstance(entry, list):
+        return TensorSpec(name, TensorEntry.model_construct({"shape"}, shape=entry), path, inline=True)
+    return TensorSpec(name, entry, path)
 
 
-def _shape(tensor: TensorSpec, sizes: Mapping[str, int], at: str) -> tuple[int, ...]:
-    if tensor.entry.shape is None:
-        return shape_of(tensor.entry.value)
-    shape = tuple(
-        _evaluated(expression, sizes, ("shape", i)) for i, expression in enumerate(tensor.entry.shape)
-    )
-    for index, dimension in enumerate(shape):
-        if dimension < 0:
-            text = tensor.entry.shape[index].text
-            message = f"a dimension cannot be negative: `{text}` is {dimension}{at}"
-            raise InfeasibleError(Complaint(("shape", index), message))
-    return shape
+def _list(name: str, entry: schema.ListEntry) -> ListSpec:
+    if isinstance(entry.items, schema.OfEntry):
+        one = _tensor(name, entry.items.of, ("list", "of"))
+        return ListSpec(name, (one,), tuple(entry.items.count), entry.optional)
+    items = tuple(_tensor(f"{name}[{i}]", item, ("list", i)) for i, item in enumerate(entry.items))
+    return ListSpec(name, items, optional=entry.optional)
 
 
-def _range(
-    tensor: TensorSpec, sizes: Mapping[str, int], at: str, *, empty: bool
-) -> tuple[float, float] | None:
-    entry = tensor.entry
-    if entry.range is None:
-        return None
-    low, high = (
-        _evaluated(bound, sizes, ("range", index)) if isinstance(bound, Expression) else bound
-        for index, bound in enumerate(entry.range)
-    )
-    shown_range = f"[{number(low)}, {number(high)}]"
-    if low > high:
-        raise InfeasibleError(Complaint(("range",), f"the range {shown_range} ends before it begins{at}"))
-    if entry.dtype in INTEGERS:
-        if low == high and not empty:
-            message = f"the range {shown_range} holds no integer{at}: integer ranges are half-open"
-            raise InfeasibleError(Complaint(("range",), message))
-        least, limit = INTEGERS[entry.dtype]
-        if low < least or high > limit:
-            raise InfeasibleError(
-                Complaint(("range",), f"the range {shown_range} does not fit {entry.dtype}{at}")
-            )
-    return (low, high) if entry.dtype in INTEGERS else (float(low), float(high))
+def tensors_of(item: InputSpec) -> tuple[TensorSpec, ...]:
+    """Return the tensors that an input is made of."""
+    match item:
+        case TensorSpec():
+            return (item,)
+        case ListSpec(items=tensors) | ConcatSpec(parts=tensors):
+            return tensors
+        case _:
+            return ()
 
 
-def _numbers(entry: TensorEntry, points: list[int | float]) -> tuple[float, ...]:
-    # Integers stay integers: beyond 2**53 a float would be another number.
-    return tuple(points) if entry.dtype in INTEGERS else tuple(float(point) for point in points)
+def is_optional(item: InputSpec) -> bool:
+    """Whether it is left out in some cases."""
+    if isinstance(item, TensorSpec):
+        return item.entry.optional
+    return isinstance(item, ListSpec | ConcatSpec) and item.optional
 
 
-def _evaluated(expression: Expression, sizes: Mapping[str, int], path: Path) -> int:
-    try:
-        return expression.evaluate(sizes)
-    except SizeError as error:
-        raise InfeasibleError(Complaint(path, str(error))) from None
+def levels(item: InputSpec) -> tuple[Scalar, ...]:
+    """Return what an input is swept over, empty where it is the same in every case."""
+    if isinstance(item, LiteralSpec):
+        return item.choices if item.swept else ()
+    counts = item.counts if isinstance(item, ListSpec) else ()
+    if is_optional(item):
+        return (*(counts or (GIVEN,)), None)
+    return counts
 
 
-def _converted(value: Nested, dtype: str) -> Nested:
-    if isinstance(value, tuple):
-        return tuple(_converted(item, dtype) for item in value)
-    floating = dtype in FLOATING + COMPLEX
-    return float(value) if floating and isinstance(value, int) else value
+def size_names(item: InputSpec) -> tuple[str, ...]:
+    """Return the sizes that an input depends on, each once."""
+    return tuple(dict.fromkeys(name for one in _expressions(item) for name in one.names))
+
+
+def _expressions(item: InputSpec) -> Iterator[Expression]:
+    match item:
+        case SizedSpec(value=value):
+            yield from _nested(value)
+        case AnnotationSpec():
+            yield from _nested(list(item.entry.constant_at.values()))
+        case _:
+            for tensor in tensors_of(item):
+                entry = tensor.entry
+                yield from _nested([entry.shape, entry.range, list(entry.constant_at.values())])
+
+
+def _nested(value: object) -> Iterator[Expression]:
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _nested(inner)

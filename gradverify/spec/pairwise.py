@@ -58,6 +58,11 @@ def cover(levels: Sequence[Sequence[int]], constraints: Sequence[Constraint], gi
     return Cover(tuple(rows), len(dropped))
 
 
+def first_row(levels: Sequence[Sequence[int]], constraints: Sequence[Constraint]) -> Row | None:
+    """Return the lexicographically first row that keeps every constraint, None if there is none."""
+    return _Search(levels, constraints).row_with((), {})
+
+
 def _greedy(search: _Search, open_pairs: dict[Pair, None]) -> tuple[list[Row], dict[Pair, None]]:
     rows: list[Row] = []
     hopeless: dict[Pair, None] = {}

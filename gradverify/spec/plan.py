@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gradverify.model import Case, InputSource, Parameter, TargetPlan
+from gradverify.model import Case, ExpectedFailure, Input, InputSource, ListInput, Parameter, TargetPlan
 from gradverify.spec.cases import case_seed
+from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
 
 
@@ -19,35 +20,72 @@ def plan_function(
     atol: float | None = None,
     parameters: Sequence[Parameter] = (),
 ) -> TargetPlan:
-    """Plan the function that the spec calls `key`. Values that are None come from the spec's defaults.
+    """Plan the function that the spec calls `key`.
 
-    Inputs are put in call order by `parameters` where the caller knows the live ones, else by what
-    the module's source shows, else they stay in the order of the spec.
+    Tolerances that are None come from the function's own `tolerance`, else from the spec's defaults,
+    and so does the seed. Inputs are put in call order by `parameters` where the caller knows the live
+    ones, else by what the module's source shows, else they stay in the order of the spec; lists of
+    tensors are splatted where the parameter is a `*args`.
     """
     function = spec.functions[key]
     defaults = spec.defaults
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
+    return dataclasses.replace(
+        _as_written(function),
+        cases=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.cases
+        ),
+        spec_file=spec.shown_path,
+        spec_line=spec.document.line_of(("functions", key)),
+        rtol=_first(rtol, function.rtol, defaults.rtol),
+        atol=_first(atol, function.atol, defaults.atol),
+        expected_failures=_expected_failures(spec, key, function),
+    )
+
+
+def _as_written(function: SpecFunction) -> TargetPlan:
+    """Return what neither the file around a function nor the command line has a say in."""
     return TargetPlan(
         name=function.name,
         attribute=function.attribute,
         source=InputSource.SPEC if function.cases else InputSource.NONE,
-        cases=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.cases
-        ),
         infeasible=function.infeasible,
         reference=function.reference,
         ignore=function.ignore,
         skip=function.skip,
-        spec_file=spec.shown_path,
-        spec_line=spec.document.line_of(("functions", key)),
-        rtol=defaults.rtol if rtol is None else rtol,
-        atol=defaults.atol if atol is None else atol,
+        reference_arguments=function.reference_arguments,
+        surrogate=function.surrogate,
+        outputs=function.outputs,
+        default_dtype=function.default_dtype,
+        devices=function.devices,
+        init=function.init,
+        notes=function.notes,
+    )
+
+
+def _first(told: float | None, own: float | None, default: float) -> float:
+    return next(value for value in (told, own, default) if value is not None)
+
+
+def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tuple[ExpectedFailure, ...]:
+    # A list of them has a line for each; below a single one there is no such path, and its own line counts.
+    path = ("functions", key, "xfail")
+    return tuple(
+        dataclasses.replace(one, line=spec.document.line_of((*path, index)))
+        for index, one in enumerate(function.expected_failures)
     )
 
 
 def _finished(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
     position = {parameter.name: index for index, parameter in enumerate(order)}
+    variadic = {parameter.name for parameter in order if parameter.variadic}
     inputs = sorted(case.inputs, key=lambda item: position.get(item.name, len(position)))
-    return dataclasses.replace(case, seed=seed, inputs=tuple(inputs))
+    return dataclasses.replace(case, seed=seed, inputs=tuple(_splatted(item, variadic) for item in inputs))
+
+
+def _splatted(item: Input, variadic: set[str]) -> Input:
+    if isinstance(item, ListInput) and item.name in variadic:
+        return dataclasses.replace(item, splatted=True)
+    return item

@@ -10,9 +10,10 @@ from pathlib import Path as FilePath
 from gradverify.errors import SpecError
 from gradverify.model import Mistake
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
+from gradverify.spec.gate import NOT_YET, Gate
 from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
-from gradverify.spec.schema import Defaults
-from gradverify.spec.signature import Signature, check_inputs
+from gradverify.spec.schema_file import Defaults
+from gradverify.spec.signature import Signature, check_annotations, check_inputs
 from gradverify.spec.source import At, Complaint, Document, load
 from gradverify.spec.translate import file_complaints
 from gradverify.spec.wording import Path, did_you_mean, shown
@@ -50,15 +51,20 @@ class SpecFile:
         )
 
 
-def read_spec(path: FilePath, *, shown_path: str, known_codes: Collection[str]) -> SpecFile:
+def read_spec(
+    path: FilePath, *, shown_path: str, known_codes: Collection[str], gate: Gate = NOT_YET
+) -> SpecFile:
     """Read a spec file. Raises SpecError with every mistake of it that needs no import to be seen.
 
-    `shown_path` is how messages name the file; `known_codes` are the codes that `ignore` may name.
+    `shown_path` is how messages name the file; `known_codes` are the codes that `ignore` and `xfail`
+    may name; `gate` is what is refused though the format knows it.
     """
-    return read_document(load(path, shown_path), path, known_codes)
+    return read_document(load(path, shown_path), path, known_codes, gate)
 
 
-def read_document(document: Document, path: FilePath, known_codes: Collection[str]) -> SpecFile:
+def read_document(
+    document: Document, path: FilePath, known_codes: Collection[str], gate: Gate = NOT_YET
+) -> SpecFile:
     """Check a document that is YAML already; see `read_spec`."""
     data = document.data if isinstance(document.data, dict) else {}
     module = data.get("module")
@@ -72,7 +78,7 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     for key, raw in entries.items():
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
-        function, faults = read_function(key, raw, parts, known_codes)
+        function, faults = read_function(key, raw, parts, known_codes, gate)
         complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, sources)
         complaints += faults
         signature = sources.signature(parts)
@@ -168,7 +174,8 @@ def _name_complaints(key: str, raw: object, parts: FunctionKey, sources: _Source
     inputs = raw.get("inputs") if isinstance(raw, dict) else None
     if signature is None or not isinstance(inputs, dict) or not inputs:
         return []
-    return check_inputs(signature, inputs, (*path, "inputs"))
+    check = check_annotations if isinstance(raw, dict) and "arguments" in raw else check_inputs
+    return check(signature, inputs, (*path, "inputs"))
 
 
 class _Sources:

@@ -1,36 +1,81 @@
 """The shape of a spec file, as pydantic models: what keys there are and what each may hold.
 
 These models know one entry at a time. What relates entries to each other (sizes to shapes, ranges
-to special values, names to the module) is in `inputs`, `function` and `module_names`. Pydantic's
-errors are turned into sentences by `gradverify.spec.translate`.
+to special values, names to the module) is in `tensors`, `relations` and `module_names`. Pydantic's
+errors are turned into sentences by `gradverify.spec.translate`, the JSON Schema is made by
+`gradverify.spec.json_schema`: the descriptions here are what an editor shows.
 """
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from gradverify.spec.fields import (
-    Attribute,
-    Bounds,
-    Choices,
-    Dimension,
-    Domain,
-    Dtype,
-    Finite,
-    Float64,
-    Hook,
-    LiteralValue,
-    Reason,
-    Reference,
-    Sizes,
-    Tolerance,
-    Values,
-    Version,
-    given,
-    no_call,
-)
+from gradverify.spec import fields as f
+from gradverify.spec import fields_function as ff
+from gradverify.spec.wording import nearest
+
+MARK = "\0"
+"""Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""
+INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size")
+"""Keys that decide what the entry of an input is; without one it is a tensor, or a literal."""
+
+
+def input_form(raw: object) -> str:
+    """Tell which form of an input this is, before anything is validated: one form, one error."""
+    if isinstance(raw, list):
+        return MARK + "shape"
+    if not isinstance(raw, dict):
+        return MARK + "literal"
+    form = next((key for key in INPUT_FORMS if key in raw), None)
+    if form:
+        return MARK + form
+    literal = "value" in raw and not isinstance(raw["value"], list) and not {"shape", "dtype"} & raw.keys()
+    return MARK + ("value" if literal else "tensor")
+
+
+def item_form(raw: object) -> str:
+    """Tell the short form of a tensor in a list from the long one."""
+    return MARK + ("shape" if isinstance(raw, list) else "item")
+
+
+def list_form(raw: object) -> str:
+    """Tell `{of: …, count: …}` from tensors written out."""
+    return MARK + ("of" if isinstance(raw, dict) else "items")
+
+
+def reference_form(raw: object) -> str:
+    """Tell a path from a call."""
+    return MARK + ("call" if isinstance(raw, dict) else "path")
+
+
+def surrogate_form(raw: object) -> str:
+    """Tell a path, a call, and a mere reason."""
+    if not isinstance(raw, dict):
+        return MARK + "path"
+    reason = any(nearest(str(key), ("call", "inputs", "reason")) == "reason" for key in raw)
+    return MARK + ("reason" if reason and "call" not in raw else "surrogate")
+
+
+def cases_form(raw: object) -> str:
+    """Tell the word from the list."""
+    return MARK + ("rows" if isinstance(raw, list) else "word")
+
+
+def xfail_form(raw: object) -> str:
+    """Tell one expected failure from several."""
+    return MARK + ("xfails" if isinstance(raw, list) else "xfail")
+
+
+def init_form(raw: object) -> str:
+    """Tell arguments by position from those by name."""
+    return MARK + ("positional" if isinstance(raw, list) else "named")
+
+
+def function_form(raw: object) -> str:
+    """Tell a function whose arguments a hook builds."""
+    return MARK + ("hooked" if isinstance(raw, dict) and "arguments" in raw else "function")
 
 
 class Entry(BaseModel):
@@ -39,95 +84,131 @@ class Entry(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class TensorEntry(Entry):
-    """`{shape: [b, n], …}`: a tensor that is drawn, or given by `value` with a `dtype`."""
+Given = BeforeValidator(f.given)
+_Shape = Annotated[list[f.Dimension] | None, Given]
+_Range = Annotated[f.Bounds | None, Given]
+_Bool = Annotated[bool | None, Given]
+_Points = list[f.Finite]
 
-    shape: Annotated[list[Dimension] | None, BeforeValidator(given)] = None
-    dtype: Dtype = "float64"
-    domain: Domain = "real"
-    range: Annotated[Bounds | None, BeforeValidator(given)] = None
-    special: list[Finite] = Field(default_factory=list)
-    avoid: list[Finite] = Field(default_factory=list)
-    optional: bool = False
-    requires_grad: Annotated[bool | None, BeforeValidator(given)] = None
-    value: Annotated[Values, BeforeValidator(given)] = None
+
+class TensorEntry(Entry):
+    """`{shape: [b, n], …}`: a tensor that is drawn, made by a hook, or given by `value` with a `dtype`."""
+
+    shape: _Shape = Field(
+        default=None, description="Dimensions: integers, size names, expressions such as 2*n."
+    )
+    dtype: f.Dtype = Field(default="float64", description="The dtype, as torch calls it.")
+    domain: f.Domain = Field(default="real", description="The valid values.")
+    range: _Range = Field(default=None, description="[low, high]; closed for floats, half-open for integers.")
+    special: _Points = Field(default_factory=list, description="Valid values worth planting.")
+    avoid: _Points = Field(default_factory=list, description="Kinks: drawn values keep away from them.")
+    structure: f.StructureName = Field(default="", description="The manifold it lies on, or the form it has.")
+    layout: f.LayoutName = Field(default="", description="A sparse layout; strided without it.")
+    ties: bool = Field(default=False, description="Equal values are valid, and planted.")
+    distinct: bool = Field(default=False, description="No two values may be equal, or nearly so.")
+    constant_at: f.Constants = Field(
+        default_factory=dict,
+        description="{dimension: [indices]} of slices never perturbed; their gradient must be zero.",
+    )
+    mutated: bool = Field(default=False, description="A buffer that forward writes into.")
+    make: ff.Hook = Field(
+        default="", description="module:attribute, f(generator, device, dtype, shape) -> tensor."
+    )
+    optional: bool = Field(default=False, description="Given in some cases, None in others.")
+    requires_grad: _Bool = Field(
+        default=None, description="Whether it is differentiated; floats are by default."
+    )
+    value: Annotated[f.Values, Given] = Field(
+        default=None, description="Nested lists of literals; with a dtype."
+    )
 
 
 class ValueEntry(Entry):
     """`{value: x}`: a literal, where the bare scalar would mean something else."""
 
-    value: LiteralValue
+    value: f.LiteralValue = Field(description="The literal.")
 
 
 class ChoicesEntry(Entry):
     """`{choices: [mean, sum]}`: a literal that is swept over the cases."""
 
-    choices: Choices
+    choices: f.Choices = Field(description="Literals; the first makes the base case.")
 
 
-def input_form(raw: object) -> str:
-    """Tell which form of an input this is, before anything is validated: one form, one error."""
-    if isinstance(raw, list):
-        return "shape"
-    if not isinstance(raw, dict):
-        return "literal"
-    if "choices" in raw:
-        return "choices"
-    literal = "value" in raw and not isinstance(raw["value"], list) and not {"shape", "dtype"} & raw.keys()
-    return "value" if literal else "tensor"
+class TupleEntry(Entry):
+    """`{tuple: [2, n]}`: a tuple of numbers and size expressions."""
+
+    entries: f.Entries = Field(alias="tuple", description="Numbers, size expressions, lists of them.")
 
 
-def reference_form(raw: object) -> str:
-    """Tell a path from a call."""
-    return "call" if isinstance(raw, dict) else "path"
+class SizeEntry(Entry):
+    """`{size: n + 1}`: a size, passed as an integer."""
+
+    size: f.Integer = Field(description="A size expression.")
+
+
+class ObjectEntry(Entry):
+    """`{object: torch.nn.Linear, init: [2, 2]}`: a live object, called with `init` first if there is one."""
+
+    path: ff.Reference = Field(alias="object", description="Dotted path or module:attribute.")
+    init: Annotated[list[ff.InitScalar] | None, Given] = Field(
+        default=None, description="Arguments to call it with; names of sizes are sizes."
+    )
+
+
+ItemEntry = Annotated[
+    Annotated[list[f.Dimension], Tag(MARK + "shape")] | Annotated[TensorEntry, Tag(MARK + "item")],
+    Discriminator(item_form),
+]
+
+
+class OfEntry(Entry):
+    """`{of: [b, n], count: [2, 1]}`: so many tensors of one kind."""
+
+    of: ItemEntry = Field(description="Each of the tensors.")
+    count: f.Counts = Field(description="How many; a list is swept.")
+
+
+ListItems = Annotated[
+    Annotated[list[ItemEntry], Field(min_length=1), Tag(MARK + "items")]
+    | Annotated[OfEntry, Tag(MARK + "of")],
+    Discriminator(list_form),
+]
+
+
+class ListEntry(Entry):
+    """`{list: [[b, n], [b, m]]}`: a list of tensors; splatted under a `*args` parameter."""
+
+    items: ListItems = Field(alias="list", description="Tensors, or {of: tensor, count: 2}.")
+    optional: bool = Field(default=False, description="Given in some cases, None in others.")
+
+
+class ConcatEntry(Entry):
+    """`{concat: [[b, 3], {shape: [b, 4], structure: unit-norm}]}`: parts along the last dimension."""
+
+    parts: Annotated[list[ItemEntry], Field(min_length=1)] = Field(alias="concat", description="The parts.")
+    optional: bool = Field(default=False, description="Given in some cases, None in others.")
+    requires_grad: _Bool = Field(default=None, description="Whether the whole is differentiated.")
+
+
+class AnnotationEntry(Entry):
+    """What is said of a tensor that a hook builds."""
+
+    requires_grad: _Bool = Field(default=None, description="Whether it is differentiated.")
+    avoid: _Points = Field(default_factory=list, description="Kinks of the function.")
+    constant_at: f.Constants = Field(default_factory=dict, description="Slices never perturbed.")
 
 
 InputEntry = Annotated[
-    Annotated[list[Dimension], Tag("shape")]
-    | Annotated[TensorEntry, Tag("tensor")]
-    | Annotated[ValueEntry, Tag("value")]
-    | Annotated[ChoicesEntry, Tag("choices")]
-    | Annotated[LiteralValue, Tag("literal")],
+    Annotated[list[f.Dimension], Tag(MARK + "shape")]
+    | Annotated[TensorEntry, Tag(MARK + "tensor")]
+    | Annotated[ValueEntry, Tag(MARK + "value")]
+    | Annotated[ChoicesEntry, Tag(MARK + "choices")]
+    | Annotated[ListEntry, Tag(MARK + "list")]
+    | Annotated[ConcatEntry, Tag(MARK + "concat")]
+    | Annotated[ObjectEntry, Tag(MARK + "object")]
+    | Annotated[TupleEntry, Tag(MARK + "tuple")]
+    | Annotated[SizeEntry, Tag(MARK + "size")]
+    | Annotated[f.LiteralValue, Tag(MARK + "literal")],
     Discriminator(input_form),
 ]
-
-
-class CallEntry(Entry):
-    """`{call: …, arguments: […]}`: known, and not supported yet."""
-
-
-ReferenceEntry = Annotated[
-    Annotated[Reference, Tag("path")] | Annotated[CallEntry, AfterValidator(no_call), Tag("call")],
-    Discriminator(reference_form),
-]
-
-
-class FunctionEntry(Entry):
-    """One key of `functions:`."""
-
-    sizes: dict[str, Sizes] = Field(default_factory=dict)
-    inputs: dict[str, InputEntry] = Field(default_factory=dict)
-    reference: ReferenceEntry = ""
-    arguments: Hook = ""
-    target: Attribute = ""
-    skip: Reason = ""
-    ignore: dict[str, Reason] = Field(default_factory=dict)
-
-
-class Defaults(Entry):
-    """`defaults:` of a file; the command line wins over them."""
-
-    seed: int = 0
-    dtype: Float64 = "float64"
-    dtypes: Annotated[list[Float64], Field(min_length=1)] = ["float64"]
-    rtol: Tolerance = 1e-7
-    atol: Tolerance = 0.0
-
-
-class FileEntry(Entry):
-    """A whole spec file."""
-
-    gradverify: Version = 1
-    module: str = ""
-    defaults: Defaults = Field(default_factory=Defaults)
-    functions: dict[str, FunctionEntry]

@@ -43,9 +43,12 @@ def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path)
             free = [other for other in by_name if other not in inputs] or list(by_name)
             meant.add(nearest(name, free))
             complaints.append(Complaint(here, _unknown(name, signature, free), At.KEY))
-        elif parameter.variadic:
-            message = f"`{name}` is the `*{name}` of {signature}: inputs under `*args` are not supported yet"
+        elif parameter.variadic and not _is_list(raw):
+            message = f"`{name}` is the `*{name}` of {signature}: give it a list of tensors, `{{list: […]}}`"
             complaints.append(Complaint(here, message, At.KEY))
+        elif parameter.variadic and isinstance(raw, dict) and raw.get("optional") is True:
+            message = f"`{name}` is the `*{name}` of {signature}, and never None"
+            complaints.append(Complaint((*here, "optional"), message, At.KEY))
         elif isinstance(raw, list) and is_not_a_tensor(parameter.annotation):
             complaints.append(Complaint(here, _bare_list(parameter)))
     for parameter in signature.parameters:
@@ -55,6 +58,20 @@ def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path)
             message = f"`{parameter.name}` of {signature} has no default and needs an input"
             complaints.append(Complaint(path, message, At.KEY))
     return complaints
+
+
+def check_annotations(signature: Signature, inputs: Mapping[str, object], path: Path) -> list[Complaint]:
+    """Return the annotated names that are no parameters; the hook builds the others all the same."""
+    names = [parameter.name for parameter in signature.parameters]
+    return [
+        Complaint((*path, name), _unknown(name, signature, names), At.KEY)
+        for name in inputs
+        if name not in names
+    ]
+
+
+def _is_list(raw: object) -> bool:
+    return isinstance(raw, dict) and "list" in raw
 
 
 def is_not_a_tensor(annotation: str) -> bool:
@@ -101,5 +118,5 @@ def _unknown(name: str, signature: Signature, free: list[str]) -> str:
 def _bare_list(parameter: Parameter) -> str:
     return (
         f"`{parameter.name}` is annotated `{shown(parameter.annotation)}`, and a bare list is the shape "
-        "of a tensor: a tuple is `{tuple: […]}`, which is not supported yet"
+        "of a tensor: write `{tuple: […]}`, or `{list: […]}` for several tensors"
     )

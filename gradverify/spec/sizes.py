@@ -55,7 +55,7 @@ class Expression:
         """Return its value, or raise SizeError."""
         at = bindings({name: sizes[name] for name in self.names})
         try:
-            value = _value(self.body, sizes)
+            value = evaluate_node(self.body, sizes)
         except ZeroDivisionError:
             raise SizeError(f"`{self.text}` divides by zero{at}") from None
         if abs(value) > MAX_SIZE:
@@ -91,7 +91,8 @@ def parse_expression(text: str) -> Expression:
         body = ast.parse(clean, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"`{shown(text)}` {_NOT_ONE}") from None
-    _refuse_others(body, text)
+    if not is_arithmetic(body):
+        raise ExpressionError(f"`{shown(text)}` {_NOT_ONE}")
     names = dict.fromkeys(token for token in tokens if is_size_name(token))
     return Expression(" ".join(text.split()), body, tuple(names))
 
@@ -129,29 +130,31 @@ def _tokens(text: str) -> Iterator[str]:
         position = match.end()
 
 
-def _refuse_others(node: ast.expr, text: str) -> None:
+def is_arithmetic(node: ast.expr) -> bool:
+    """Whether a parsed text is nothing but names, integers and the operators of sizes."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            _refuse_others(left, text)
-            _refuse_others(right, text)
+            return is_arithmetic(left) and is_arithmetic(right)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            _refuse_others(operand, text)
+            return is_arithmetic(operand)
         case ast.Name() | ast.Constant(value=int()):
-            pass
+            return True
         case _:
-            raise ExpressionError(f"`{shown(text)}` {_NOT_ONE}")
+            return False
 
 
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+def evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    """Return the value of an arithmetic node; ZeroDivisionError is the caller's."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
+            return _OPERATORS[type(op)](evaluate_node(left, sizes), evaluate_node(right, sizes))
         case ast.UnaryOp(op=op, operand=operand):
-            return -_value(operand, sizes) if isinstance(op, ast.USub) else _value(operand, sizes)
+            value = evaluate_node(operand, sizes)
+            return -value if isinstance(op, ast.USub) else value
         case ast.Name(id=name):
             return sizes[name]
-        case ast.Constant(value=int() as value):
-            return value
+        case ast.Constant(value=int() as integer):
+            return integer
         case _:
             raise AssertionError(ast.dump(node))
 

@@ -16,7 +16,7 @@ import yaml
 
 from gradverify.errors import SpecError
 from gradverify.model import Location, Mistake
-from gradverify.spec.wording import Path, described, shown
+from gradverify.spec.wording import Path, described, number, shown
 from gradverify.spec.yaml_core import MAP, MAX_DEPTH, SEQ, CoreLoader, scalar_value
 
 MAX_BYTES = 1 << 20
@@ -32,6 +32,9 @@ _HINTS = {
     "mapping values are not allowed here": "a second `: ` in one line; quote the value if it belongs to it",
     "found another document": "a spec file holds one document",
 }
+
+_INTEGER_KEYS = {("constant_at",)}
+"""Mappings whose keys are integers: dimensions. As everywhere in JSON, the data holds them as text."""
 
 
 class At(Enum):
@@ -196,7 +199,7 @@ class _Walk:
     def _mapping(self, node: yaml.MappingNode, path: Path, depth: int) -> dict[str, object]:
         data: dict[str, object] = {}
         for key_node, value_node in node.value:
-            key = self._key(key_node)
+            key = self._key(key_node, path)
             if key is None:
                 continue
             here = (*path, key)
@@ -209,7 +212,7 @@ class _Walk:
             data[key] = self.convert(value_node, here, depth + 1)
         return data
 
-    def _key(self, node: yaml.Node) -> str | None:
+    def _key(self, node: yaml.Node, path: Path) -> str | None:
         if not isinstance(node, yaml.ScalarNode):
             kind = described([] if isinstance(node, yaml.SequenceNode) else {})
             self._soft(node, f"a key must be a string, not {kind}")
@@ -221,6 +224,8 @@ class _Walk:
         value = self._scalar(node)
         if isinstance(value, str) or len(self.fatal) > faults:
             return value if isinstance(value, str) else None
+        if isinstance(value, int) and not isinstance(value, bool) and path[-1:] in _INTEGER_KEYS:
+            return number(value)
         quoted = f'; write "{shown(node.value)}"' if node.value else ""
         self._soft(node, f"a key must be a string, not {described(value)}{quoted}")
         return None

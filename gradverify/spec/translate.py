@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from gradverify.spec import schema
+from gradverify.spec import schema, schema_file
 from gradverify.spec.fields import OWN_MESSAGE
+from gradverify.spec.gate import Gate, gated, hidden
+from gradverify.spec.schema import INPUT_FORMS, MARK
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import Path, described, did_you_mean, dotted, shown
+from gradverify.spec.wording import Path, described, did_you_mean, dotted, nearest, shown
 
 _EXPECTED = {
     "string_type": "a string",
@@ -23,41 +24,59 @@ _EXPECTED = {
     "too_short": "a list with at least one entry",
 }
 """What an error type of pydantic expects, in words."""
+_EXPECTED_OF = {
+    "item": "a shape or a mapping",
+    "items": "a list of tensors, or `{of: …, count: …}`",
+    "named": "a mapping or a list",
+    "xfail": "a mapping or a list of them",
+    "annotation": "a mapping of `requires_grad`, `avoid`, `constant_at` (the hook builds the tensor)",
+}
+"""What is expected in the words of one form, where a form is what is missed."""
 
 
 @dataclass(frozen=True)
 class Level:
     """One kind of mapping in a spec file: which keys it knows."""
 
+    name: str
     known: frozenset[str]
-    unsupported: frozenset[str] = frozenset()
-    """Keys of the format that this version does not know how to honour: an error, never ignored."""
-    forms: tuple[str, ...] = ()
-    """Unsupported keys that decide what the whole mapping means: then nothing else in it is judged."""
 
 
-def _level(model: type[BaseModel], unsupported: str = "", forms: str = "") -> Level:
-    known = frozenset(model.model_fields)
-    return Level(known, frozenset((unsupported + " " + forms).split()), tuple(forms.split()))
+def _level(name: str, model: type[BaseModel]) -> Level:
+    return Level(name, frozenset(field.alias or key for key, field in model.model_fields.items()))
 
 
-_LevelOf = Callable[[object, Path], Level]
-"""Tells the level of the mapping at a path."""
-
-TOP = _level(schema.FileEntry)
-DEFAULTS = _level(schema.Defaults)
-FUNCTION = _level(
-    schema.FunctionEntry,
-    "where cases xfail surrogate tolerance outputs default_dtype devices dtypes init notes internals",
-)
-TENSOR = _level(
-    schema.TensorEntry,
-    "structure layout ties distinct constant_at mutated init of count",
-    "list concat object tuple size make",
-)
-CHOICES = _level(schema.ChoicesEntry, " ".join(TENSOR.unsupported))
-VALUE = _level(schema.ValueEntry, " ".join(TENSOR.unsupported))
-CALL = _level(schema.CallEntry, "arguments", "call")
+_FUNCTION = _level("", schema_file.FunctionEntry)
+_FUNCTION = Level("function", _FUNCTION.known | schema_file.HookedEntry.model_fields.keys())
+_TENSOR = _level("tensor", schema.TensorEntry)
+_LEVELS = {
+    "file": _level("file", schema_file.FileEntry),
+    "defaults": _level("defaults", schema_file.Defaults),
+    "tolerance": _level("tolerance", schema_file.ToleranceEntry),
+    "function": _FUNCTION,
+    "tensor": _TENSOR,
+    "item": Level("item", _TENSOR.known),
+    "value": _level("value", schema.ValueEntry),
+    "choices": _level("choices", schema.ChoicesEntry),
+    "list": _level("list", schema.ListEntry),
+    "of": _level("of", schema.OfEntry),
+    "concat": _level("concat", schema.ConcatEntry),
+    "object": _level("object", schema.ObjectEntry),
+    "tuple": _level("tuple", schema.TupleEntry),
+    "size": _level("size", schema.SizeEntry),
+    "annotation": _level("annotation", schema.AnnotationEntry),
+    "call": _level("call", schema_file.CallEntry),
+    "surrogate": _level("surrogate", schema_file.SurrogateCall),
+    "reason": _level("reason", schema_file.SurrogateReason),
+    "xfail": _level("xfail", schema_file.XfailEntry),
+    "xfails": _level("xfail", schema_file.XfailEntry),
+}
+_ELSEWHERE = {
+    "of": "`of` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
+    "count": "`count` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
+    "init": "`init` is for `object`: `{object: torch.nn.Linear, init: [2, 2]}`",
+}
+"""Keys of a neighbouring form, and where they belong."""
 
 
 def file_complaints(raw: object) -> list[Complaint]:
@@ -65,91 +84,110 @@ def file_complaints(raw: object) -> list[Complaint]:
     top = raw
     if isinstance(raw, dict) and isinstance(raw.get("functions"), dict):
         top = {**raw, "functions": {}}
-    return _validate(schema.FileEntry, top, (), _file_level)
+    return _validate(schema_file.FileEntry, top, (), "file")
 
 
-def function_complaints(raw: object, prefix: Path) -> list[Complaint]:
+def function_complaints(raw: object, prefix: Path, gate: Gate) -> list[Complaint]:
     """Return what is wrong with the entry of one function, each key by itself."""
-    return _validate(schema.FunctionEntry, raw, prefix, _function_level)
+    hooked = schema.function_form(raw) == MARK + "hooked"
+    model = schema_file.HookedEntry if hooked else schema_file.FunctionEntry
+    refused = gated(raw, gate) if isinstance(raw, dict) else []
+    wrong = _validate(model, raw, prefix, "function")
+    seen = [one for one in wrong if not hidden(one.path[len(prefix) :], refused)]
+    return [*(complaint.under(prefix) for complaint in refused), *seen]
 
 
-def _validate(model: type[BaseModel], raw: object, prefix: Path, level: _LevelOf) -> list[Complaint]:
+def _validate(model: type[BaseModel], raw: object, prefix: Path, level: str) -> list[Complaint]:
     try:
         model.model_validate(raw)
     except ValidationError as error:
         errors = error.errors(include_url=False)
-        return list(dict.fromkeys(_complaint(one, raw, level, prefix) for one in errors))
+        told = [one for one in errors if not _told(one, errors)]
+        return list(dict.fromkeys(_complaint(one, prefix, level) for one in told))
     return []
 
 
-def _complaint(error: ErrorDetails, raw: object, level: _LevelOf, prefix: Path) -> Complaint:
-    path = _without_tag(tuple(error["loc"]))
-    form = _unsupported_form(raw, path, level)
-    if form:
-        return Complaint(prefix + form, f"`{form[-1]}` is not supported yet", At.KEY)
-    if error["type"] == "extra_forbidden":
-        return Complaint(prefix + path, _unknown_key(prefix, path, level(raw, path[:-1])), At.KEY)
+def _told(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
+    """Whether another error tells this one: a missing key that is there, misspelt; `count` beside `of`."""
+    *parent, key = error["loc"] or ("",)
+    extra = (one["loc"] for one in errors if one["type"] == "extra_forbidden")
+    unknown = [str(loc[-1]) for loc in extra if [*loc[:-1]] == parent]
     if error["type"] == "missing":
-        return Complaint(prefix + path[:-1], f"`{path[-1]}` is missing")
-    return Complaint(prefix + path, _sentence(error, prefix + path))
+        return any(nearest(name, [str(key)]) for name in unknown)
+    return key == "count" and "of" in unknown
 
 
-def _sentence(error: ErrorDetails, path: Path) -> str:
+def _complaint(error: ErrorDetails, prefix: Path, level: str) -> Complaint:
+    loc = tuple(error["loc"])
+    path = tuple(part for part in loc if not _is_tag(part))
+    form = _form(loc, level)
+    if error["type"] == "extra_forbidden":
+        return Complaint(prefix + path, _unknown_key(prefix, path, form), At.KEY)
+    if error["type"] == "missing":
+        return Complaint(prefix + path[:-1], f"`{path[-1]}` is missing", At.KEY)
+    missed = loc and (_is_tag(loc[-1]) or (form == "annotation" and len(path) == 2))
+    return Complaint(prefix + path, _sentence(error, prefix + path, form if missed else ""))
+
+
+def _is_tag(part: str | int) -> bool:
+    return isinstance(part, str) and part.startswith(MARK)
+
+
+def _form(loc: Path, level: str) -> str:
+    """Return which kind of mapping an error is about: the innermost form, else the key it stands under."""
+    tags = [part[1:] for part in loc if isinstance(part, str) and _is_tag(part)]
+    if tags:
+        return tags[-1]
+    if loc[:1] == ("inputs",) and len(loc) > 1:
+        return "annotation"
+    head = str(loc[0]) if loc else ""
+    return head if len(loc) > 1 and head in {"defaults", "tolerance"} else level
+
+
+def _sentence(error: ErrorDetails, path: Path, missed: str) -> str:
+    """Return the sentence for a wrong value; `missed` is the form that it should have had as a whole."""
     if error["type"] == OWN_MESSAGE:
         message = error["msg"]
         return f"{_subject(path)} {message}" if message.startswith("must ") else message
-    expected = _EXPECTED[error["type"]]
+    form = "" if error["type"] == "too_short" else missed
+    expected = _EXPECTED_OF.get(form) or _EXPECTED[error["type"]]
     return f"{_subject(path)} must be {expected}, not {_found(error, expected)}"
 
 
-def _without_tag(loc: Path) -> Path:
-    # A tagged union puts the form it chose into the path: ("inputs", "w", "tensor", "shpe").
-    if loc[:1] == ("inputs",):
-        return loc[:2] + loc[3:]
-    return loc[:1] + loc[2:] if loc[:1] == ("reference",) else loc
-
-
-def _file_level(_raw: object, path: Path) -> Level:
-    return DEFAULTS if path == ("defaults",) else TOP
-
-
-def _function_level(raw: object, path: Path) -> Level:
-    if path[:1] == ("reference",):
-        return CALL
-    if path[:1] != ("inputs",):
-        return FUNCTION
-    form = schema.input_form(_at(raw, path))
-    return {"choices": CHOICES, "value": VALUE}.get(form, TENSOR)
-
-
-def _at(raw: object, path: Path) -> object:
-    for part in path:
-        raw = raw[part] if isinstance(raw, dict) and part in raw else None
-    return raw
-
-
-def _unsupported_form(raw: object, path: Path, level: _LevelOf) -> Path:
-    """Return the path of an unsupported key that decides the meaning of the mapping around `path`."""
-    entry = path[: {"inputs": 2, "reference": 1}.get(str(path[0]), 0)] if path else ()
-    mapping = _at(raw, entry)
-    if not entry or not isinstance(mapping, dict):
-        return ()
-    return next(((*entry, key) for key in mapping if key in level(raw, entry).forms), ())
-
-
-def _unknown_key(prefix: Path, path: Path, level: Level) -> str:
+def _unknown_key(prefix: Path, path: Path, form: str) -> str:
     key, name = str(path[-1]), shown(str(path[-1]))
-    if key in level.unsupported:
-        return f"`{name}` is not supported yet"
-    of_tensors = level in {CHOICES, VALUE} and key in TENSOR.known
-    if of_tensors and level is CHOICES:
-        return f"`{name}` cannot stand beside `choices`"
-    if of_tensors:
-        return f"`{name}` is for tensors, and `value` alone is a literal: a `dtype` makes it a tensor"
-    known = (TENSOR if level in {CHOICES, VALUE} else level).known
+    told = _misplaced(key, form)
+    if told:
+        return told
+    level = _LEVELS[form]
+    known = level.known | ({*INPUT_FORMS} if form == "tensor" else set())
     where = dotted(prefix + path[:-1])
-    meant = did_you_mean(key, known | level.unsupported) or f"; known keys: {', '.join(sorted(known))}"
+    meant = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(level.known))}"
     return f"unknown key `{name}` {f'in {where}' if where else 'at the top'}{meant}"
+
+
+def _misplaced(key: str, form: str) -> str:
+    """Return the sentence for a key of the format that stands in the wrong mapping."""
+    of_inputs = key in _TENSOR.known or key in INPUT_FORMS
+    told = ""
+    match form:
+        case "value" if of_inputs:
+            told = f"`{key}` is for tensors, and `value` alone is a literal: a `dtype` makes it a tensor"
+        case "tensor" | "item" if key in _ELSEWHERE:
+            told = _ELSEWHERE[key]
+        case "item" if of_inputs:
+            told = f"`{key}` cannot stand here: a part of a list is one tensor"
+        case "of" if of_inputs:
+            told = f"`{key}` belongs to the tensor: `of: {{shape: [b, n], {key}: …}}`"
+        case "annotation" if of_inputs:
+            told = f"`{key}` cannot stand beside `arguments`: the hook builds the tensor"
+        case "surrogate" if key == "reason":
+            told = "`reason` cannot stand beside `call`"
+        case "reason" if key == "inputs":
+            told = "`inputs` cannot stand beside `reason`"
+        case _ if form in INPUT_FORMS and (of_inputs or key in _ELSEWHERE):
+            told = f"`{key}` cannot stand beside `{form}`"
+    return told
 
 
 def _subject(path: Path) -> str:

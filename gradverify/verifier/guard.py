@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -192,3 +192,15 @@ class GlobalState:
         if dict(os.environ) != self.environment:
             os.environ.clear()
             os.environ.update(self.environment)
+
+
+@contextlib.contextmanager
+def default_dtype(name: str) -> Iterator[None]:
+    """Torch's default dtype while a target runs, by name; an empty one leaves it."""
+    before = torch.get_default_dtype()
+    if name:
+        torch.set_default_dtype(getattr(torch, name))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

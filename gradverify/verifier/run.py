@@ -10,13 +10,15 @@ from typing import Any
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, TargetKind
 from gradverify.rules import RULES, Family, rule
+from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.inferred import persists
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
-from gradverify.verifier.collect.discover import defaults_of, is_old_style
+from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.arguments import points_of
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
@@ -24,20 +26,13 @@ CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Fami
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """Outcomes from the least to the most telling: a case has that of its worst point."""
 
+CERTAIN = ("GV103", "GV104", "GV105", "GV4")
+"""Codes that do not hang on the values of the inputs: no guess can have made them."""
+
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
 )
 """Exceptions in backward that inferred inputs do not explain: forward accepted them."""
-
-
-@dataclass(frozen=True)
-class Live:
-    """The objects behind a `Verify` request."""
-
-    value: Any
-    """The Function class or the callable."""
-    reference: Any = None
-    hook: Any = None
 
 
 @dataclass
@@ -62,26 +57,19 @@ class _CaseState:
 
 def verify(request: Verify, live: Live) -> Iterator[Event]:
     """Verify a target on its cases; findings are sent as they are made."""
-    settings = request.settings
-    target = request.target
-    function = live.value.apply if target.kind is TargetKind.FUNCTION else live.value
-    wanted = wanted_families(settings, request.ignore)
+    is_function = request.target.kind is TargetKind.FUNCTION
+    wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
-        is_function = target.kind is TargetKind.FUNCTION
+        stack.enter_context(default_dtype(request.plan.default_dtype))
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
-        subject = Subject(
-            target=target,
-            function=function,
-            settings=settings,
-            reader=reader,
-            reference=live.reference,
-            hook=live.hook,
-            inferred=request.inferred,
-            defaults=defaults_of(live.value),
-        )
-        for number, case in enumerate(request.cases):
+        for number, case in enumerate(request.plan.cases):
+            built = build_subject(request, live, case, reader)
+            if isinstance(built, Finding):
+                yield Found(built)
+                continue
+            subject, full_case = built
             old = is_function and number == 0 and is_old_style(live.value)
-            yield from _verify_case(subject, case, wanted, request, old_style_class=old)
+            yield from _verify_case(subject, full_case, wanted, request, old_style_class=old)
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
@@ -106,7 +94,7 @@ def _verify_case(
     subject: Subject, case: Case, wanted: frozenset[Family], request: Verify, *, old_style_class: bool
 ) -> Iterator[Event]:
     state = _CaseState()
-    for point, draw in points_of(case) if not case.hook else ((Point.TYPICAL, 0), (Point.TYPICAL, 1)):
+    for point, draw in points_of(case):
         yield CaseStarted(case.id, point, draw)
         sample = prepare(subject, case, point, draw)
         if isinstance(sample, NoSample):
@@ -160,7 +148,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
 
 def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:
     for finding in findings:
-        if is_wanted(finding.code, request.settings, request.ignore):
+        if is_wanted(finding.code, request.settings, request.ignored):
             yield Found(finding)
 
 
@@ -180,9 +168,7 @@ def _inconclusive(state: _CaseState) -> list[Finding]:
         if not mask.any():
             continue
         position, name = key
-        findings.append(
-            _not_verified(state.last, position, name, int(mask.sum()), mask.numel(), found[-1].reason)
-        )
+        findings.append(_not_verified(state.last, position, name, replace(found[-1], mask=mask)))
         family = _family_of(name)
         if state.outcomes[family] is not Outcome.FAILED:
             state.outcomes[family] = Outcome.INCONCLUSIVE
@@ -203,7 +189,8 @@ def _family_of(name: str) -> Family:
     return Family.REFERENCE if name == "reference" else Family.GRADCHECK
 
 
-def _not_verified(sample: Sample, position: int, name: str, count: int, total: int, reason: str) -> Finding:
+def _not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
     if name == "reference":
         return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
     of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
@@ -212,12 +199,11 @@ def _not_verified(sample: Sample, position: int, name: str, count: int, total: i
     else:
         what, source = f"the gradient{of_output}", name
     by = f" with respect to `{source}`" if source else ""
-    share = f" at {count} of {total} entries" if total > 1 else ""
+    share = f" at {count} of {total} entries" if count < total else ""
     return sample.finding(
         "GV109",
         f"{what}{by} could not be verified{share}: {reason}",
-        hint="Try other values: a narrower `range`, `avoid` for a kink, another `domain`; "
-        "compute in float64 throughout if something inside is float32.",
+        hint=unknown.hint,
         output=position,
         input=source or None,
     )
@@ -233,7 +219,7 @@ def _guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family,
         findings = []
         for finding in result.findings:
             kept = finding
-            if finding.severity is Severity.ERROR and finding.code != "GV105":
+            if finding.severity is Severity.ERROR and not finding.code.startswith(CERTAIN):
                 if finding.code == "GV102":
                     trusted = _is_accident(finding)
                 else:

@@ -46,11 +46,13 @@ from gradverify.events import (
 )
 from gradverify.model import TargetKind, TensorInput
 from gradverify.verifier import guard
+from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target, discover
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.infer import infer_inputs
 from gradverify.verifier.guard import GlobalState, Raised
-from gradverify.verifier.run import Live, verify
+from gradverify.verifier.inputs.arguments import paths_of
+from gradverify.verifier.run import verify
 
 HIGH_DESCRIPTOR = 200
 """The channel moves up here, out of the way of code that closes or reuses low descriptors."""
@@ -132,26 +134,21 @@ class Server:
     def _bind(self, request: Bind) -> Iterator[Event]:
         value = self._find(request.attribute)
         if isinstance(value, str):
-            yield NotBound("attribute", value, self._names())
-        elif isinstance(value, type) and not issubclass(value, torch.autograd.Function):
-            yield NotBound(
-                "attribute",
-                f"`{request.attribute}` is a class that is not an autograd.Function: not supported yet",
-            )
-        elif not callable(value):
-            yield NotBound(
-                "attribute", f"`{request.attribute}` is {type(value).__name__}, not a Function or callable"
-            )
+            yield NotBound("attribute", request.attribute, value, self._names())
+        elif refusal := _not_a_target(value, init=request.init):
+            yield NotBound("attribute", request.attribute, f"`{request.attribute}` is {refusal}")
         else:
             yield Bound(describe_target(value, request.name, request.attribute, self._shown_path))
-        for part, name in (("reference", request.reference), *(("hook", hook) for hook in request.hooks)):
-            if not name:
-                continue
+        parts = [
+            *(("reference", name) for name in request.references),
+            *(("hook", name) for name in request.hooks),
+        ]
+        for part, name in parts:
             found = self._find(name)
             if isinstance(found, str):
-                yield NotBound(part, found, self._names())
-            elif not callable(found):
-                yield NotBound(part, f"`{name}` is {type(found).__name__}, not a callable")
+                yield NotBound(part, name, found, self._names())
+            elif part == "reference" and not callable(found):
+                yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
         value = self._find(request.target.attribute)
@@ -163,12 +160,10 @@ class Server:
         return Inferred(found)  # type: ignore[arg-type]
 
     def _live(self, request: Verify) -> Live:
-        hooks = {case.hook for case in request.cases if case.hook}
-        return Live(
-            value=self._find(request.target.attribute),
-            reference=self._find(request.reference) if request.reference else None,
-            hook=self._find(hooks.pop()) if hooks else None,
-        )
+        plan = request.plan
+        names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
+        names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
+        return Live(self._find(request.target.attribute), {name: self._find(name) for name in names if name})
 
     def _find(self, name: str) -> Any:  # noqa: ANN401 - any live object, or the reason as text
         """The object a name stands for, or a sentence why there is none."""
@@ -181,6 +176,17 @@ class Server:
 
     def _names(self) -> tuple[str, ...]:
         return tuple(n for n in vars(self._module or object) if not n.startswith("__"))
+
+
+def _not_a_target(value: Any, *, init: bool) -> str:  # noqa: ANN401 - any live object
+    """Why an object cannot be verified, as the end of a sentence; empty where it can."""
+    if not isinstance(value, type):
+        return "" if callable(value) else f"{type(value).__name__}, not a Function or callable"
+    if issubclass(value, torch.autograd.Function):
+        return "an autograd.Function: it takes no `init:`" if init else ""
+    if not issubclass(value, torch.nn.Module):
+        return "a class that is neither an autograd.Function nor an nn.Module"
+    return "" if init else "an nn.Module: say with `init:` how it is built (`init: {}` for no arguments)"
 
 
 def _move_up(descriptor: int) -> int:

@@ -12,6 +12,7 @@ from gradverify.rules import RULES, Family, matching, rule
 NAMES = {
     "GV001": "no-inputs",
     "GV002": "forward-raised",
+    "GV004": "unexpected-pass",
     "GV003": "not-differentiable",
     "GV101": "jacobian-mismatch",
     "GV102": "backward-raised",
@@ -54,7 +55,7 @@ def test_severities():
 
 
 def test_families():
-    assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV901", "GV902", "GV903"}
+    assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV004", "GV901", "GV902", "GV903"}
     assert rule("GV109").family is Family.GRADCHECK
     assert {e.code for e in RULES if e.family is Family.GRADGRADCHECK} == {"GV201", "GV202", "GV203"}
     assert {e.code for e in RULES if e.family is Family.REFERENCE} == {"GV301", "GV302", "GV303"}

@@ -1,4 +1,4 @@
-"""Every Function of the zoo through the command: exactly the verdict and the codes it must get, seed by seed."""
+"""Every Function of the zoo through the command: exactly the verdict and codes it must get, seed by seed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SEEDS = range(int(os.environ.get("GRADVERIFY_ZOO_SEEDS", "2")))
 """Twenty seeds are run before a release: GRADVERIFY_ZOO_SEEDS=20."""
 
 MODULES = [
+    ("contract", "right"),
+    ("contract", "wrong"),
     ("tutorial", "right"),
     ("tutorial", "wrong"),
     ("tutorial", "bare"),

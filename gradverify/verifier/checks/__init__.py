@@ -17,6 +17,7 @@ from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.second_order import second_order
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.surrogate import surrogate_gradient, without_exact
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
 
 
@@ -32,7 +33,7 @@ class Results:
 
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:
-    if sample.point is not Point.TYPICAL:
+    if sample.point is not Point.TYPICAL or sample.subject.surrogate is not None:
         return CheckResult(outcome=Outcome.NOT_RUN)
     if not results.first.verified or stops_judgement(results.contract):
         results.not_judged = "second order was not judged: the first derivative is not verified"
@@ -44,6 +45,8 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
 
 
 def _run_reference(sample: Sample, results: Results) -> CheckResult:
+    if sample.subject.surrogate is not None:
+        return surrogate_gradient(sample, sample.subject.surrogate)
     return reference(sample, results.first, results.second)
 
 
@@ -68,6 +71,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if stops_judgement(kept):
         first = FirstOrder(CheckResult(outcome=Outcome.NOT_RUN))
     first = _without_repetitions(first, kept)
+    if sample.subject.surrogate is not None:
+        first = without_exact(first, sample.subject.surrogate)
     results = Results(first, kept)
     found = {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
     for family, run in CHECKS:

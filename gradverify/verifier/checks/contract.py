@@ -70,6 +70,7 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | Non
             hint="Allocate gradients with the dtype of the input (torch.empty_like, or "
             "dtype=grad_output.dtype).",
             input=name,
+            severity=Severity.NOTE if first.single_precision else Severity.ERROR,
         )
     return _explain_shape(sample, remark, name, first)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from dataclasses import replace
 
-from gradverify.model import Finding, Outcome, RaisedError
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Outcome, RaisedError, Severity
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
@@ -14,7 +17,21 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.verdict import NotJudged, judge
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+
+NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
+WITHOUT_FLOAT64_PATH = (
+    "Let forward compute in the dtype it is given. A mistake far beyond float32's rounding would have been "
+    "found; judging native dtypes is not supported yet."
+)
+
+_AT_LEAST = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+
+COARSE_GRID = 4096.0
+"""Values that are whole multiples of 1/4096 are float32 numbers by nature."""
+
+FEWEST_VALUES = 2
+"""Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
 
 
 def first_order(sample: Sample) -> FirstOrder:
@@ -29,20 +46,33 @@ def first_order(sample: Sample) -> FirstOrder:
     nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
     if nonlinear is not None:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
+    single = single_precision_outputs(sample, judged.measured.centre)
+    findings, uncovered = _judge_blocks(sample, judged, single)
+    outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
+    if single:
+        outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
+    result = CheckResult(tuple(findings), outcome, uncovered, visible)
+    return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
+
+
+def _judge_blocks(
+    sample: Sample, judged: Judged, single: frozenset[int]
+) -> tuple[list[Finding], dict[tuple[int, str], Uncovered]]:
+    """Findings on each (output, input) block, and what of it could not be judged."""
     findings: list[Finding] = []
     uncovered: dict[tuple[int, str], Uncovered] = {}
     names, positions = sample.problem.input_names, sample.problem.output_positions
     for o, output, i, source in blocks(sample.problem.outputs, sample.inputs):
         finding = describe_block(sample, judged.comparison, positions[o], output, names[i], source)
         if finding is not None:
-            findings.append(finding)
+            findings.append(_of_single_precision(finding) if single else finding)
         unknown = _uncovered(judged.comparison, judged.measured, output, source)
+        if positions[o] in single:
+            everything = torch.ones_like(part(judged.comparison.wrong, output, source))
+            unknown = Uncovered(everything, NO_FLOAT64_PATH, WITHOUT_FLOAT64_PATH)
         if unknown is not None:
             uncovered[positions[o], names[i]] = unknown
-    result = CheckResult(
-        tuple(findings), outcome_of(findings), uncovered, smallest_visible_error(judged.comparison)
-    )
-    return FirstOrder(result, judged.comparison, judged.measured)
+    return findings, uncovered
 
 
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:
@@ -59,6 +89,33 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         else:
             hint = "Save as many tensors in forward as backward unpacks, in the same order."
     return sample.finding("GV102", said, hint=hint, raised=error)
+
+
+def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
+    """Positions of the outputs that forward computes in float32: no value of theirs needs more digits.
+
+    Values on a coarse grid (counts, signs, halves) say nothing, nor does anything where the inputs
+    themselves have only float32's digits.
+    """
+    inputs = sample.inputs.flatten(sample.problem.primals)
+    if not _needs_float64(inputs):
+        return frozenset()
+    found = set()
+    for position, block in zip(sample.problem.output_positions, sample.problem.outputs.blocks, strict=True):
+        own = values[block.start : block.stop]
+        informative = own[own.isfinite() & ((own * COARSE_GRID).round() != own * COARSE_GRID)]
+        if informative.numel() >= FEWEST_VALUES and not _needs_float64(informative):
+            found.add(position)
+    return frozenset(found)
+
+
+def _needs_float64(values: Tensor) -> bool:
+    return bool((values.to(torch.float32).to(torch.float64) != values).any())
+
+
+def _of_single_precision(finding: Finding) -> Finding:
+    """Where forward itself is float32, a backward that is float32 too is a fact and no mistake."""
+    return replace(finding, severity=Severity.NOTE) if finding.code == "GV110" else finding
 
 
 def smallest_visible_error(comparison: Comparison) -> float | None:
@@ -86,12 +143,19 @@ def _uncovered(
         reason = "forward jumps or is not finite around these inputs"
     elif part(comparison.kinks, output, source)[mask].all():
         reason = "these inputs lie on a kink of forward"
+    elif _conflicts(comparison, output, source)[mask].any():
+        reason = "a difference that was measured did not repeat itself: forward is noisy"
     else:
         reason = (
             f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
             "(float32 inside, or large numbers that cancel)"
         )
     return Uncovered(mask, reason)
+
+
+def _conflicts(comparison: Comparison, output: Block, source: Block) -> Tensor:
+    difference = (comparison.analytical - comparison.numerical).abs()
+    return part(difference > comparison.bound, output, source)
 
 
 def _nothing_known(sample: Sample, reason: str) -> CheckResult:

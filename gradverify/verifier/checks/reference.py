@@ -16,6 +16,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.rounding import nudged
 
 ROUND_OFF_SAFETY = 10.0
 """Differences up to this many measured round-offs of the two sides are explained by them."""
@@ -225,8 +226,7 @@ def _gradient_spread(problem: Problem, u: tuple[Tensor | None, ...], base: Tenso
 
 def _moved(problem: Problem, layout: Layout, seed: int) -> tuple[Tensor, ...]:
     flat = layout.flatten(problem.primals)
-    ulps = torch.randint(-4, 5, flat.shape, generator=torch.Generator().manual_seed(seed))
-    return layout.unflatten(flat * (1 + ulps * EPSILON))
+    return layout.unflatten(nudged(flat, layout, torch.Generator().manual_seed(seed), most=4))
 
 
 def _smooth_columns(first: FirstOrder | None, inputs: Layout) -> Tensor:

@@ -18,6 +18,7 @@ class Uncovered:
     mask: Tensor
     """bool, the block's shape: True where nothing is known."""
     reason: str
+    hint: str = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class FirstOrder:
     result: CheckResult
     comparison: Comparison | None = None
     measured: NumericalJacobian | None = None
+    single_precision: bool = False
+    """Forward computes in float32 inside, so backward may."""
     passed_by_torch: bool = False
     """`--engine torch` passed it without a comparison of ours."""
 

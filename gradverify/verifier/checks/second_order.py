@@ -24,10 +24,10 @@ from gradverify.verifier.checks.wording import (
     part,
 )
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
+from gradverify.verifier.numerics.rounding import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
 
 ACCIDENTS = frozenset(
@@ -63,7 +63,7 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
         second,
         rtol=settings.rtol,
         atol=settings.atol,
-        noise=_rounding_of_backward(second),
+        noise=gradient_noise(second),
         known=_linear_part(first),
     )
     if isinstance(judged, Raised):
@@ -130,34 +130,6 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
     return CheckResult((finding,), Outcome.PASSED, capability="no")
 
 
-def _rounding_of_backward(second: VjpProblem) -> Tensor:
-    """Noise of the first-order gradients, absolute, one for each.
-
-    Measured by scaling grad_output and moving the inputs by a few units in the last place: a gradient that
-    cancels to zero is noise, not a value.
-    """
-    x, u = second.first_order.primals, second.cotangents
-    inputs = Layout.of(x)
-    flat, generator = inputs.flatten(x), torch.Generator().manual_seed(5)
-    base: Tensor | None = None
-    spread = torch.zeros(inputs.size, dtype=torch.float64)
-    for scale in (1.0, 1.1, 1.37, 0.83):
-        ulps = (
-            torch.randint(-2, 3, flat.shape, generator=generator)
-            if base is not None
-            else torch.zeros_like(flat)
-        )
-        moved = inputs.unflatten(flat * (1 + ulps * EPSILON))
-        result = second.evaluate((*moved, *(t * scale for t in u)))
-        if isinstance(result, Raised):
-            return spread
-        gradient = inputs.flatten(result.value) / scale
-        if base is None:
-            base = gradient
-        spread = torch.maximum(spread, (gradient - base).abs())
-    return spread.nan_to_num(0.0, 0.0, 0.0)
-
-
 def _pairs(second: VjpProblem) -> list[_Pair]:
     names = second.input_names
     return [
@@ -186,8 +158,8 @@ def _detached(sample: Sample, judged: Judged, wrong: list[_Pair]) -> Finding:
     place, value = _worst_place(judged, worst)
     return sample.finding(
         "GV202",
-        f"the second derivative is silently cut: backward's result is not connected to anything, "
-        f"but {place} is {number(value)}",
+        f"the second derivative is silently cut: for autograd the gradient of `{worst.gradient_of}` depends "
+        f"on nothing, but {place} is {number(value)}",
         hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward "
         "raises instead of losing a term; or build it from differentiable operations. To accept it: "
         'ignore: {GV2: "first order only"}.',

@@ -21,6 +21,22 @@ from gradverify.verifier.numerics.problem import CallProblem, Counter, returned_
 
 
 @dataclass(frozen=True)
+class Surrogate:
+    """What a spec declares about a deliberate gradient."""
+
+    function: Callable[..., Any] | None = None
+    """The composite whose gradient is meant; None where only a reason is given."""
+    arguments: tuple[str, ...] = ()
+    """Names of the inputs it is called with; empty: what forward got."""
+    inputs: tuple[str, ...] = ()
+    """Inputs whose gradient it replaces; empty: all."""
+
+    def covers(self, name: str | None) -> bool:
+        """Whether an input's gradient is the surrogate's."""
+        return not self.inputs or name is None or name in self.inputs
+
+
+@dataclass(frozen=True)
 class Subject:
     """A target ready to be called."""
 
@@ -37,6 +53,8 @@ class Subject:
     """Positions of the outputs to differentiate; None for all that are differentiable."""
     hook: Callable[..., Any] | None = None
     inferred: bool = False
+    surrogate: Surrogate | None = None
+    """What the spec declares about a gradient that is deliberately not the derivative."""
     live: Mapping[str, Any] = field(default_factory=dict)
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -6,14 +6,12 @@ exact derivative are replaced by GV302 against the surrogate's gradient; the oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from gradverify.model import Outcome
 from gradverify.verifier.checks.reference import compare_gradients, refused
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.subject import Sample, first_line, reference_problem
+from gradverify.verifier.checks.subject import Sample, Surrogate, first_line, reference_problem
 from gradverify.verifier.guard import Raised
 
 REPLACED = frozenset({"GV101", "GV106", "GV107"})
@@ -21,22 +19,6 @@ REPLACED = frozenset({"GV101", "GV106", "GV107"})
 
 ALSO_REPLACED_WITHOUT_COMPOSITE = frozenset({"GV108", "GV110"})
 """Codes that nothing can judge where only a reason is declared."""
-
-
-@dataclass(frozen=True)
-class Surrogate:
-    """What a spec declares about a deliberate gradient."""
-
-    function: Callable[..., Any] | None = None
-    """The composite whose gradient is meant; None where only a reason is given."""
-    arguments: tuple[str, ...] = ()
-    """Names of the inputs it is called with; empty: what forward got."""
-    inputs: tuple[str, ...] = ()
-    """Inputs whose gradient it replaces; empty: all."""
-
-    def covers(self, name: str | None) -> bool:
-        """Whether an input's gradient is the surrogate's."""
-        return not self.inputs or name is None or name in self.inputs
 
 
 def without_exact(first: FirstOrder, surrogate: Surrogate) -> FirstOrder:

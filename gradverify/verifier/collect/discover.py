@@ -6,6 +6,7 @@ import inspect
 from types import ModuleType
 from typing import Any
 
+from torch import nn
 from torch.autograd import Function
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
@@ -31,11 +32,10 @@ def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], t
 
 def describe_target(value: Any, name: str, attribute: str, shown_path: str) -> Target:  # noqa: ANN401
     """Describe a live Function class or callable."""
-    is_function = isinstance(value, type) and issubclass(value, Function)
     return Target(
         name=name,
         attribute=attribute,
-        kind=TargetKind.FUNCTION if is_function else TargetKind.CALLABLE,
+        kind=_kind_of(value),
         file=shown_path,
         line=line_of(value),
         parameters=parameters_of(value),
@@ -44,13 +44,13 @@ def describe_target(value: Any, name: str, attribute: str, shown_path: str) -> T
 
 def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
     """Parameters of a callable, or of a Function's forward without its `ctx`; empty where unknown."""
-    is_function = isinstance(value, type) and issubclass(value, Function)
+    kind = _kind_of(value)
     try:
-        signature = inspect.signature(value.forward if is_function else value)
+        signature = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward)
     except (TypeError, ValueError):
         return ()
     found = list(signature.parameters.values())
-    if is_function and not uses_setup_context(value):
+    if kind is TargetKind.MODULE or (kind is TargetKind.FUNCTION and not uses_setup_context(value)):
         found = found[1:]
     return tuple(
         Parameter(
@@ -63,6 +63,14 @@ def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
         for p in found
         if p.kind is not p.VAR_KEYWORD
     )
+
+
+def _kind_of(value: Any) -> TargetKind:  # noqa: ANN401
+    if isinstance(value, type) and issubclass(value, Function):
+        return TargetKind.FUNCTION
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        return TargetKind.MODULE
+    return TargetKind.CALLABLE
 
 
 def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -118,7 +126,7 @@ def _reason_to_pass_over(value: type[Function], module: ModuleType) -> str:
     heirs = [c.__name__ for c in value.__subclasses__() if c.__module__ == module.__name__]
     if not has_backward and heirs:
         return f"an abstract base of {', '.join(heirs)}: it has no backward"
-    return ""
+    return "" if has_backward else "it has no backward"
 
 
 def _by_line(passed: PassedOver) -> tuple[int, str]:

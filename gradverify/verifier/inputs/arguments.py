@@ -19,6 +19,7 @@ from gradverify.model import (
     Point,
     ShownInput,
     TensorInput,
+    tensors_of,
 )
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
@@ -60,7 +61,7 @@ def points_of(case: Case) -> tuple[tuple[Point, int], ...]:
     points = [(Point.TYPICAL, 0), (Point.TYPICAL, 1)]
     if case.hook:
         return tuple(points)
-    drawn = [t for t in tensors_of(case) if t.value is None and not t.make]
+    drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
     floating = [t for t in drawn if t.dtype in {"float64", "complex128"}]
     if any(t.range is not None and not t.structure for t in floating):
         points.append((Point.WIDE, 0))
@@ -69,18 +70,10 @@ def points_of(case: Case) -> tuple[tuple[Point, int], ...]:
     return tuple(points)
 
 
-def tensors_of(case: Case) -> Iterator[TensorInput]:
-    """Every tensor that a case draws, items of lists and parts of concatenations too."""
-    for i in case.inputs:
-        match i:
-            case TensorInput():
-                yield i
-            case ListInput():
-                yield from i.items
-            case ConcatInput():
-                yield from i.parts
-            case LiteralInput() | ObjectInput():
-                pass
+def paths_of(case: Case) -> tuple[str, ...]:
+    """Paths of the live objects that a case's inputs name: `object:` and `make:`."""
+    objects = [i.path for i in case.inputs if isinstance(i, ObjectInput)]
+    return tuple(objects + [t.make for i in case.inputs for t in tensors_of(i) if t.make])
 
 
 def build_arguments(
@@ -128,7 +121,7 @@ def _tensor(spec: TensorInput, value: Tensor) -> Argument:
         value,
         differentiable,
         step_of(spec, value) if differentiable else None,
-        held_of(spec, value) if differentiable else None,
+        held_of(spec.constant_at, value) if differentiable else None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, RaisedError, TensorInput
+from gradverify.model import Annotation, Case, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
@@ -39,7 +39,7 @@ def call_hook(
         said = f"the hook returned {len(values)} arguments, forward takes {len(names)}: {', '.join(names)}"
         return Raised(RaisedError("ValueError", said))
     named = [names[i] if i < len(names) else f"argument {i}" for i in range(len(values))]
-    annotations = {i.name: i for i in case.inputs if isinstance(i, TensorInput)}
+    annotations = {a.name: a for a in case.annotations}
     continuous = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
     chosen = [t for t in continuous if t.requires_grad] or continuous
     return Returned(
@@ -50,14 +50,14 @@ def call_hook(
     )
 
 
-def _argument(name: str, value: Any, chosen: bool, annotation: TensorInput | None) -> Argument:  # noqa: ANN401, FBT001
+def _argument(name: str, value: Any, chosen: bool, annotation: Annotation | None) -> Argument:  # noqa: ANN401, FBT001
     if not isinstance(value, Tensor):
         return Argument(name, value)
     value = value.detach()
     if annotation is None:
         return Argument(name, value, chosen)
     differentiable = chosen if annotation.requires_grad is None else annotation.requires_grad
-    return Argument(name, value, differentiable, held=held_of(annotation, value))
+    return Argument(name, value, differentiable, held=held_of(annotation.constant_at, value))
 
 
 def _positional(result: Any, names: Sequence[str]) -> list[Any] | str:  # noqa: ANN401

@@ -58,12 +58,12 @@ def step_of(spec: TensorInput, base: Tensor) -> Retraction | None:
     return stays or convert
 
 
-def held_of(spec: TensorInput, base: Tensor) -> Tensor | None:
+def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) -> Tensor | None:
     """Mask of the entries that are never perturbed; None where every entry is."""
-    if not spec.constant_at:
+    if not constant_at:
         return None
     mask = torch.zeros_like(base, dtype=torch.bool)
-    for dimension, indices in spec.constant_at:
+    for dimension, indices in constant_at:
         mask.index_fill_(dimension, torch.tensor(indices, device=base.device), value=True)
     return mask
 

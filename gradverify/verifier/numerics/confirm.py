@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian
-from gradverify.verifier.numerics.noise import quantum, typical_values
+from gradverify.verifier.numerics.noise import own_noise, typical_values
 from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.refine import SAFETY, converged, measured_error
 from gradverify.verifier.numerics.sampling import Sampler
 
-INDEPENDENT_STEPS = (0.37, 1.83)
-"""Steps of the confirmation, in units of the step that was used: no multiples of it."""
+INDEPENDENT_STEPS = (0.37, 0.71)
+"""Steps of the confirmation, in units of the step that was used: no multiples of it, nor of each other, and
+smaller, so that they meet no kink which the first measurement did not."""
 
 SAME = 0.3
 """Two measured differences are the same one within this share of it, beside their errors."""
@@ -42,11 +43,11 @@ def confirm_columns(
     mine = asked.mT[columns] & (measured.step.mT[columns] == steps[:, None])
     repeated = mine.clone()
     typical = typical_values(measured.centre, problem.outputs)
-    hidden = quantum(measured.centre, problem.outputs)
+    own = own_noise(measured.centre, problem.outputs)
     first, claimed = measured.value.mT[columns], analytical.mT[columns]
     for factor in INDEPENDENT_STEPS:
         samples = sampler.sample(columns, factor * steps)
-        error = SAFETY * measured_error(samples, measured.noise, sampler.x[columns, None], hidden)
+        error = SAFETY * measured_error(samples, measured.noise, sampler.x[columns, None], own)
         differs = (samples.derivative - claimed).abs() > error
         same = (samples.derivative - first).abs() <= SAME * (first - claimed).abs() + error
         repeated &= differs & same & converged(samples, measured.noise, typical)

@@ -14,7 +14,7 @@ from torch import Tensor
 from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.difference import Samples
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.noise import noise_floor, own_noise, quantum, typical_values
+from gradverify.verifier.numerics.noise import noise_floor, own_noise, typical_values
 from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.refine import FIRST_STEP, SAFETY, Context, Refined, measured_error, refine
 from gradverify.verifier.numerics.sampling import Sampler
@@ -93,8 +93,7 @@ def numerical_jacobian(
     if noise is not None:
         own = torch.maximum(own, noise)
     floor = noise_floor(samples.noise, own, problem.outputs)
-    hidden = torch.maximum(own, quantum(centre, problem.outputs))
-    error = measured_error(samples, floor, sampler.x[:count, None], hidden)
+    error = measured_error(samples, floor, sampler.x[:count, None], own)
     result = _first_pass(samples, error, floor, sampler)
     suspect = suspect[:, :count] if suspect is not None else None
     columns = _unresolved_columns(result, suspect, problem.outputs)
@@ -102,7 +101,7 @@ def numerical_jacobian(
         against = suspect[:, columns].mT if suspect is not None else None
         typical = typical_values(centre, problem.outputs)
         wanted = RESOLVED * _largest(result.value)
-        context = Context(own, hidden, floor, typical, wanted, against, problem.outputs)
+        context = Context(own, floor, typical, wanted, against, problem.outputs)
         refined = refine(sampler, columns, samples.at(torch.tensor(columns)), context)
         _put(result, columns, refined)
         result = replace(result, noise=refined.noise)

@@ -8,7 +8,6 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 
 ENOUGH_SAMPLES = 4
@@ -22,24 +21,13 @@ TINIEST = torch.finfo(torch.float64).tiny
 
 
 def own_noise(centre: Tensor, outputs: Layout) -> Tensor:
-    """The rounding of f itself in float64, for each row (M).
+    """The rounding of f itself in the dtype in which it is returned, for each row (M).
 
     A row that is exactly zero does not tell how large the numbers were that cancelled or underflowed: it
     gets the rounding of its output's largest value.
     """
     size = centre.abs().nan_to_num(0.0, 0.0, 0.0)
-    result = EPSILON * size
-    for block in outputs.blocks:
-        rows = slice(block.start, block.stop)
-        nonzero = size[rows][size[rows] > 0]
-        if nonzero.numel():
-            result[rows] = torch.where(size[rows] > 0, result[rows], EPSILON * nonzero.max())
-    return result
-
-
-def quantum(centre: Tensor, outputs: Layout) -> Tensor:
-    """What f may move without showing it, in the dtype in which it is returned, for each row (M)."""
-    return own_noise(centre, outputs) * (outputs.rounding / EPSILON)
+    return outputs.rounding * torch.where(size > 0, size, typical_values(centre, outputs))
 
 
 def typical_values(centre: Tensor, outputs: Layout) -> Tensor:

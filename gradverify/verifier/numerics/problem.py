@@ -7,7 +7,7 @@ inputs. Every call gets fresh tensors, so no call can spoil another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,11 +18,32 @@ from torch import Tensor
 from gradverify.model import RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import (
+    Gradients,
+    Tensors,
+    copies,
+    differentiate,
+    differentiate_again,
+    differentiate_with_graph,
+    returned_tensors,
+    substitute,
+    with_zeros,
+)
 from gradverify.verifier.numerics.flat import Layout
 
-Tensors = tuple[Tensor, ...]
-Gradients = tuple[Tensor | None, ...]
+__all__ = [
+    "CallProblem",
+    "Counter",
+    "Gradients",
+    "Graph",
+    "Problem",
+    "Tensors",
+    "VjpProblem",
+    "differentiate",
+    "returned_tensors",
+    "substitute",
+]
 
 
 @dataclass
@@ -105,7 +126,7 @@ class CallProblem:
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on copies."""
-        return self.evaluate_fresh(_copies(primals))
+        return self.evaluate_fresh(copies(primals))
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on the tensors given; held entries stay as they are."""
@@ -122,7 +143,7 @@ class CallProblem:
 
         Copies, not the leaves themselves nor views of them: `mark_dirty` refuses both.
         """
-        return self.graph_of(_copies(primals))
+        return self.graph_of(copies(primals))
 
     def graph_of(self, leaves: Tensors) -> Returned[Graph] | Raised:
         """Forward with its graph, on non-leaf copies of the given leaves, which become part of the graph."""
@@ -213,7 +234,7 @@ class VjpProblem:
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """The first-order gradients; a missing one counts as zeros."""
-        return self.evaluate_fresh(_copies(primals))
+        return self.evaluate_fresh(copies(primals))
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """The same, with the tensors given as leaves of the graph."""
@@ -222,7 +243,7 @@ class VjpProblem:
         if isinstance(graph, Raised):
             return graph
         result = self.first_order.back(graph.value, primals[self._count :])
-        return result if isinstance(result, Raised) else Returned(_with_zeros(result.value, leaves))
+        return result if isinstance(result, Raised) else Returned(with_zeros(result.value, leaves))
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
         """First-order gradients with the graph of backward: `create_graph=True`.
@@ -233,12 +254,12 @@ class VjpProblem:
         graph = self.first_order.graph(primals[: self._count])
         if isinstance(graph, Raised):
             return graph
-        cotangents = tuple(u.requires_grad_() for u in _copies(primals[self._count :]))
+        cotangents = tuple(u.requires_grad_() for u in copies(primals[self._count :]))
         self.counter.backward += 1
-        result = guard.call(_create_graph, graph.value.outputs, graph.value.leaves, cotangents)
+        result = guard.call(differentiate_with_graph, graph.value.outputs, graph.value.leaves, cotangents)
         if isinstance(result, Raised):
             return result
-        gradients = _with_zeros(result.value, graph.value.leaves)
+        gradients = with_zeros(result.value, graph.value.leaves)
         return Returned(Graph((*graph.value.leaves, *cotangents), gradients))
 
     def pull_back(
@@ -271,70 +292,8 @@ def back_each(
     for given in cotangents:
         problem.counter.backward += 1
         problem.random_states.replay()
-        result = guard.call(_grad, graph.outputs, graph.leaves, given, {"retain_graph": True})
+        result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
         if isinstance(result, Raised):
             return result
         rows.append(result.value)
     return Returned(rows)
-
-
-def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list[Any]:
-    """The arguments of a call, with other values for the differentiable ones and copies of the rest."""
-    values = iter(primals)
-    substituted = [
-        a.moved(next(values))
-        if a.differentiable
-        else a.value.clone()
-        if isinstance(a.value, Tensor)
-        else a.value
-        for a in arguments
-    ]
-    return arguments_of_call(arguments, substituted)
-
-
-def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
-    """What forward returned as a tuple, by position."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
-
-
-def differentiate(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-) -> Gradients:
-    """Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
-    return _grad(outputs, leaves, cotangents, {})
-
-
-def _create_graph(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
-) -> Gradients:
-    return _grad(outputs, leaves, cotangents, {"create_graph": True})
-
-
-def _grad(
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor | None],
-    options: Mapping[str, bool],
-) -> Gradients:
-    pairs = [
-        (output, cotangent)
-        for output, cotangent in zip(outputs, cotangents, strict=True)
-        if cotangent is not None and output.requires_grad
-    ]
-    if not pairs:
-        return (None,) * len(leaves)
-    return torch.autograd.grad(
-        [output for output, _ in pairs],
-        list(leaves),
-        [cotangent for _, cotangent in pairs],
-        allow_unused=True,
-        **options,
-    )
-
-
-def _copies(tensors: Sequence[Tensor]) -> Tensors:
-    return tuple(t.detach().clone() for t in tensors)
-
-
-def _with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
-    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True))

@@ -48,8 +48,6 @@ class Context:
 
     own: Tensor
     """The rounding of f itself."""
-    quantum: Tensor
-    """What f may move without showing it."""
     floor: Tensor
     """The noise of f as the first pass measured it."""
     typical: Tensor
@@ -87,7 +85,7 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
         candidates.append(nearer[0])
     x = sampler.x[columns, None]
     flat = torch.stack([c.flat for c in candidates]).all(dim=0)
-    errors = [_trusted(c, measured_error(c, floor, x, known.quantum), flat, known) for c in candidates]
+    errors = [_trusted(c, measured_error(c, floor, x, known.own), flat, known) for c in candidates]
     value, error, step = _best(candidates, errors)
     error = torch.where(_staircase((coarse, fine), flat, floor, known), torch.inf, error)
     kink = _is_kink(coarse, fine, known.own)
@@ -104,14 +102,14 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
     )
 
 
-def measured_error(samples: Samples, floor: Tensor, x: Tensor, quantum: Tensor) -> Tensor:
+def measured_error(samples: Samples, floor: Tensor, x: Tensor, own: Tensor) -> Tensor:
     """Error of samples for a noise in f.
 
     Other columns' noise says nothing about a row that stays the same bit for bit: it has moved by less than
-    its `quantum`. Elsewhere, x + k·t itself is rounded, which moves f by the slope times half an ulp of x.
+    f's own rounding. Elsewhere, x + k·t itself is rounded, which moves f by the slope times half an ulp of x.
     """
     noise = torch.maximum(floor, EPSILON * samples.derivative.abs() * x.abs())
-    return samples.error(torch.where(samples.flat, quantum, noise))
+    return samples.error(torch.where(samples.flat, own, noise))
 
 
 def converged(samples: Samples, floor: Tensor, typical: Tensor) -> Tensor:

@@ -100,13 +100,32 @@ def test_gradient_outside_the_slopes_of_a_kink_is_wrong(maps):
     assert judged.comparison.wrong.tolist() == [[True, False], [False, True]]
 
 
-@pytest.mark.parametrize("x", [1e-9, 2.1 * 2.0**-31, 5 / 3 * 2.0**-31, 1e-12])
+@pytest.mark.parametrize("x", [1e-9, 2.1 * 2.0**-31, 5 / 3 * 2.0**-31, 5 / 3 * 2.0**-25, 2.0**-22, 1e-12])
 def test_beside_a_kink_the_slope_is_the_slope(maps, x):
     """Some of the six points lie beyond the kink, in a way that D4 and D6 agree on."""
     judged = maps.judged(torch.relu, torch.tensor([x, 1.0, -1.5], dtype=torch.float64))
     assert_innocent(judged, x)
     assert judged.comparison.covered.all()
     assert not judged.comparison.kinks.any()
+
+
+@pytest.mark.parametrize("height", [1e-6, 1e-4, 1e-2, 1.0])
+def test_small_jumps_are_never_wrong_and_told(maps, height):
+    """Where other columns show how little noise there is, a jump is a jump and not noise."""
+    x = torch.tensor([1.0, 0.3, -2.7, 0.8, 1.4], dtype=torch.float64)
+    judged = maps.judged(lambda t: 10 * torch.sin(t).sum() + height * torch.floor(t[0]), x)
+    assert_innocent(judged, height)
+    assert judged.comparison.covered.tolist()[0][1:] == [True] * 4
+    assert judged.measured.error[0, 0].isfinite() == (height < 1e-3)
+    assert judged.measured.error[0, 0] > 10 * judged.measured.error[0, 1:].max()
+
+
+def test_a_period_of_the_step_is_seen_through(maps):
+    """At larger steps every sample has the same phase: a derivative of zero, without any noise."""
+    x = torch.tensor([0.3, 0.26, 0.45], dtype=torch.float64)
+    judged = maps.judged(lambda t: torch.sin(2 * torch.pi * 2**15 * t), x)
+    assert_innocent(judged, "aliased")
+    assert judged.comparison.covered.all()
 
 
 def test_a_value_that_stands_alone_is_uncovered_and_never_wrong(maps):

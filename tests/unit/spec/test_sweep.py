@@ -227,3 +227,15 @@ def test_an_expected_failure_may_name_a_tensor_of_a_list(plan):
 def test_constant_slices_that_a_size_lacks_make_a_case_infeasible(plan):
     made = plan("{sizes: {n: [3, 1, 0]}, inputs: {x: {shape: [n], constant_at: {0: [2]}}}}")
     assert (ids(made), made.infeasible) == (["n=3"], 2)
+
+
+def test_offsets_may_repeat(plan):
+    made = plan(
+        "{sizes: {b: [3, 0], t: [2, 0]}, inputs: {cu: {shape: [b + 1], dtype: int64, structure: offsets, range: [0, t]}}}"
+    )
+    assert (ids(made), made.infeasible) == (["b=3,t=2", "b=3,t=0"], 1)
+
+
+def test_a_skipped_function_may_still_expect_failures(read):
+    text = "module: m.py\nfunctions: {free: {skip: gone, xfail: {codes: [GV201], reason: r, cases: [n=3]}}}"
+    assert read(text).functions["free"].expected_failures[0].cases == ("n=3",)

@@ -56,7 +56,9 @@ ENTRIES = [
     ("{sizes: {n: 3}, inputs: {x: [n]}, where: [n > 2], cases: [{}, {n: 2}]}", "the case `n=2` breaks the condition `n > 2`"),
     ("{sizes: {n: 3}, inputs: {x: [n - 2]}, cases: [{}, {n: 1}]}", "no such case: a dimension cannot be negative: `n - 2` is -1 at n=1"),
     ("{sizes: {a: [1, 2, 3, 4, 5, 6, 7], b: [1, 2, 3, 4, 5, 6, 7], c: [1, 2, 3, 4, 5, 6, 7], d: [1, 2, 3]}, inputs: {x: [a, b, c, d]}, cases: product}", "the product of the lists has 1029 cases, and 1000 are allowed"),
+    ("{inputs: {x: [2], m: {choices: [1, 2]}}, cases: [{m: 7}, {m: 1}, {m: 2}]}", "`m` is swept over 1, 2, not the number 7"),
     # reference and surrogate
+    ("{inputs: {x: [-1]}, reference: {call: a.b, arguments: [x]}}", "a dimension cannot be negative: -1"),
     (f"{{{X}, reference: {{call: a.b, arguments: [y]}}}}", "`y` is no input; inputs: x"),
     ("{inputs: {input: [n]}, reference: {call: a.b, arguments: [inptu]}}", "`inptu` is no input; did you mean `input`?"),
     (f"{{{X}, reference: {{call: a.b, arguments: [3]}}}}", "entry 1 of `arguments` must be a string, not the number 3"),
@@ -121,6 +123,7 @@ ENTRIES = [
     (f"{{{X}, xfail: {{codes: [GV201], reason: r, input: ''}}}}", "`input` must not be empty"),
     (f"{{{X}, xfail: {{codes: [GV201], reason: r, cases: n=3}}}}", "`cases` must be a list, not the string `n=3`"),
     ("{sizes: {n: [3, 2]}, inputs: {x: [n]}, xfail: {codes: [GV201], reason: r, cases: [n=2, n=4]}}", "no case is called `n=4`; cases: n=3, n=2"),
+    ("{sizes: {n: [3, 2]}, inputs: {x: [n], m: {choices: [u]}}, xfail: {codes: [GV201], reason: r, cases: ['n=2,m=v']}}", "no case is called `n=2,m=v`; cases: n=3,m=u, n=2,m=u"),
     # keys that no gate opens
     (f"{{{X}, internals: float32}}", "`internals` is not supported yet"),
     (f"{{{X}, dtypes: [bfloat16]}}", "`dtypes` is not supported yet"),

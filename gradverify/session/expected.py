@@ -1,0 +1,74 @@
+"""Expected failures: what a spec's `xfail` covers, and what no longer fails as it says (GV004)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from gradverify.model import ExpectedFailure, Finding, Location, Settings, Severity
+from gradverify.rules import rule
+
+
+def mark_expected(
+    findings: Sequence[Finding],
+    expected: Sequence[ExpectedFailure],
+    *,
+    settings: Settings,
+    spec_file: str,
+    whole: bool,
+    today: date,
+) -> list[Finding]:
+    """Mark the findings that some `xfail` covers, and add GV004 for each that does not hold.
+
+    `whole` says that every case of the target ran: only then can a code be missed.
+    """
+    valid = [e for e in expected if not _is_over(e, today)]
+    marked = [replace(f, expected=True) if any(_covers(e, f) for e in valid) else f for f in findings]
+    for one in expected:
+        if one not in valid:
+            marked.append(_no_longer(one, spec_file, f"its end, {one.until}, is past"))
+        elif whole:
+            missed = [c for c in one.codes if _was_asked_for(c, settings) and not _occurs(one, c, findings)]
+            marked += [_no_longer(one, spec_file, f"{code} no longer occurs") for code in missed]
+    return marked
+
+
+def _is_over(expected: ExpectedFailure, today: date) -> bool:
+    """`until` is exclusive: on that day the failure is no longer expected."""
+    return bool(expected.until) and today >= date.fromisoformat(expected.until)
+
+
+def _covers(expected: ExpectedFailure, finding: Finding) -> bool:
+    if finding.code not in expected.codes or finding.severity is Severity.NOTE:
+        return False
+    if expected.input and finding.input != expected.input:
+        return False
+    return not expected.cases or (finding.case is not None and _matches(finding.case.id, expected.cases))
+
+
+def _matches(case_id: str, filters: Sequence[str]) -> bool:
+    """As on the command line: a whole id, or some of its `name=value` parts."""
+    parts = set(case_id.split(","))
+    return any(f == case_id or {p.strip() for p in f.split(",")} <= parts for f in filters)
+
+
+def _was_asked_for(code: str, settings: Settings) -> bool:
+    if any(code.startswith(p) for p in settings.ignore):
+        return False
+    return not settings.select or any(code.startswith(p) for p in settings.select)
+
+
+def _occurs(expected: ExpectedFailure, code: str, findings: Sequence[Finding]) -> bool:
+    return any(f.code == code and _covers(expected, f) for f in findings)
+
+
+def _no_longer(expected: ExpectedFailure, spec_file: str, why: str) -> Finding:
+    where = Location(spec_file, expected.line) if spec_file and expected.line else None
+    return Finding(
+        "GV004",
+        rule("GV004").severity,
+        f"the expected failure ({expected.reason}) does not hold: {why}",
+        hint="Good news, or a check that no longer sees it: remove the `xfail`, or mend it.",
+        location=where,
+    )

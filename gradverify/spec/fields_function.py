@@ -1,0 +1,192 @@
+"""The values of a function's own keys as annotated types; the values of its inputs are in `fields`."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, WithJsonSchema
+
+from gradverify.spec.conditions import Condition, parse_condition
+from gradverify.spec.fields import finite, one_of, wrong
+from gradverify.spec.sizes import ExpressionError, is_size_name
+from gradverify.spec.wording import described, number, shown
+
+DEFAULT_DTYPES = ("float64", "float32")
+DEVICES = ("cpu", "cuda")
+_ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
+def _float64(value: object) -> str:
+    if value == "float64":
+        return "float64"
+    raise wrong("native dtypes are not supported yet: verification runs in float64")
+
+
+def _tolerance(value: object) -> float:
+    checked = finite(value)
+    if not 0 <= checked < 1:
+        raise wrong(f"must be at least 0 and below 1, not {number(checked)}")
+    return float(checked)
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong(f"must be a dotted path or `module:attribute`, not {described(value)}")
+    module, colon, attribute = value.partition(":")
+    if not _ATTRIBUTE.fullmatch(module) or (colon and not _ATTRIBUTE.fullmatch(attribute)):
+        raise wrong(f"`{shown(value)}` is not a dotted path or `module:attribute`")
+    return value
+
+
+def _reference(value: object) -> str:
+    path = _path(value)
+    if "." not in path and ":" not in path:
+        raise wrong(f"`{shown(path)}` names no module: write `module:{shown(path)}`")
+    return path
+
+
+def _hook(value: object) -> str:
+    path = _path(value)
+    if ":" not in path:
+        raise wrong(f"`{shown(path)}` is not `module:attribute`")
+    return path
+
+
+def _reason(value: str) -> str:
+    if not value.strip():
+        raise wrong("a reason is required")
+    return value.strip()
+
+
+def _words(value: str) -> str:
+    if not value.strip():
+        raise wrong("must not be empty")
+    return value.strip()
+
+
+def _version(value: object) -> Literal[1]:
+    if isinstance(value, int) and not isinstance(value, bool) and value == 1:
+        return 1
+    raise wrong(f"must be 1, the format version, not {described(value)}")
+
+
+def _condition(value: object) -> Condition:
+    if not isinstance(value, str):
+        raise wrong(f"a condition is a string such as `h >= k`, not {described(value)}")
+    try:
+        return parse_condition(value)
+    except ExpressionError as error:
+        raise wrong(str(error)) from None
+
+
+def _date(value: object) -> str:
+    if isinstance(value, str) and _DATE.fullmatch(value):
+        try:
+            return date.fromisoformat(value).isoformat()
+        except ValueError:
+            raise wrong(f"there is no day {value}") from None
+    raise wrong(f"must be a date such as 2027-01-31, not {described(value)}")
+
+
+def _output(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(f"must be the position of an output, not {described(value)}")
+    if not 0 <= value < MAX_OUTPUTS:
+        raise wrong(f"must be the position of an output, counted from 0, not {number(value)}")
+    return value
+
+
+def _each_once(values: list[Any]) -> list[Any]:
+    twice = [value for index, value in enumerate(values) if value in values[:index]]
+    if twice:
+        raise wrong(f"{f'`{shown(twice[0])}`' if isinstance(twice[0], str) else twice[0]} is listed twice")
+    return values
+
+
+def _product(value: object) -> Literal["product"]:
+    if value == "product":
+        return "product"
+    raise wrong(f"must be `product` or a list of cases, not {described(value)}")
+
+
+def some_tolerance(value: object) -> object:
+    """Refuse a `tolerance` that says nothing."""
+    if value == {}:
+        raise wrong("`tolerance` is empty: give it `rtol` or `atol`")
+    return value
+
+
+def parameter_names(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse names that no parameter can have."""
+    for name in value:
+        if not is_size_name(name):
+            raise wrong(f"`{shown(name)}` is not the name of a parameter")
+    return value
+
+
+def _init_value(value: object) -> object:
+    if isinstance(value, dict):
+        raise wrong("must be a literal, a size or a list of them, not a mapping")
+    return tuple(_init_value(item) for item in value) if isinstance(value, list) else value
+
+
+def _scalar(value: object) -> object:
+    if isinstance(value, dict | list):
+        raise wrong(f"must be a literal or a size, not {described(value)}")
+    return value
+
+
+MAX_OUTPUTS = 1000
+"""Positions of outputs; no forward returns this many, and a position is printed with each finding."""
+_TEXT = {"type": "string"}
+_SOME = Field(min_length=1)
+_ANY_LITERAL = {"type": ["number", "string", "boolean", "null"]}
+
+Float64 = Annotated[str, PlainValidator(_float64), WithJsonSchema({"const": "float64"})]
+Tolerance = Annotated[
+    float,
+    PlainValidator(_tolerance),
+    WithJsonSchema({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
+]
+Text = Annotated[str, StringConstraints(strict=True)]
+Words = Annotated[Text, AfterValidator(_words), WithJsonSchema({**_TEXT, "minLength": 1})]
+Reason = Annotated[Text, AfterValidator(_reason), WithJsonSchema({**_TEXT, "minLength": 1})]
+Attribute = Annotated[str, PlainValidator(_path), WithJsonSchema(_TEXT)]
+Reference = Annotated[str, PlainValidator(_reference), WithJsonSchema(_TEXT)]
+Hook = Annotated[str, PlainValidator(_hook), WithJsonSchema({**_TEXT, "pattern": ":"})]
+Version = Annotated[Literal[1], PlainValidator(_version), WithJsonSchema({"const": 1})]
+Where = Annotated[list[Annotated[Condition, PlainValidator(_condition), WithJsonSchema(_TEXT)]], _SOME]
+Day = Annotated[str, PlainValidator(_date), WithJsonSchema({**_TEXT, "pattern": r"^\d{4}-\d\d-\d\d$"})]
+Names = Annotated[list[Text], _SOME, AfterValidator(_each_once)]
+Arguments = Annotated[list[Text], _SOME]
+Outputs = Annotated[
+    list[Annotated[int, PlainValidator(_output), WithJsonSchema({"type": "integer", "minimum": 0})]],
+    _SOME,
+    AfterValidator(_each_once),
+]
+DefaultDtype = Annotated[
+    str,
+    PlainValidator(one_of("default_dtype", "dtypes", DEFAULT_DTYPES)),
+    WithJsonSchema({"enum": list(DEFAULT_DTYPES)}),
+]
+Devices = Annotated[
+    list[
+        Annotated[
+            str,
+            PlainValidator(one_of("devices", "devices", DEVICES)),
+            WithJsonSchema({"enum": list(DEVICES)}),
+        ]
+    ],
+    _SOME,
+    AfterValidator(_each_once),
+]
+Product = Annotated[str, PlainValidator(_product), WithJsonSchema({"const": "product"})]
+InitValue = Annotated[
+    Any,
+    PlainValidator(_init_value),
+    WithJsonSchema({"type": ["number", "string", "boolean", "null", "array"]}),
+]
+InitScalar = Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_ANY_LITERAL)]

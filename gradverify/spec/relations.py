@@ -1,0 +1,201 @@
+"""What relates the keys of one function to each other: sizes, inputs, names of inputs, cases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gradverify.model import Scalar
+from gradverify.spec.bound import placed
+from gradverify.spec.cases import option_text
+from gradverify.spec.expressions import expressions, init_names, used_names, where_names
+from gradverify.spec.fields import MAX_COUNT
+from gradverify.spec.inputs import (
+    GIVEN,
+    InputSpec,
+    ListSpec,
+    LiteralSpec,
+    ObjectSpec,
+    SizedSpec,
+    levels,
+    tensors_of,
+)
+from gradverify.spec.sizes import MAX_SIZE, is_size_name, undeclared, unknown_size
+from gradverify.spec.source import At, Complaint
+from gradverify.spec.sweep import Factor
+from gradverify.spec.tensors import check_tensor
+from gradverify.spec.wording import Path, described, did_you_mean, shown
+
+
+@dataclass(frozen=True)
+class RawFunction:
+    """The entry of a function as the file has it, with its inputs as far as they can be read."""
+
+    raw: Mapping[str, object]
+    sizes: Mapping[str, object]
+    inputs: Mapping[str, object]
+    good: Mapping[str, InputSpec]
+
+    @property
+    def hooked(self) -> bool:
+        """Whether a hook builds the arguments."""
+        return "arguments" in self.raw
+
+
+def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Complaint]:
+    """Yield what is missing from an entry."""
+    raw = function.raw
+    if not {"skip", "arguments", "inputs"} & raw.keys():
+        # `{input: …}` is one mistake, and already told.
+        if not any(did_you_mean(str(part[0]), ["inputs", "arguments", "skip"]) for part in broken if part):
+            yield Complaint((), "an entry needs `inputs` (or `arguments`, or `skip` with a reason)", At.KEY)
+    elif not function.inputs and isinstance(raw.get("inputs"), dict) and "skip" not in raw:
+        yield Complaint(("inputs",), "`inputs` is empty: name at least one input", At.KEY)
+
+
+def check_sizes(function: RawFunction) -> Iterator[Complaint]:
+    """Yield names of sizes that are none, are not declared, or are never used."""
+    sizes = function.sizes
+    for name in sizes:
+        if not is_size_name(name):
+            message = f"`{shown(name)}` cannot be the name of a size: use an identifier"
+            yield Complaint(("sizes", name), message, At.KEY)
+    yield from _undeclared(function)
+    # While an input cannot be read nobody knows which sizes it uses; hooks get them all.
+    if len(function.good) < len(function.inputs) or function.hooked or "inputs" not in function.raw:
+        return
+    by_inputs = used_names(function.inputs)
+    used = {*by_inputs, *init_names(function.raw, sizes)}
+    for name in sizes:
+        if name not in used and is_size_name(name):
+            meant = did_you_mean(name, undeclared(by_inputs, sizes))
+            yield Complaint(("sizes", name), f"size `{name}` is used by no input{meant}", At.KEY)
+
+
+def _undeclared(function: RawFunction) -> Iterator[Complaint]:
+    """Yield the names that a `sizes:` block lacks, and those that without one no input uses."""
+    sizes, known = function.sizes, [*function.sizes]
+    declared = isinstance(function.raw.get("sizes"), dict)
+    if declared:
+        for path, expression in expressions(function.inputs):
+            for name in undeclared(expression.names, sizes):
+                yield Complaint(("inputs", *path), unknown_size(name, known))
+    else:
+        known += used_names(function.inputs)
+    for path, name in where_names(function.raw):
+        if name not in known:
+            none = f"`{shown(name)}` is no size that an input uses"
+            yield Complaint(path, unknown_size(name, known) if declared else none)
+
+
+def check_each_input(function: RawFunction) -> Iterator[Complaint]:
+    """Yield what is wrong with inputs one by one."""
+    for name, item in function.good.items():
+        path: Path = ("inputs", name)
+        if not is_size_name(name):
+            yield Complaint(path, f"`{shown(name)}` is not the name of a parameter", At.KEY)
+        whole = len(tensors_of(item)) == 1 and tensors_of(item)[0] is item
+        for tensor in tensors_of(item):
+            for fault in check_tensor(tensor):
+                yield placed(fault, tensor).under(path)
+            for key in () if whole else _whole_keys(item):
+                if key in tensor.entry.model_fields_set:
+                    form = "list" if isinstance(item, ListSpec) else "concat"
+                    message = f"`{key}` is about the whole: write it beside `{form}`"
+                    yield Complaint((*path, *tensor.path, key), message, At.KEY)
+
+
+def _whole_keys(item: InputSpec) -> tuple[str, ...]:
+    return ("optional",) if isinstance(item, ListSpec) else ("optional", "requires_grad", "layout", "mutated")
+
+
+def check_literals(function: RawFunction) -> Iterator[Complaint]:
+    """Yield strings that were meant as sizes, and swept inputs that share a name with a size."""
+    used = {*used_names(function.inputs), *function.sizes}
+    for name, item in function.good.items():
+        raw = function.inputs[name]
+        if isinstance(raw, str) and raw in used:
+            message = (
+                f"`{raw}` is a size: to pass it as an integer write `{{size: {raw}}}`, "
+                f'for the string itself `{{value: "{raw}"}}`'
+            )
+            yield Complaint(("inputs", name), message)
+        if levels(item) and name in function.sizes:
+            message = (
+                f"`{name}` is a size and a swept input: case ids could not tell them apart; rename the size"
+            )
+            yield Complaint(("sizes", name), message, At.KEY)
+
+
+def check_names(function: RawFunction, broken: Collection[str]) -> Iterator[Complaint]:
+    """Yield names of inputs that are none: in a reference's call and in a surrogate's."""
+    if function.hooked or len(function.good) < len(function.inputs):
+        return
+    for key, inner in (("reference", "arguments"), ("surrogate", "inputs")):
+        entry = function.raw.get(key)
+        named = entry.get(inner) if isinstance(entry, dict) and key not in broken else None
+        for index, name in enumerate(named if isinstance(named, list) else []):
+            path: Path = (key, inner, index)
+            item = function.good.get(name)
+            if item is None and not _of_module(function, name):
+                yield Complaint(path, unknown_input(name, function.inputs))
+            elif inner == "inputs" and isinstance(item, LiteralSpec | SizedSpec | ObjectSpec):
+                yield Complaint(path, f"`{name}` is no tensor, and has no gradient to replace")
+
+
+def check_xfail_input(function: RawFunction, name: str) -> str:
+    """Return what is wrong with the `input` of an expected failure, or an empty string."""
+    base = name.partition("[")[0]
+    if function.hooked or not name or base in function.inputs or _of_module(function, name):
+        return ""
+    return unknown_input(name, function.inputs)
+
+
+def _of_module(function: RawFunction, name: str) -> bool:
+    # A module's parameters appear as `self.weight`; which there are only the live module tells.
+    return "init" in function.raw and name.startswith("self.")
+
+
+def unknown_input(name: str, inputs: Collection[str]) -> str:
+    """Return the sentence for a name that no input has."""
+    known = did_you_mean(name, inputs) or (f"; inputs: {', '.join(inputs)}" if inputs else "")
+    return f"`{shown(name)}` is no input{known}"
+
+
+def check_rows(rows: Sequence[Mapping[str, Scalar]], factors: Sequence[Factor]) -> Iterator[Complaint]:
+    """Yield what is wrong with the cases that a spec lists, and listed values that none of them takes."""
+    by_name = {factor.name: factor for factor in factors}
+    for index, row in enumerate(rows):
+        for name, value in row.items():
+            path: Path = ("cases", index, name)
+            factor = by_name.get(name)
+            if factor is None:
+                known = did_you_mean(name, by_name) or f"; known: {', '.join(by_name) or 'none'}"
+                yield Complaint(path, f"`{shown(name)}` is no declared size and no option{known}", At.KEY)
+            elif fault := _wrong_level(factor, value):
+                yield Complaint(path, fault)
+    for factor in factors:
+        taken = [_mark(row.get(factor.name, factor.levels[0])) for row in rows]
+        missing = [level for level in factor.levels if _mark(level) not in taken]
+        if missing:
+            text = "given" if missing[0] == GIVEN and factor.is_optional else option_text(missing[0])
+            where: Path = ("sizes", factor.name) if factor.is_size else ("inputs", factor.name)
+            message = f"no case of `cases` takes {factor.name}={text}: list one, or remove the value"
+            yield Complaint(where, message, At.KEY)
+
+
+def _wrong_level(factor: Factor, value: Scalar) -> str:
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    if factor.is_size:
+        in_range = integer and isinstance(value, int) and 0 <= value <= MAX_SIZE
+        return "" if in_range else f"a size is an integer between 0 and {MAX_SIZE}, not {described(value)}"
+    if factor.is_count and isinstance(value, int) and integer and 1 <= value <= MAX_COUNT:
+        return ""
+    if _mark(value) in map(_mark, factor.levels):
+        return ""
+    known = ", ".join("null" if level is None else option_text(level) for level in factor.levels)
+    return f"`{factor.name}` is swept over {known}, not {described(value).replace('empty', 'null')}"
+
+
+def _mark(value: Scalar) -> str:
+    return repr(value)

@@ -1,0 +1,86 @@
+"""Calling user code and differentiating it: the plain functions that problems are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+
+Tensors = tuple[Tensor, ...]
+Gradients = tuple[Tensor | None, ...]
+
+
+def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list[Any]:
+    """The arguments of a call, with other values for the differentiable ones and copies of the rest."""
+    values = iter(primals)
+    substituted = [
+        a.moved(next(values))
+        if a.differentiable
+        else a.value.clone()
+        if isinstance(a.value, Tensor)
+        else a.value
+        for a in arguments
+    ]
+    return arguments_of_call(arguments, substituted)
+
+
+def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
+    """What forward returned as a tuple, by position."""
+    return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def differentiate(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> Gradients:
+    """Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
+    return _grad(outputs, leaves, cotangents, {})
+
+
+def differentiate_again(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> Gradients:
+    """The same, leaving the graph for another backward."""
+    return _grad(outputs, leaves, cotangents, {"retain_graph": True})
+
+
+def differentiate_with_graph(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+) -> Gradients:
+    """The same, with a graph of backward itself."""
+    return _grad(outputs, leaves, cotangents, {"create_graph": True})
+
+
+def copies(tensors: Sequence[Tensor]) -> Tensors:
+    """Fresh tensors of the same values, without a graph."""
+    return tuple(t.detach().clone() for t in tensors)
+
+
+def with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
+    """Gradients with zeros in place of missing ones."""
+    return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True))
+
+
+def _grad(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    options: Mapping[str, bool],
+) -> Gradients:
+    pairs = [
+        (output, cotangent)
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None and output.requires_grad
+    ]
+    if not pairs:
+        return (None,) * len(leaves)
+    return torch.autograd.grad(
+        [output for output, _ in pairs],
+        list(leaves),
+        [cotangent for _, cotangent in pairs],
+        allow_unused=True,
+        **options,
+    )

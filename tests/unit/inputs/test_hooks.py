@@ -1,0 +1,110 @@
+"""Arguments that the user's own function builds, and tensors built without one."""
+
+import pytest
+import torch
+
+from gradverify.model import Case, Point, TensorInput
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import points_of, show_value
+from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.tensors import build_tensor
+
+NAMES = ("x", "weight", "mode")
+CASE = Case(id="n=3", seed=5, sizes=(("n", 3),))
+
+
+def called(hook, draw=0, names=NAMES):
+    return call_hook(hook, CASE, draw, "cpu", names)
+
+
+def random_pair(generator, device, dtype, n):
+    x = torch.randn(n, generator=generator, device=device, dtype=dtype)
+    return x, torch.ones(n, dtype=dtype)
+
+
+def test_a_tuple_is_the_arguments():
+    result = called(random_pair)
+    assert isinstance(result, Returned)
+    assert [a.name for a in result.value] == ["x", "weight"]
+    assert [a.differentiable for a in result.value] == [True, True]
+    assert result.value[0].value.shape == (3,)
+    assert not result.value[0].value.requires_grad
+
+
+def test_keywords_follow_by_name():
+    result = called(lambda g, device, dtype, n: (random_pair(g, device, dtype, n), {"mode": "sum"}))
+    assert isinstance(result, Returned)
+    assert [(a.name, a.differentiable) for a in result.value] == [
+        ("x", True),
+        ("weight", True),
+        ("mode", False),
+    ]
+    assert result.value[2].value == "sum"
+
+
+def test_tensors_that_require_grad_are_the_differentiable_ones():
+    def hook(generator, device, dtype, n):
+        x, weight = random_pair(generator, device, dtype, n)
+        return x, weight.requires_grad_()
+
+    assert [a.differentiable for a in called(hook).value] == [False, True]
+
+
+def test_integers_are_not_differentiated():
+    result = called(lambda g, device, dtype, n: (torch.arange(n), torch.ones(n)))
+    assert [a.differentiable for a in result.value] == [False, True]
+
+
+def test_the_same_seed_gives_the_same_arguments_and_another_draw_others():
+    first, again, other = called(random_pair), called(random_pair), called(random_pair, draw=1)
+    assert torch.equal(first.value[0].value, again.value[0].value)
+    assert not torch.equal(first.value[0].value, other.value[0].value)
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (lambda *_, **__: torch.ones(2), "returned Tensor: return the arguments as a tuple"),
+        (lambda *_, **__: None, "returned NoneType"),
+        (lambda *_, **__: {"x": 1}, "returned dict"),
+        (lambda *_, **__: ((1,), {"wieght": 2}), "`wieght`"),
+        (lambda *_, **__: (1, 2, 3, 4), "4 arguments"),
+    ],
+)
+def test_a_wrong_return_is_told(hook, said):
+    result = called(hook)
+    assert isinstance(result, Raised)
+    assert said in result.error.message
+
+
+def test_what_a_hook_raises_comes_back_as_a_value():
+    def hook(generator, device, dtype, n):
+        raise LookupError("no data set here")
+
+    result = called(hook)
+    assert isinstance(result, Raised)
+    assert (result.error.type, result.error.message) == ("LookupError", "no data set here")
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1,), (2, 3)])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "int64", "bool"])
+def test_every_dtype_and_shape_is_built_and_repeats_itself(shape, dtype):
+    spec = TensorInput("x", shape, dtype=dtype, range=(0, 9) if dtype == "int64" else None)
+    first, again = (build_tensor(spec, 3, Point.TYPICAL, 0, "cpu") for _ in range(2))
+    assert first.shape == shape
+    assert first.dtype is getattr(torch, dtype)
+    assert torch.equal(first, again)
+
+
+def test_points_follow_what_is_declared():
+    plain = Case(id="base", seed=0, inputs=(TensorInput("x", (2,)),))
+    both = Case(id="base", seed=0, inputs=(TensorInput("x", (2,), range=(0.0, 1.0), special=(0.5,)),))
+    typical = ((Point.TYPICAL, 0), (Point.TYPICAL, 1))
+    assert points_of(plain) == typical
+    assert points_of(both) == (*typical, (Point.WIDE, 0), (Point.SPECIAL, 0))
+
+
+def test_small_tensors_are_shown_in_full():
+    assert show_value(torch.tensor([[0.1, -2.0]], dtype=torch.float64)) == "[[0.1, -2]]"
+    assert show_value(torch.zeros(5, 4, dtype=torch.float64)) == "float64[5, 4]"
+    assert show_value("sum") == "'sum'"
