@@ -18,3 +18,7 @@ class SpecError(Exception):
         """Keep every problem of a stage: a user mends them all at once."""
         super().__init__(f"{len(problems)} spec errors")
         self.problems = tuple(problems)
+
+
+class ConfigError(SpecError):
+    """A configuration file is wrong: told as mistakes in specs are."""

@@ -333,6 +333,8 @@ class Settings:
     select: tuple[str, ...] = ()
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()
+    strict: bool = False
+    """Warnings fail a target as errors do."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -403,6 +405,8 @@ class RaisedError:
     """Outermost first; the last one is where it was raised."""
     deliberate: bool = False
     """The author raised it on purpose: `raise`, `assert`, a TORCH_CHECK."""
+    traceback: str = ""
+    """As Python prints it, with every frame; shortened at its beginning."""
 
 
 @dataclass(frozen=True)
@@ -501,6 +505,8 @@ class TargetReport:
     reason: str = ""
     """Why it is skipped or unchecked, in words."""
     spec_file: str = ""
+    duration_s: float | None = None
+    """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
 
@@ -544,6 +550,10 @@ class Report:
     summary: tuple[tuple[str, int], ...] = field(default=())
     """(`targets` and each verdict, count)."""
     stopped_early: bool = False
-    """`-x` left targets unverified."""
+    """`stopped_by` left targets unverified."""
+    stopped_by: str = "-x"
+    """The option that stopped the run."""
+    slowest: int | None = None
+    """How many of the slowest targets to name, 0 for all; None where durations were not asked for."""
     bugs: tuple[str, ...] = ()
     """Tracebacks of gradverify's own failures; each cost one target its verdict."""

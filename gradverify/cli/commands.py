@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import traceback
@@ -11,9 +12,11 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.options import Color, Format, request_of
+from gradverify.cli.asked import report_files, request_of
+from gradverify.cli.options import Color, Format
 from gradverify.cli.screen import (
     bug_sentence,
+    configuration,
     open_standard_streams,
     print_bugs,
     print_report,
@@ -23,6 +26,7 @@ from gradverify.cli.screen import (
     versions,
     write,
 )
+from gradverify.errors import UsageError
 from gradverify.model import Engine, Report
 from gradverify.report import render_listing, render_mistakes, render_rule, render_rules_table
 from gradverify.session.outcome import ExitCode
@@ -55,19 +59,28 @@ def root(
 def check(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
+    no_infer: options.NoInfer = False,  # noqa: FBT002
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
     keyword: options.Keyword = "",
     select: options.Select = None,
     ignore: options.Ignore = None,
-    device: options.Device = "cpu",
+    device: options.Device = None,
     seed: options.Seed = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     engine: options.EngineOption = Engine.JACOBIAN,
-    timeout: options.Timeout = 60.0,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
+    in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
+    maxfail: options.MaxFail = None,
+    strict: options.Strict = False,  # noqa: FBT002
+    durations: options.Durations = None,
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = 0,
     output: options.FormatOption = Format.TEXT,
+    report_to: options.ReportFiles = None,
     color: options.ColorOption = Color.AUTO,
 ) -> None:
     """Verify the backwards of a module against the derivative of its forwards.
@@ -75,11 +88,16 @@ def check(  # noqa: PLR0913 - one parameter for each option
     Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
     3 a bug in gradverify, 5 nothing to check, 130 interrupted.
     """
-    style = style_for(color, -1 if quiet else min(verbose, 1))
-    with told(style, output):
+    style = style_for(color, -1 if quiet else min(verbose, 2))
+    files: list[tuple[Format, Path]] = []
+    with told(style, output, files):
+        files += report_files(report_to)
         request = request_of(
             targets,
+            config=configuration(config, verbose),
             spec=spec,
+            no_infer=no_infer,
+            exclude=exclude,
             keyword=keyword,
             select=select,
             ignore=ignore,
@@ -89,17 +107,25 @@ def check(  # noqa: PLR0913 - one parameter for each option
             atol=atol,
             engine=engine,
             timeout=timeout,
+            memory=memory,
+            in_process=in_process,
             stop_at_first=stop_at_first,
+            maxfail=maxfail,
+            strict=strict,
+            durations=durations,
         )
         report = _check(request)
-        print_report(report, style, output)
+        print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
 
 @app.command("list")
-def list_(
+def list_(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
+    no_infer: options.NoInfer = False,  # noqa: FBT002
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
     keyword: options.Keyword = "",
     verbose: options.Verbose = 0,
     color: options.ColorOption = Color.AUTO,
@@ -107,9 +133,16 @@ def list_(
     """Show what is discovered, where its inputs come from, which cases and checks would run."""
     from gradverify.session.listing import list_targets  # noqa: PLC0415
 
-    style = style_for(color, min(verbose, 1))
+    style = style_for(color, min(verbose, 2))
     with told(style, Format.TEXT):
-        request = request_of(targets, spec=spec, keyword=keyword)
+        request = request_of(
+            targets,
+            config=configuration(config, verbose),
+            spec=spec,
+            no_infer=no_infer,
+            exclude=exclude,
+            keyword=keyword,
+        )
         with progress() as shown:
             listing = list_targets(request, shown)
         write(sys.stdout, render_listing(listing.targets, listing.modules, style))
@@ -134,6 +167,18 @@ def rules() -> None:
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON Schema of spec files, for editors."""
+    from gradverify import spec  # noqa: PLC0415 - pydantic takes longer to load than the rest
+
+    with told(style_for(Color.AUTO, 0)):
+        json_schema = getattr(spec, "json_schema", None)
+        if json_schema is None:
+            raise UsageError("this version has no JSON Schema of spec files yet")
+        write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")
+
+
+@app.command()
 def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) -> None:
     """Check a small module that ships with the package: right and wrong Functions.
 
@@ -141,7 +186,7 @@ def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) 
     """
     from gradverify.demo.intended import unintended  # noqa: PLC0415
 
-    style = style_for(color, min(verbose, 1))
+    style = style_for(color, min(verbose, 2))
     with told(style, Format.TEXT):
         from gradverify import demo as package  # noqa: PLC0415
 
@@ -170,6 +215,8 @@ def main() -> None:
 def _check(request: Request) -> Report:
     from gradverify.session.run import check as run_check  # noqa: PLC0415
 
+    if request.in_process:  # a line that moves and a debugger's prompt do not go together
+        return run_check(request)
     with progress() as shown:
         return run_check(request, shown)
 

@@ -6,20 +6,30 @@ import contextlib
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import TextIO
 
 import typer
 
 from gradverify import __version__
 from gradverify.cli.options import Color, Format
+from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings
-from gradverify.report import TextStyle, render_json, render_mistakes, render_text
+from gradverify.report import (
+    TextStyle,
+    render_concise,
+    render_json,
+    render_mistakes,
+    render_text,
+    slowest_lines,
+)
 from gradverify.session.outcome import ExitCode, summary_of
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress
+from gradverify.spec import shown_path
 
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
@@ -77,7 +87,9 @@ def open_standard_streams() -> None:
 
 
 @contextlib.contextmanager
-def told(style: TextStyle, output: Format = Format.TEXT) -> Iterator[None]:
+def told(
+    style: TextStyle, output: Format = Format.TEXT, files: Sequence[tuple[Format, Path]] = ()
+) -> Iterator[None]:
     """Turn a user's mistake into sentences and exit code 2, Ctrl-C into one and 130."""
     try:
         yield
@@ -89,10 +101,20 @@ def told(style: TextStyle, output: Format = Format.TEXT) -> Iterator[None]:
             write(sys.stdout, render_json(_only_errors(error)))
         else:
             write(sys.stderr, render_mistakes(error.problems, style))
+        for form, path in files:
+            _write_file(path, _rendered(_only_errors(error), style_of_file(style), form))
         raise typer.Exit(ExitCode.USAGE) from None
     except KeyboardInterrupt:
         write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def configuration(given: Path | None, verbosity: int) -> Config:
+    """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
+    config = load_config(given)
+    if verbosity > 0 and config.file is not None:
+        write(sys.stderr, f"gradverify: configuration: {shown_path(config.file)}\n")
+    return config
 
 
 @contextlib.contextmanager
@@ -102,14 +124,38 @@ def progress() -> Iterator[Progress]:
         yield shown
 
 
-def print_report(report: Report, style: TextStyle, output: Format) -> None:
-    """Print a report on stdout, and gradverify's own failures on stderr."""
+def print_report(
+    report: Report, style: TextStyle, output: Format, files: Sequence[tuple[Format, Path]] = ()
+) -> None:
+    """Print a report on stdout and into files, and gradverify's own failures on stderr."""
+    write(sys.stdout, _rendered(report, style, output))
+    if output is Format.CONCISE:
+        write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
+    for form, path in files:
+        _write_file(path, _rendered(report, style_of_file(style), form))
+    print_bugs(report.bugs)
+
+
+def style_of_file(style: TextStyle) -> TextStyle:
+    """How text is to look in a file, wherever stdout goes."""
+    return TextStyle(None, color=False, unicode=True, verbosity=style.verbosity)
+
+
+def _rendered(report: Report, style: TextStyle, output: Format) -> str:
     match output:
         case Format.TEXT:
-            write(sys.stdout, render_text(report, style))
+            return render_text(report, style)
+        case Format.CONCISE:
+            return render_concise(report, style)
         case Format.JSON:
-            write(sys.stdout, render_json(report))
-    print_bugs(report.bugs)
+            return render_json(report)
+
+
+def _write_file(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8", "backslashreplace", "\n")
+    except OSError as error:
+        raise UsageError(f"--report: `{path}` cannot be written: {error.strerror}") from None
 
 
 def print_bugs(tracebacks: tuple[str, ...]) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle
 from gradverify.report.explain import render_rule, render_rules_table
 from gradverify.report.json_v1 import render_json
 from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.mistakes import render_mistakes
-from gradverify.report.text import render_text
+from gradverify.report.text import render_text, slowest_lines
 
 __all__ = [
     "ListedTarget",
     "TextStyle",
+    "render_concise",
     "render_json",
     "render_listing",
     "render_mistakes",
     "render_rule",
     "render_rules_table",
     "render_text",
+    "slowest_lines",
 ]

@@ -31,7 +31,7 @@ class TextStyle:
     unicode: bool = True
     """False where the stream is not UTF-8: ASCII marks and map, other characters escaped."""
     verbosity: int = 0
-    """-1 findings and summary only, 0 normal, 1 everything."""
+    """-1 findings and summary only, 0 normal, 1 everything, 2 full tracebacks too."""
 
 
 def emit(lines: Iterable[Text], style: TextStyle) -> str:

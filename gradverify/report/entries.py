@@ -37,7 +37,7 @@ def entry_lines(finding: Finding, style: TextStyle) -> list[Text]:
         return []
     found = finding.entries
     shown = found.worst if style.verbosity > 0 else found.worst[:WORST]
-    heads = _VALUES if found.compared_with == "reference" else _DERIVATIVES
+    heads = heads_of(finding)
     rows = [_row(entry, finding, style) for entry in shown]
     lines = _table(rows, heads)
     if style.width is not None and INDENT + LABEL + max(map(cell_len, lines)) > style.width:
@@ -45,6 +45,17 @@ def entry_lines(finding: Finding, style: TextStyle) -> list[Text]:
     if found.wrong > len(shown):
         lines.append(f"and {plural(found.wrong - len(shown), 'more entry', 'more entries')}")
     return verbatim("worst", lines)
+
+
+def heads_of(finding: Finding) -> tuple[str, str]:
+    """Return what is compared with what, in words."""
+    reference = finding.entries is not None and finding.entries.compared_with == "reference"
+    return _VALUES if reference else _DERIVATIVES
+
+
+def short_name(entry: Entry, finding: Finding) -> str:
+    """Name an entry in short: `y[0,2]/x[0,2]`."""
+    return _name(entry, finding).removeprefix("d ").replace(" / d ", "/")
 
 
 def _row(entry: Entry, finding: Finding, style: TextStyle) -> _Row:

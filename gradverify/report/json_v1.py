@@ -52,6 +52,7 @@ def render_json(report: Report) -> str:
             "device": report.settings.device,
             "select": [*sorted(report.settings.select)],
             "ignore": [*sorted(report.settings.ignore)],
+            **({"strict": True} if report.settings.strict else {}),
         },
         "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
         "targets": [_target(target) for target in sorted(report.targets, key=_place)],
@@ -96,6 +97,8 @@ def _target(report: TargetReport) -> Json:
         "checks": dict(report.checks),
         "capabilities": dict(report.capabilities),
     }
+    if report.duration_s is not None:
+        shape["duration_s"] = report.duration_s
     if report.reason:
         shape["reason"] = report.reason
     if report.ignored:

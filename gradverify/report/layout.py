@@ -75,6 +75,8 @@ def raised(error: RaisedError, style: TextStyle) -> list[Text]:
     prose = f"{error.type}: {first}" if first else error.type
     lines = field("error", prose, style)
     lines += verbatim("", rest)
+    if style.verbosity > 1 and error.traceback:
+        return lines + verbatim("", clean_lines(error.traceback))
     for frame in error.frames:
         lines += _frame(frame)
     return lines

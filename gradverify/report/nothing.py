@@ -37,6 +37,9 @@ def module_lines(module: ModuleReport, style: TextStyle) -> list[Text]:
     lines = [Text.assemble((file, "bold"), ": no function to check")]
     if style.verbosity < 0:
         return lines
+    if file.endswith("/"):
+        why = "no Python file in it defines a torch.autograd.Function, and no spec names one"
+        return [*lines, Text(), *_said(why, style)]
     if not module.passed_over:
         return [*lines, Text(), *_said("it defines no torch.autograd.Function, and no spec names it", style)]
     lines += [Text(), Text(f"  looked at {plural(len(module.passed_over), 'definition')}")]

@@ -90,8 +90,9 @@ def because(word: str, report: TargetReport) -> str:
 
 
 def _codes(report: TargetReport) -> list[str]:
-    """Return the codes of a target's errors, each once, in order."""
-    return list(dict.fromkeys(found.code for found in report.findings if found.severity is Severity.ERROR))
+    """Return the codes of a target's errors, or of the warnings that failed it, each once, in order."""
+    codes = {severity: [f.code for f in report.findings if f.severity is severity] for severity in Severity}
+    return list(dict.fromkeys(codes[Severity.ERROR] or codes[Severity.WARNING]))
 
 
 def _verified(report: TargetReport) -> str:

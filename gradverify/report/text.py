@@ -78,6 +78,8 @@ def _heading(file: str, targets: Sequence[TargetReport], report: Report) -> Text
         words.append(settings.device)
     if settings.select:
         words.append(f"only {', '.join(settings.select)}")
+    if settings.strict:
+        words.append("warnings fail")
     if settings.ignore:
         words.append(f"without {', '.join(settings.ignore)}")
     return Text.assemble((clean(file), "bold"), f"  {clean(', '.join(words))}")
@@ -87,15 +89,19 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
     """Set what holds for the whole run, the summary last."""
     lines: list[Text] = []
     if report.stopped_early:
-        lines += hang(Text(), "Stopped early (-x): later functions were not checked.", style, 0)
+        lines += hang(
+            Text(), f"Stopped early ({report.stopped_by}): later functions were not checked.", style, 0
+        )
     if style.verbosity >= 0 and dict(report.summary).get(Verdict.PASSED):
         lines += hang(Text(), NOT_SWEPT, style, 0, "dim")
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
         lines += hang(Text(), PINNED, style, 0, "dim")
-    return lines + _summary(report, style)
+    if slowest := slowest_lines(report):
+        lines += [Text("Slowest, each with its time:"), *map(Text, slowest)]
+    return lines + summary_lines(report, style)
 
 
-def _summary(report: Report, style: TextStyle) -> list[Text]:
+def summary_lines(report: Report, style: TextStyle) -> list[Text]:
     """Count the verdicts, the codes and what is not shown: on one line where the width allows it."""
     parts = [_verdicts(report)]
     if report.errors:
@@ -104,6 +110,9 @@ def _summary(report: Report, style: TextStyle) -> list[Text]:
     codes = Counter(found.code for found in findings if found.severity is not Severity.NOTE)
     if codes:
         parts.append(Text(", ".join(f"{code} x{count}" for code, count in sorted(codes.items()))))
+    strict = sum(_warned_only(target) for target in report.targets)
+    if report.settings.strict and strict:
+        parts.append(Text(f"{strict} failed by warnings alone (--strict)"))
     notes = sum(found.severity is Severity.NOTE for found in findings)
     if notes:
         parts.append(Text(plural(notes, "note") + ("" if style.verbosity > 0 else " (-v shows them)")))
@@ -111,6 +120,23 @@ def _summary(report: Report, style: TextStyle) -> list[Text]:
     if style.width is None or cell_len(line.plain) <= style.width:
         return [line]
     return [text for part in parts for text in hang(Text(), part.plain, style, 2)]
+
+
+def _warned_only(target: TargetReport) -> bool:
+    """Tell whether a target failed without an error."""
+    wrong = any(found.severity is Severity.ERROR and not found.expected for found in target.findings)
+    return target.status is Verdict.FAILED and not wrong
+
+
+def slowest_lines(report: Report) -> list[str]:
+    """Return the slowest targets with their seconds, where these were asked for."""
+    if report.slowest is None:
+        return []
+    timed = sorted(
+        (t for t in report.targets if t.duration_s is not None), key=lambda t: -(t.duration_s or 0)
+    )
+    kept = timed[: report.slowest] if report.slowest else timed
+    return [f"{target.duration_s or 0:8.2f} s  {clean(target.target.id)}" for target in kept]
 
 
 def _verdicts(report: Report) -> Text:

@@ -181,4 +181,32 @@ class Slow(torch.autograd.Function):
             " is slow, raise `--timeout`; if it never returned, the last line it ran is where to look."
         ),
     ),
+    Rule(
+        code="GV903",
+        name="out-of-memory",
+        severity=Severity.WARNING,
+        family=Family.RUN,
+        summary="verifying took too much memory",
+        checks=(
+            "Whether the processes of the target stay below the limit given with `--memory`, torch included."
+            " A target that does not is stopped and unchecked; the others are verified all the same."
+            " Without `--memory` there is no limit."
+        ),
+        matters=(
+            "On a machine that runs out of memory the system ends some process, often the whole CI job,"
+            " and says nothing about which Function it was. A target that grows from call to call leaks:"
+            " a tensor kept as an attribute of ctx, or in a list of the module, is the usual reason."
+        ),
+        example="""\
+class Pairwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x[:, None] * x).sum(1)  # n entries take n * n
+""",
+        remedy=(
+            "Verify smaller sizes: a few entries per dimension show the same errors. If the memory is needed,"
+            " raise `--memory`; if it grows with the number of calls, look for what keeps the tensors alive."
+        ),
+    ),
 )

@@ -74,7 +74,7 @@ class TargetState:
             )
         findings = tuple(self._reproducible(f) for f in merge_findings(self._marked()))
         reason = self._reason_unchecked()
-        status = status_of(findings, unchecked=bool(reason))
+        status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         if status is Verdict.XFAILED:
             reason = "; ".join(dict.fromkeys(e.reason for e in self.plan.expected_failures))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""

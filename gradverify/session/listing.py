@@ -10,7 +10,7 @@ from gradverify.report import ListedTarget
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
 from gradverify.session.request import Progress, Request
-from gradverify.session.run import module_report, prepare
+from gradverify.session.run import module_reports, prepare
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def list_targets(request: Request, progress: Progress) -> Listing:
         listed = tuple(_listed(planned, request, at_case) for planned, at_case in session.one_by_one())
         return Listing(
             listed,
-            modules=tuple(module_report(m) for m in session.modules if m.error is None),
+            modules=module_reports(session),
             errors=tuple(m.error for m in session.modules if m.error is not None),
             bugs=tuple(m.bug for m in session.modules if m.bug),
         )

@@ -20,6 +20,7 @@ from gradverify.model import (
     TargetKind,
     tensors_of,
 )
+from gradverify.session.in_process import InProcess
 from gradverify.session.pool import (
     Worker,
     WorkerBrokenError,
@@ -48,7 +49,7 @@ class Module:
     shown_path: str
     selections: Sequence[Selection]
     spec: SpecFile | None = None
-    worker: Worker | None = None
+    worker: Worker | InProcess | None = None
     discovered: tuple[Target, ...] = ()
     """The Functions it defines."""
     bound: dict[str, Target] = field(default_factory=dict)
@@ -77,7 +78,7 @@ class Module:
         """Whether the spec names a target or its inputs have to be inferred."""
         return InputSource.SPEC if target.name in self.bound else InputSource.INFERRED
 
-    def running(self, request: Request) -> Worker:
+    def running(self, request: Request) -> Worker | InProcess:
         """Its worker; where there is none any more, another one that has imported the module again.
 
         Raises `WorkerError`.
@@ -85,7 +86,7 @@ class Module:
         if self.worker is not None and self.worker.alive:
             return self.worker
         self.close()
-        worker = self.worker = Worker(request.clock)
+        worker = self.worker = _started(request)
         asked = Collect(str(self.path), self.shown_path)
         try:
             events = list(worker.ask(asked, request.import_timeout))
@@ -114,7 +115,7 @@ def collect_module(
     module.error = _unreadable(module)
     if module.error is not None:
         return module
-    worker = module.worker = Worker(request.clock)
+    worker = module.worker = _started(request)
     try:
         ready = worker.ready()
         module.torch_version = ready.torch_version
@@ -156,6 +157,10 @@ def bind_module(module: Module, request: Request) -> list[Mistake]:
     if not mistakes:
         mistakes += check_against_targets(module.spec, list(module.bound.values()), module=module.path)
     return mistakes
+
+
+def _started(request: Request) -> Worker | InProcess:
+    return InProcess() if request.in_process else Worker(request.clock)
 
 
 def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:

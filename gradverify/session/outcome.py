@@ -30,13 +30,14 @@ NOT_VERIFIED = frozenset({Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKE
 _SEVERITIES = tuple(Severity)
 
 
-def status_of(findings: Iterable[Finding], *, unchecked: bool) -> Verdict:
+def status_of(findings: Iterable[Finding], *, unchecked: bool, strict: bool = False) -> Verdict:
     """The verdict on a target that was not skipped: the first of failed, unchecked, inconclusive, passed.
 
-    `unchecked` says that something that was asked for did not run to its end.
+    `unchecked` says that something that was asked for did not run to its end. Under `strict` a warning
+    fails as an error does, but for those that decide another verdict.
     """
     found = tuple(findings)
-    if any(f.severity is Severity.ERROR and not f.expected for f in found):
+    if any(fails(f, strict=strict) for f in found):
         return Verdict.FAILED
     codes = {f.code for f in found if not f.expected}
     if unchecked or codes & UNCHECKED_CODES:
@@ -46,6 +47,13 @@ def status_of(findings: Iterable[Finding], *, unchecked: bool) -> Verdict:
     if any(f.expected for f in found):
         return Verdict.XFAILED
     return Verdict.PASSED
+
+
+def fails(finding: Finding, *, strict: bool) -> bool:
+    """Whether a finding fails its target."""
+    deciding = UNCHECKED_CODES | INCONCLUSIVE_CODES
+    warned = strict and finding.severity is Severity.WARNING and finding.code not in deciding
+    return not finding.expected and (finding.severity is Severity.ERROR or warned)
 
 
 def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:

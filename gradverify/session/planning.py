@@ -12,10 +12,12 @@ from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import case_seed, plan_function
+from gradverify.spec import SpecFile, case_seed, plan_function
 
 INFERRED_CASE = "base"
 """The one case of a target without a spec."""
+
+NOT_INFERRED = "no spec names it (--no-infer)"
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,25 @@ def plan_targets(module: Module, request: Request) -> list[Planned]:
     return sorted(planned.values(), key=lambda p: (p.target.line, p.target.name))
 
 
+def seed_of(request: Request, spec: SpecFile | None) -> int:
+    """The seed of a module: the command line's, else its spec's, else the configuration's."""
+    if request.seed is not None:
+        return request.seed
+    declared = spec is not None and "seed" in spec.defaults.model_fields_set
+    return spec.defaults.seed if spec is not None and declared else request.settings.seed
+
+
 def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     """Let the worker look for inputs of a target without a spec.
 
     Raises `WorkerError`.
     """
+    if not request.infer:
+        return NoInputs(Finding("GV001", rule("GV001").severity, NOT_INFERRED))
     worker = planned.module.running(request)
     inputs = None
     attempts: tuple[tuple[str, RaisedError], ...] = ()
-    for event in worker.ask(Infer(planned.target), request.timeout):
+    for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
             case Inferred():
                 inputs = event.inputs
@@ -68,7 +80,7 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
                 raise ValueError(f"unexpected event {type(event).__name__}")
     if inputs is None:
         return NoInputs(_no_inputs(planned.target, attempts))
-    seed = request.settings.seed if request.seed is None else request.seed
+    seed = seed_of(request, planned.module.spec)
     case = Case(INFERRED_CASE, case_seed(seed, planned.target.name, INFERRED_CASE), inputs=inputs)
     return TargetPlan(
         name=planned.target.name,
@@ -102,15 +114,28 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     plan = plan_function(
         module.spec,
         key,
-        seed=request.seed,
+        seed=seed_of(request, module.spec),
         rtol=request.rtol,
         atol=request.atol,
         parameters=target.parameters,
     )
+    plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
     return Planned(module, target, replace(plan, cases=cases), case_filter)
+
+
+def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, request: Request) -> TargetPlan:
+    """Where neither the command line nor the spec says how exact, the configuration may."""
+    function, defaults = spec.functions[key], spec.defaults.model_fields_set
+    rtol_is_free = request.rtol is None and function.rtol is None and "rtol" not in defaults
+    atol_is_free = request.atol is None and function.atol is None and "atol" not in defaults
+    return replace(
+        plan,
+        rtol=request.settings.rtol if rtol_is_free else plan.rtol,
+        atol=request.settings.atol if atol_is_free else plan.atol,
+    )
 
 
 def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from gradverify.events import CHANNEL_LOST, Broken, Done, Event, Ready, Request, decode, encode
-from gradverify.session.processes import Channel, kill_all, start
+from gradverify.session.processes import Channel, kill_all, resident_mib, start
 from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
@@ -23,6 +23,9 @@ START_LIMIT = 300.0
 
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
+
+MEMORY_SECONDS = 0.05
+"""Between two looks at a worker's memory, where it is limited."""
 
 LOST = "lost its connection to gradverify"
 
@@ -54,6 +57,10 @@ class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
 
 
+class WorkerTooBigError(WorkerError):
+    """Its processes took more memory than they may; `how` says how much."""
+
+
 class WorkerBrokenError(WorkerError):
     """gradverify itself failed inside the worker; `how` is the traceback."""
 
@@ -77,6 +84,8 @@ class Worker:
         self._buffer = b""
         self._ready: Ready | None = None
         self._since = 0
+        self._memory = 0
+        self._looked = 0.0
 
     def __enter__(self) -> Self:
         """Enter."""
@@ -106,9 +115,10 @@ class Worker:
             self._ready = event
         return self._ready
 
-    def ask(self, request: Request, limit: float) -> Iterator[Event]:
+    def ask(self, request: Request, limit: float, memory: int = 0) -> Iterator[Event]:
         """Send a request and yield its events until it is done, within `limit` seconds.
 
+        `memory` is what it may take, in MiB; 0 for any amount.
         Raises `WorkerError`; the worker is gone then.
         """
         self.ready()
@@ -116,6 +126,7 @@ class Worker:
             raise WorkerDiedError("was gone already")
         self._since = os.fstat(self._log.fileno()).st_size
         deadline = self._clock() + limit
+        self._memory = memory
         try:
             self._channel.send(encode(request))
         except OSError:
@@ -149,7 +160,11 @@ class Worker:
             raise WorkerDiedError("was gone already")
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
-            if remaining <= 0 or not self._selector.select(remaining):
+            self._require_memory()
+            wait = min(remaining, MEMORY_SECONDS) if self._memory else remaining
+            if remaining > 0 and not self._selector.select(wait) and wait < remaining:
+                continue
+            if self._clock() >= deadline:
                 kill_all(self._process, DUMP_LIMIT)
                 raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
             chunk = os.read(self._channel.events, 1 << 16)
@@ -161,6 +176,16 @@ class Worker:
             return decode(line.decode("utf-8"))
         except (ValueError, TypeError, KeyError):
             raise self._over(WorkerLostError, LOST) from None
+
+    def _require_memory(self) -> None:
+        """Look at the memory of its processes now and then; kill them where it is too much."""
+        if not self._memory or self._clock() - self._looked < MEMORY_SECONDS:
+            return
+        self._looked = self._clock()
+        taken = resident_mib(self._process.pid)
+        if taken > self._memory:
+            kill_all(self._process, DUMP_LIMIT)
+            raise self._over(WorkerTooBigError, f"took {taken} MiB of memory")
 
     def _died(self) -> WorkerError:
         """What to raise after the channel was closed from the other side."""

@@ -46,11 +46,24 @@ class Request:
     atol: float | None = None
     specs: tuple[Path, ...] = ()
     specs_folder: Path = Path("specs")
+    infer: bool = True
+    """Look for inputs of targets that no spec names; otherwise they are unchecked."""
+    excluded: Callable[[Path], bool] = lambda _: False
+    """The files and folders that `--exclude` leaves out."""
     keyword: str = ""
     timeout: float = 60.0
     """Seconds for each target."""
     import_timeout: float = 300.0
-    stop_at_first: bool = False
+    memory: int = 0
+    """MiB that the processes of a target may take, torch included; 0 for any amount."""
+    in_process: bool = False
+    """Verify in this process, where breakpoints work, without any limit."""
+    stop_after: int | None = None
+    """Stop after so many targets that are not verified."""
+    stopped_by: str = "-x"
+    """The option that says so."""
+    slowest: int | None = None
+    """How many of the slowest targets the report names, 0 for all; None for no durations."""
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata, util
-from pathlib import Path
 from typing import Self
 
 from gradverify.errors import SpecError, UsageError
@@ -20,15 +19,15 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import RULES
 from gradverify.session.aggregate import CHECK_FAMILIES
+from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, bind_module, collect_module
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
-from gradverify.session.planning import Planned, plan_targets
+from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.request import Progress, Request, Silent
-from gradverify.session.selection import Selection, keyword_filter
+from gradverify.session.selection import keyword_filter
 from gradverify.session.verifying import Judged, verify_target
-from gradverify.spec import SpecFile, SpecLookup, shown_path
+from gradverify.spec import shown_path
 
 MAX_WARM = 4
 """Workers alive at a time: each holds a torch of its own, some 200 MB."""
@@ -41,6 +40,8 @@ class Session:
     request: Request
     progress: Progress
     modules: list[Module] = field(default_factory=list)
+    empty_folders: tuple[str, ...] = ()
+    """Folders in which no file is worth importing, as reports print them."""
     planned: list[Planned] = field(default_factory=list)
 
     def __enter__(self) -> Self:
@@ -69,8 +70,12 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
         for planned, at_case in session.one_by_one():
+            since = request.clock()
             judged.append(verify_target(planned, request, at_case))
-            if request.stop_at_first and judged[-1].report.status in NOT_VERIFIED:
+            if request.slowest is not None:
+                timed = replace(judged[-1].report, duration_s=round(request.clock() - since, 3))
+                judged[-1] = replace(judged[-1], report=timed)
+            if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
                 break
         return _report(session, judged)
 
@@ -82,10 +87,10 @@ def prepare(request: Request, progress: Progress) -> Session:
     """
     _require_torch()
     keep = keyword_filter(request.keyword)
-    specs = _read_specs(request)
-    session = Session(request, progress)
+    chosen = choose(request)
+    session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
-        mistakes = _collect_all(session, specs)
+        mistakes = _collect_all(session, chosen)
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
@@ -103,14 +108,13 @@ def prepare(request: Request, progress: Progress) -> Session:
     return session
 
 
-def _collect_all(session: Session, specs: dict[Path, SpecFile]) -> list[Mistake]:
+def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
-    by_module = _by_module(session.request.selections)
-    kept_warm = MAX_WARM if len(by_module) <= MAX_WARM else MAX_WARM - 1
+    kept_warm = MAX_WARM if len(chosen.modules) <= MAX_WARM else MAX_WARM - 1
     mistakes: list[Mistake] = []
-    for number, (path, selections) in enumerate(by_module.items()):
+    for number, (path, selections) in enumerate(chosen.modules.items()):
         session.progress.importing(shown_path(path))
-        module = collect_module(path, specs.get(path), selections, session.request)
+        module = collect_module(path, chosen.specs.get(path), selections, session.request)
         session.modules.append(module)
         mistakes += bind_module(module, session.request)
         if number >= kept_warm:
@@ -118,75 +122,53 @@ def _collect_all(session: Session, specs: dict[Path, SpecFile]) -> list[Mistake]
     return mistakes
 
 
-def _by_module(selections: Sequence[Selection]) -> dict[Path, list[Selection]]:
-    modules: dict[Path, list[Selection]] = {}
-    for selection in selections:
-        modules.setdefault(selection.path.absolute(), []).append(selection)
-    return modules
-
-
-def _read_specs(request: Request) -> dict[Path, SpecFile]:
-    """The spec of each module; the mistakes of all of them at once."""
-    modules = list(_by_module(request.selections))
-    codes = [rule.code for rule in RULES]
-    lookup = SpecLookup(request.specs, request.specs_folder, codes)
-    specs, mistakes = {}, []
-    for path in request.specs:
-        if not path.is_file():
-            raise UsageError(f"--spec: there is no file `{path}`")
-    for module in modules:
-        try:
-            spec = lookup.find(module)
-        except SpecError as error:
-            mistakes += [m for m in error.problems if m not in mistakes]
-        else:
-            if spec is not None:
-                specs[module] = spec
-    if mistakes:
-        raise SpecError(mistakes)
-    unclaimed = lookup.unclaimed(modules)
-    if unclaimed:
-        raise UsageError(f"--spec: `{shown_path(unclaimed[0])}` names none of the modules that are checked")
-    return specs
-
-
 def _require_torch() -> None:
     if util.find_spec("torch") is None:
         raise UsageError("gradverify needs PyTorch, and this Python has none: install torch beside it")
 
 
-def _not_reached(planned: Planned) -> TargetReport:
+def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
     return TargetReport(
         target=planned.target,
         status=Verdict.UNCHECKED,
         inputs=planned.plan.source if planned.plan is not None else InputSource.NONE,
         cases=len(planned.plan.cases) if planned.plan is not None else 0,
         checks=tuple((family.value, Outcome.NOT_RUN) for family in CHECK_FAMILIES),
-        reason="not reached: -x stopped the run",
+        reason=f"not reached: {stopped_by} stopped the run",
     )
 
 
 def _report(session: Session, judged: Sequence[Judged]) -> Report:
     left_out = session.planned[len(judged) :]
-    reports = [*(one.report for one in judged), *(_not_reached(planned) for planned in left_out)]
+    reports = [
+        *(one.report for one in judged),
+        *(_not_reached(planned, session.request.stopped_by) for planned in left_out),
+    ]
     errors = tuple(m.error for m in session.modules if m.error is not None)
     bugs = (*(m.bug for m in session.modules if m.bug), *(one.bug for one in judged if one.bug))
     return Report(
         settings=replace(session.request.settings, seed=_seed(session)),
         targets=tuple(reports),
         errors=errors,
-        modules=tuple(module_report(m) for m in session.modules if m.error is None),
+        modules=module_reports(session),
         gradverify_version=metadata.version("gradverify"),
         torch_version=next((m.torch_version for m in session.modules if m.torch_version), ""),
         exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
         summary=summary_of(reports),
         stopped_early=bool(left_out),
+        stopped_by=session.request.stopped_by,
+        slowest=session.request.slowest,
         bugs=bugs,
     )
 
 
-def module_report(module: Module) -> ModuleReport:
-    """What was looked at in a module, for the words around the verdicts."""
+def module_reports(session: Session) -> tuple[ModuleReport, ...]:
+    """What was looked at, for the words around the verdicts: modules, then folders without any."""
+    folders = (ModuleReport(folder, 0) for folder in session.empty_folders)
+    return (*(_module_report(m) for m in session.modules if m.error is None), *folders)
+
+
+def _module_report(module: Module) -> ModuleReport:
     if module.deselected:
         return ModuleReport(module.shown_path, 0, module.deselected)
     return ModuleReport(module.shown_path, len(module.targets), module.passed_over)
@@ -196,5 +178,5 @@ def _seed(session: Session) -> int:
     """The seed to print: the command line's, else the one the specs agree on."""
     if session.request.seed is not None:
         return session.request.seed
-    seeds = {m.spec.defaults.seed for m in session.modules if m.spec is not None}
-    return seeds.pop() if len(seeds) == 1 else 0
+    seeds = {seed_of(session.request, m.spec) for m in session.modules if m.spec is not None}
+    return seeds.pop() if len(seeds) == 1 else session.request.settings.seed

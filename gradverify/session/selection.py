@@ -21,10 +21,24 @@ class Selection:
     """One TARGET of the command line."""
 
     path: Path
+    """A module, or a folder of modules."""
     name: str = ""
     """A target's name; empty for the whole module."""
     case: str = ""
     """A case id or part of one; empty for all cases."""
+
+
+def split_target(text: str) -> tuple[str, str, str]:
+    """Split `path::Name[case]` into its parts; what is not given is empty.
+
+    Raises `UsageError` for what is not of this form.
+    """
+    match = _TARGET.fullmatch(text)
+    if match is None or (match["name"] == "" and "::" in text):
+        raise UsageError(
+            f"`{text}` is not a target: write module.py, module.py::Name or 'module.py::Name[case]'"
+        )
+    return match["path"], match["name"] or "", match["case"] or ""
 
 
 def parse_target(text: str) -> Selection:
@@ -32,23 +46,13 @@ def parse_target(text: str) -> Selection:
 
     Raises `UsageError` with a sentence for anything else, or a file that is not there.
     """
-    match = _TARGET.fullmatch(text)
-    if match is None or (match["name"] == "" and "::" in text):
-        raise UsageError(
-            f"`{text}` is not a target: write module.py, module.py::Name or 'module.py::Name[case]'"
-        )
-    path = Path(match["path"])
-    if path.is_dir():
-        raise UsageError(f"`{text}` is a folder: folders are not supported yet, name the modules")
-    if path.name.endswith((".yaml", ".yml")):
-        raise UsageError(
-            f"`{text}` is a spec file: not supported yet as a target, name the module and use --spec"
-        )
+    where, name, case = split_target(text)
+    path = Path(where)
     if not path.exists():
-        raise UsageError(f"there is no file `{match['path']}`{_nearest_file(path)}")
+        raise UsageError(f"there is no file `{where}`{_nearest_file(path)}")
     if path.suffix != ".py":
-        raise UsageError(f"`{match['path']}` is not a Python module (.py)")
-    return Selection(path, match["name"] or "", match["case"] or "")
+        raise UsageError(f"`{where}` is not a Python module (.py)")
+    return Selection(path, name, case)
 
 
 def check_codes(prefixes: Sequence[str], option: str) -> tuple[str, ...]:
@@ -145,4 +149,5 @@ def _evaluate(node: ast.expr, words: Sequence[str], text: str) -> bool:
 def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (there is no folder `{path.parent}`)"
-    return did_you_mean(path.name, [p.name for p in path.parent.iterdir() if p.suffix == ".py"])
+    suffixes = {".py", path.suffix}
+    return did_you_mean(path.name, [p.name for p in path.parent.iterdir() if p.suffix in suffixes])

@@ -18,8 +18,14 @@ from gradverify.model import (
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
-from gradverify.session.planning import NoInputs, Planned, infer_plan
-from gradverify.session.pool import WorkerBrokenError, WorkerError, WorkerLostError, WorkerTimedOutError
+from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
+from gradverify.session.pool import (
+    WorkerBrokenError,
+    WorkerError,
+    WorkerLostError,
+    WorkerTimedOutError,
+    WorkerTooBigError,
+)
 from gradverify.session.request import Request
 from gradverify.session.traces import fatal_error, frames_of, spot
 
@@ -72,19 +78,18 @@ def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
     worker = planned.module.running(request)
-    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout):
+    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
         if isinstance(event, CaseStarted):
             at_case(event.case_id)
         state.add(event, worker.printed)
 
 
 def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> TargetState:
-    seed = request.settings.seed if request.seed is None else request.seed
-    if request.seed is None and planned.module.spec is not None:
-        seed = planned.module.spec.defaults.seed
     if plan is None:
         plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
-    settings = replace(request.settings, seed=seed, rtol=plan.rtol, atol=plan.atol)
+    settings = replace(
+        request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
+    )
     return TargetState(
         planned.target,
         plan,
@@ -107,6 +112,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
                 f"after an earlier target had ended its process, the module could not be imported again: "
                 f"it {error.how}"
             )
+        case WorkerTooBigError():
+            state.findings.append(_too_big(planned, state, error, request))
         case WorkerTimedOutError():
             state.findings.append(_timed_out(planned, state, error, request))
         case _:
@@ -144,6 +151,21 @@ def _timed_out(planned: Planned, state: TargetState, error: WorkerError, request
     return replace(
         _finding("GV902", message, state.running),
         hint="Is there an endless loop? Otherwise use smaller sizes, or a longer --timeout.",
+        captured=error.captured,
+        raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
+    )
+
+
+def _too_big(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+    frames = frames_of(error.trace, planned.module.path)
+    place = f", at {spot(frames[-1], planned.module.path)}" if frames else ""
+    message = (
+        f"it {error.how}, more than the {request.memory} MiB allowed: it was stopped "
+        f"{_doing(state, frames)}{place}"
+    )
+    return replace(
+        _finding("GV903", message, state.running),
+        hint="Use smaller sizes, or a larger --memory: importing torch alone takes some 200 to 400 MiB.",
         captured=error.captured,
         raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
     )

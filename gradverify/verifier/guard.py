@@ -26,8 +26,14 @@ _OUR_CODE = str(Path(__file__).resolve().parent)
 _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
+LET_THROUGH: tuple[type[BaseException], ...] = ()
+"""Exceptions that are not user code's: none in a worker; in a process with a debugger, those that end it."""
+
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
+
+MAXIMAL_TRACEBACK = 20_000
+"""Characters kept of a whole traceback, from its end."""
 
 MAXIMAL_FRAMES = 12
 """Frames kept of a traceback: a RecursionError has a thousand."""
@@ -55,6 +61,8 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     """
     try:
         return Returned(function(*arguments))
+    except LET_THROUGH:
+        raise
     except BaseException as error:  # noqa: BLE001 - that is this function's whole purpose
         return Raised(describe(error))
 
@@ -101,7 +109,15 @@ def describe(error: BaseException) -> RaisedError:
         message=message[:MAXIMAL_MESSAGE],
         frames=frames[-MAXIMAL_FRAMES:],
         deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
+        traceback=_whole_traceback(error),
     )
+
+
+def _whole_traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))[-MAXIMAL_TRACEBACK:]
+    except Exception:  # noqa: BLE001 - a user's exception may refuse to be printed in any way
+        return ""
 
 
 def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:

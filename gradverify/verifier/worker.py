@@ -72,9 +72,8 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
     _leave_traces(_move_up(faults))
     inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
-    torch.set_num_threads(1)
-    _send(outgoing, Ready(torch.__version__, torch.cuda.device_count() if torch.cuda.is_available() else 0))
-    server = _Server()
+    server, ready = serve_here()
+    _send(outgoing, ready)
     while True:
         request: Request = decode(inbox.get())
         _renew_streams(log)
@@ -87,7 +86,18 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
             _send(outgoing, Done())
 
 
-class _Server:
+def serve_here(lets_through: tuple[type[BaseException], ...] = ()) -> tuple[Server, Ready]:
+    """Make this process ready to answer requests.
+
+    `lets_through` are exceptions that belong to whoever debugs, not to the user code that raises them.
+    """
+    torch.set_num_threads(1)
+    guard.LET_THROUGH = lets_through
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Server(), Ready(torch.__version__, devices)
+
+
+class Server:
     """Holds the imported module between requests."""
 
     def __init__(self) -> None:
@@ -96,6 +106,7 @@ class _Server:
         self._state = GlobalState.take()
 
     def answer(self, request: Request) -> Iterator[Event]:
+        """Answer one request with its events."""
         match request:
             case Collect():
                 yield self._collect(request)

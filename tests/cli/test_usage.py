@@ -1,17 +1,24 @@
 """What is asked for and is not there: a sentence with the nearest name, exit code 2, mostly without torch."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
+from gradverify import spec
+
 MISTAKES = [
     (["check"], "nothing to check: name a module"),
     (["check", "rigth.py"], "there is no file `rigth.py`; did you mean `right.py`?"),
     (["check", "nowhere/right.py"], "there is no folder `nowhere`"),
-    (["check", "."], "`.` is a folder"),
-    (["check", "right.gradverify.yaml"], "is a spec file"),
+    (["check", ".::Product"], "`.` is a folder: write ::Product behind one of its modules"),
+    (["check", "rigth"], "`rigth` is neither a file or folder nor a module that can be found; did you mean"),
+    (["check", "rigth.gradverify.yaml"], "there is no file `rigth.gradverify.yaml`; did you mean `right.gra"),
+    (["check", "right.gradverify.yaml::Prodcut"], "has no function `Prodcut`; did you mean `Product`?"),
+    (["check", "right.py", "--in-process", "--memory", "9"], "--memory needs a process of its own"),
+    (["check", "right.py", "--exclude", ""], "--exclude: `` is no pattern"),
     (["check", "notes.txt"], "is not a Python module"),
     (["check", "right.py::"], "is not a target"),
     (
@@ -147,3 +154,33 @@ def test_a_folder_with_a_module_named_as_one_of_ours(place, tmp_path):
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_folder_without_inference(here):
+    """One run: a folder's modules, the ones left out, and what no spec names is unchecked."""
+    folder = here.folder / "lib"
+    folder.mkdir()
+    for name in ("right.py", "broken.py", "right.gradverify.yaml"):
+        (folder / name).write_text((here.folder / name).read_text())
+    (folder / "bare.py").write_text((here.folder / "right.py").read_text())
+    ran = here("check", "lib", "--no-infer", "-k", "Product")
+    assert (ran.code, ran.err) == (1, "")
+    assert "lib/bare.py  1 function" in ran.out
+    assert "unchecked" in ran.out
+    assert "no spec names it (--no-infer)" in ran.out
+    assert "2 functions: 1 passed, 1 unchecked" in ran.out
+    assert "broken.py" not in ran.out
+
+
+def test_folder_without_a_function(here):
+    (here.folder / "empty" / "below").mkdir(parents=True)
+    ran = here("check", "empty")
+    assert (ran.code, ran.err) == (5, "")
+    assert "empty/: no function to check" in ran.out
+
+
+@pytest.mark.skipif(not hasattr(spec, "json_schema"), reason="the spec has no JSON Schema yet")
+def test_schema(here):
+    ran = here("schema", PYTHONPATH=str(here.folder / "poison"))
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out) == spec.json_schema()

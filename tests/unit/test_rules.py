@@ -34,8 +34,9 @@ NAMES = {
     "GV810": "old-style-function",
     "GV901": "crashed",
     "GV902": "timed-out",
+    "GV903": "out-of-memory",
 }
-WARNINGS = {"GV001", "GV109", "GV110", "GV810", "GV902"}
+WARNINGS = {"GV001", "GV109", "GV110", "GV810", "GV902", "GV903"}
 NOTES = {"GV203"}
 every_rule = pytest.mark.parametrize("entry", RULES, ids=lambda entry: entry.code)
 
@@ -54,7 +55,7 @@ def test_severities():
 
 
 def test_families():
-    assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV004", "GV901", "GV902"}
+    assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV004", "GV901", "GV902", "GV903"}
     assert rule("GV109").family is Family.GRADCHECK
     assert {e.code for e in RULES if e.family is Family.GRADGRADCHECK} == {"GV201", "GV202", "GV203"}
     assert {e.code for e in RULES if e.family is Family.REFERENCE} == {"GV301", "GV302", "GV303"}

@@ -1,0 +1,238 @@
+"""What the command line and the configuration ask for: values checked, a `Request` made."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from gradverify.cli.options import Format
+from gradverify.config import Config
+from gradverify.errors import UsageError
+from gradverify.model import Engine, Settings
+from gradverify.session.folders import exclusion
+from gradverify.session.request import Request
+from gradverify.session.selection import check_codes
+from gradverify.session.targets import parse_targets
+
+T = TypeVar("T")
+
+TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
+"""gradcheck's own default tolerances, which `--engine torch` uses unless told otherwise."""
+
+LONGEST_SEED = 18
+"""Digits of a seed: more would not make it more random, and JSON readers round longer numbers."""
+
+LONGEST_WAIT = 1e6
+"""Seconds; the system's own clocks cannot wait for arbitrarily many."""
+
+
+def request_of(  # noqa: PLR0913 - one parameter for each option
+    targets: list[str] | None,
+    *,
+    config: Config | None = None,
+    spec: list[Path] | None = None,
+    no_infer: bool = False,
+    exclude: list[str] | None = None,
+    keyword: str = "",
+    select: list[str] | None = None,
+    ignore: list[str] | None = None,
+    device: str | None = None,
+    seed: str | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    engine: Engine = Engine.JACOBIAN,
+    timeout: float | None = None,
+    memory: int | None = None,
+    in_process: bool = False,
+    stop_at_first: bool = False,
+    maxfail: int | None = None,
+    strict: bool = False,
+    durations: int | None = None,
+) -> Request:
+    """Read what the command line asks for; what it does not say, the configuration may.
+
+    Raises `UsageError` for values that mean nothing.
+    """
+    config = config or Config()
+    selections, specs_given = parse_targets(targets or _configured_targets(config))
+    if in_process:
+        _refuse_limits(timeout, memory)
+    limit = (config.memory if memory is None else memory) or 0
+    specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
+    settings = replace(
+        _settings(config, device, select, ignore, rtol, atol),
+        engine=engine,
+        strict=strict,
+        seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
+    )
+    by_torch = engine is Engine.TORCH
+    return Request(
+        selections=selections,
+        settings=settings,
+        seed=_seed(seed, "--seed") if seed is not None else None,
+        rtol=TORCH_RTOL if rtol is None and config.rtol is None and by_torch else rtol,
+        atol=TORCH_ATOL if atol is None and config.atol is None and by_torch else atol,
+        specs=specs,
+        specs_folder=_configured_path(config, config.specs or "specs"),
+        infer=not no_infer,
+        excluded=_exclusion(exclude, config),
+        keyword=keyword,
+        timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
+        memory=limit,
+        in_process=in_process,
+        stop_after=1 if stop_at_first else maxfail,
+        stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
+        slowest=durations,
+        extra_arguments=(
+            *_repeated(config, specs, settings, rtol, atol),
+            *(("--memory", str(limit)) if limit else ()),
+        ),
+    )
+
+
+def _refuse_limits(timeout: float | None, memory: int | None) -> None:
+    """Refuse limits that nothing enforces."""
+    for option, value in (("--timeout", timeout), ("--memory", memory)):
+        if value:
+            raise UsageError(f"{option} needs a process of its own: it cannot be used with --in-process")
+
+
+def _settings(
+    config: Config,
+    device: str | None,
+    select: list[str] | None,
+    ignore: list[str] | None,
+    rtol: float | None,
+    atol: float | None,
+) -> Settings:
+    return Settings(
+        device=_either(device, config, "device", _device) or "cpu",
+        select=_codes(select, config.select, config, "select"),
+        ignore=_codes(ignore, config.ignore, config, "ignore"),
+        rtol=_tolerance_or(Settings.rtol, rtol, config, "rtol"),
+        atol=_tolerance_or(Settings.atol, atol, config, "atol"),
+    )
+
+
+def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
+    """Read `--report`.
+
+    Raises `UsageError` for what is not FORMAT=PATH, and for a file that cannot be written: before the work.
+    """
+    files = []
+    for text in texts or ():
+        name, _, path = text.partition("=")
+        if name not in list(Format) or not path:
+            raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
+        file = Path(path)
+        if file.is_dir() or not file.parent.is_dir():
+            raise UsageError(f"--report: `{path}` cannot be written: {_why_not(file)}")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise UsageError(f"--report: `{path}` cannot be written: permission denied")
+        files.append((Format(name), file))
+    if len({path for _, path in files}) < len(files):
+        raise UsageError("--report: two reports to one file")
+    return tuple(files)
+
+
+def _why_not(file: Path) -> str:
+    return "it is a folder" if file.is_dir() else f"there is no folder `{file.parent}`"
+
+
+def _repeated(
+    config: Config, specs: tuple[Path, ...], settings: Settings, rtol: float | None, atol: float | None
+) -> tuple[str, ...]:
+    """Options that a command reproducing a finding must repeat."""
+    words = ["--config", config.file.as_posix()] if config.named and config.file is not None else []
+    words += [word for path in specs for word in ("--spec", path.as_posix())]
+    words += ["--device", settings.device] if settings.device != "cpu" else []
+    words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
+    words += ["--atol", f"{atol:g}"] if atol is not None else []
+    words += ["--engine", settings.engine.value] if settings.engine is not Engine.JACOBIAN else []
+    return tuple(words)
+
+
+def _configured_targets(config: Config) -> list[str]:
+    """`paths` of the configuration: relative to its file where such a path exists there.
+
+    Raises `UsageError` where there are none.
+    """
+    if not config.paths:
+        raise UsageError(
+            "nothing to check: name a module, as in `gradverify check mymodule.py`, or set `paths` in "
+            "[tool.gradverify] of pyproject.toml"
+        )
+    there = {path: _configured_path(config, path.partition("::")[0]) for path in config.paths}
+    return [
+        path if not there[path].exists() else "::".join([str(there[path]), *path.split("::", 1)[1:]])
+        for path in config.paths
+    ]
+
+
+def _configured_path(config: Config, path: str) -> Path:
+    """A path of the configuration, as seen from the current folder."""
+    here = Path.cwd()
+    found = Path(os.path.normpath(config.folder.absolute() / path))
+    return found.relative_to(here) if found.is_relative_to(here) else found
+
+
+def _exclusion(exclude: list[str] | None, config: Config) -> Callable[[Path], bool]:
+    if exclude:
+        return exclusion([(Path.cwd(), pattern) for pattern in exclude])
+    return exclusion([(config.folder, pattern) for pattern in config.exclude or ()])
+
+
+def _either(given: T | None, config: Config, key: str, check: Callable[[T, str], T]) -> T | None:
+    """A checked value of the command line, else of the configuration."""
+    if given is not None:
+        return check(given, f"--{key}")
+    configured = getattr(config, key)
+    return check(configured, config.name_of(key)) if configured is not None else None
+
+
+def _tolerance_or(default: float, given: float | None, config: Config, key: str) -> float:
+    value = _either(given, config, key, _tolerance)
+    return default if value is None else value
+
+
+def _codes(
+    given: list[str] | None, configured: tuple[str, ...] | None, config: Config, key: str
+) -> tuple[str, ...]:
+    if given is None:
+        return check_codes(configured or (), config.name_of(key))
+    return check_codes([code.strip() for part in given for code in part.split(",")], f"--{key}")
+
+
+def _seed(text: str, option: str) -> int:
+    if text == "random":
+        return secrets.randbelow(2**31)
+    if not (text.isascii() and text.isdecimal()) or len(text) > LONGEST_SEED:
+        raise UsageError(
+            f"{option}: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
+        )
+    return int(text)
+
+
+def _device(text: str, option: str) -> str:
+    kind, _, index = text.partition(":")
+    good_index = index.isascii() and index.isdecimal() and len(index) < LONGEST_SEED
+    if kind not in {"cpu", "cuda"} or (":" in text and (kind == "cpu" or not good_index)):
+        raise UsageError(f"{option}: `{text}` is not supported: use cpu, cuda or cuda:INDEX")
+    return text
+
+
+def _tolerance(value: float, option: str) -> float:
+    if not 0 <= value < 1:
+        raise UsageError(f"{option}: {value:g} is not between 0 and 1")
+    return value
+
+
+def _timeout(seconds: float, option: str) -> float:
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise UsageError(f"{option}: {seconds:g} is not a number of seconds")
+    return min(seconds, LONGEST_WAIT)

@@ -1,0 +1,166 @@
+"""`[tool.gradverify]` of a pyproject.toml: read, and refused with its line where it is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gradverify.errors import ConfigError, UsageError
+from gradverify.model import Location, Mistake
+
+FILE = "pyproject.toml"
+TABLE = "[tool.gradverify]"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a configuration file says; None for what it does not."""
+
+    file: Path | None = None
+    """None where there is no such file."""
+    named: bool = False
+    """The command line names the file: a command that repeats a finding must do so too."""
+    paths: tuple[str, ...] | None = None
+    specs: str | None = None
+    exclude: tuple[str, ...] | None = None
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] | None = None
+    seed: int | str | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    device: str | None = None
+    timeout: float | None = None
+    memory: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """What the paths in it are relative to."""
+        return self.file.parent if self.file is not None else Path.cwd()
+
+    def name_of(self, key: str) -> str:
+        """How messages name one of its keys."""
+        return f"{_shown(self.file)}: {key}" if self.file is not None else key
+
+
+def load_config(given: Path | None = None) -> Config:
+    """Read the given file, else the nearest pyproject.toml upward that has the table.
+
+    Raises `ConfigError` with all that is wrong with it, `UsageError` where there is no such file.
+    """
+    if given is not None:
+        if not given.is_file():
+            raise UsageError(f"--config: there is no file `{given}`")
+        table = _table(given)
+        if table is None:
+            raise UsageError(f"--config: `{given}` has no table {TABLE}")
+        return replace(_read(given, table), named=True)
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        file = folder / FILE
+        if file.is_file() and (table := _table(file)) is not None:
+            return _read(file, table)
+    return Config()
+
+
+def _table(file: Path) -> Any:  # noqa: ANN401 - whatever TOML holds there, None for nothing
+    try:
+        tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
+    except OSError as error:
+        raise UsageError(f"the configuration `{_shown(file)}` cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the configuration `{_shown(file)}` is not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
+        line, column = (int(place[1]), int(place[2])) if place else (1, 0)
+        message = str(error)[: place.start()] if place else str(error)
+        raise ConfigError([_mistake(file, f"is not TOML: {message}", line, column)]) from None
+    return tool.get("gradverify") if isinstance(tool, dict) else None
+
+
+def _read(file: Path, table: Any) -> Config:  # noqa: ANN401
+    if not isinstance(table, dict):
+        raise ConfigError([_mistake(file, f"{TABLE} is not a table", _line(file, "gradverify"))])
+    mistakes = [_mistake(file, text, _line(file, key)) for key, text in _complaints(table)]
+    if mistakes:
+        raise ConfigError(mistakes)
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
+    return Config(file, **values)
+
+
+def _complaints(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, value in table.items():
+        if key in NOT_YET:
+            yield key, f"`{key}` in {TABLE} is not supported yet"
+        elif key not in KEYS:
+            near = difflib.get_close_matches(key, [*KEYS, *NOT_YET], 1, 0.5)
+            meant = f"; did you mean `{near[0]}`?" if near else f": it knows {', '.join(KEYS)}"
+            yield key, f"unknown key `{key}` in {TABLE}{meant}"
+        elif not KEYS[key][0](value):
+            yield key, f"`{key}` in {TABLE} must be {KEYS[key][1]}"
+
+
+def _mistake(file: Path, message: str, line: int, column: int = 0) -> Mistake:
+    try:
+        source = file.read_text("utf-8").splitlines()[line - 1]
+    except IndexError:
+        source = ""
+    return Mistake(message, Location(_shown(file), line, column), source, kind="config")
+
+
+def _line(file: Path, key: str) -> int:
+    """The line of a key, 1 where it is not written in the plain way."""
+    inside = False
+    for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
+        if line.lstrip().startswith("["):
+            inside = line.strip().startswith(TABLE)
+        if inside and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
+            return number
+    return 1
+
+
+def _shown(file: Path | None) -> str:
+    here = Path.cwd()
+    if file is None:
+        return FILE
+    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+Test = Callable[[object], bool]
+
+KEYS: dict[str, tuple[Test, str]] = {
+    "paths": (_are_texts, "a list of strings"),
+    "specs": (_is_text, "a string: the folder of the spec files"),
+    "exclude": (_are_texts, "a list of strings"),
+    "select": (_are_texts, "a list of strings"),
+    "ignore": (_are_texts, "a list of strings"),
+    "seed": (lambda value: value == "random" or _is_count(value), 'a whole number or "random"'),
+    "rtol": (_is_number, "a number"),
+    "atol": (_is_number, "a number"),
+    "device": (_is_text, "a string"),
+    "timeout": (_is_number, "a number of seconds"),
+    "memory": (_is_count, "a whole number of MiB"),
+}
+"""Every key with what it must hold."""
+NOT_YET = ("effort", "baseline")
+"""Keys of the format that this version does not honour."""

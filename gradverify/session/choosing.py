@@ -1,0 +1,82 @@
+"""Which modules a run imports, and the spec of each: folders are looked through, nothing is imported."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gradverify.errors import SpecError, UsageError
+from gradverify.model import Mistake
+from gradverify.rules import RULES
+from gradverify.session.folders import may_define, python_files
+from gradverify.session.request import Request
+from gradverify.session.selection import Selection
+from gradverify.spec import SpecFile, SpecLookup, shown_path
+
+
+@dataclass
+class Chosen:
+    """The modules of a run in the order of its TARGETs."""
+
+    modules: dict[Path, list[Selection]] = field(default_factory=dict)
+    specs: dict[Path, SpecFile] = field(default_factory=dict)
+    empty_folders: tuple[str, ...] = ()
+    """Folders that have no module to import, as reports print them."""
+
+
+def choose(request: Request) -> Chosen:
+    """Look through folders and read the specs.
+
+    A file of a folder is taken if its source may define a Function or a spec names it. Raises `SpecError`
+    with the mistakes of all specs, and `UsageError`.
+    """
+    chosen = Chosen()
+    folders: dict[Path, list[Path]] = {}
+    for selection in request.selections:
+        if selection.path.is_dir():
+            found = python_files(selection.path, request.excluded)
+            folders[selection.path] = [_absolute(file) for file in found]
+        elif not request.excluded(selection.path):
+            chosen.modules.setdefault(_absolute(selection.path), []).append(selection)
+    looked_at = dict.fromkeys((*chosen.modules, *(file for files in folders.values() for file in files)))
+    specs = _read_specs(request, list(looked_at))
+    for folder, files in folders.items():
+        taken = [file for file in files if file in specs or may_define(file)]
+        for file in taken:
+            chosen.modules[file] = [Selection(file)]
+        if not taken:
+            chosen.empty_folders += (shown_path(folder).rstrip("/") + "/",)
+    chosen.specs = specs
+    return chosen
+
+
+def _absolute(path: Path) -> Path:
+    """An absolute path without `..`, unless a link makes that another file."""
+    absolute = path.absolute()
+    plain = Path(os.path.normpath(absolute))
+    return plain if plain.exists() and plain.samefile(absolute) else absolute
+
+
+def _read_specs(request: Request, modules: list[Path]) -> dict[Path, SpecFile]:
+    """The spec of each module; the mistakes of all of them at once."""
+    lookup = SpecLookup(request.specs, request.specs_folder, [rule.code for rule in RULES])
+    specs: dict[Path, SpecFile] = {}
+    mistakes: list[Mistake] = []
+    for path in request.specs:
+        if not path.is_file():
+            raise UsageError(f"--spec: there is no file `{path}`")
+    for module in modules:
+        try:
+            spec = lookup.find(module)
+        except SpecError as error:
+            mistakes += [m for m in error.problems if m not in mistakes]
+        else:
+            if spec is not None:
+                specs[module] = spec
+    if mistakes:
+        raise SpecError(mistakes)
+    unclaimed = lookup.unclaimed(modules)
+    if unclaimed:
+        raise UsageError(f"--spec: `{shown_path(unclaimed[0])}` names none of the modules that are checked")
+    return specs

@@ -1,0 +1,103 @@
+"""What a TARGET of the command line stands for: a file, a folder, a dotted module or a spec file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import util
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from gradverify.errors import SpecError, UsageError
+from gradverify.model import Mistake
+from gradverify.rules import RULES
+from gradverify.session.selection import Selection, did_you_mean, parse_target, split_target
+from gradverify.spec import SpecFile, read_spec, shown_path
+from gradverify.spec.find import SUFFIXES
+from gradverify.spec.module_names import find_module
+
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+
+
+def parse_targets(texts: Sequence[str]) -> tuple[tuple[Selection, ...], tuple[Path, ...]]:
+    """The selections that TARGETs stand for, and the spec files among them.
+
+    Raises `UsageError` for what does not exist, `SpecError` for a spec file with mistakes.
+    """
+    selections: list[Selection] = []
+    specs: list[Path] = []
+    mistakes: list[Mistake] = []
+    for text in texts:
+        where, name, case = split_target(text)
+        path = Path(where)
+        if path.suffix in SUFFIXES and path.is_file():
+            try:
+                selections += _of_spec(path, name, case)
+            except SpecError as error:
+                mistakes += error.problems
+            specs.append(path)
+        elif path.is_dir():
+            selections.append(_of_folder(path, name, case))
+        elif not path.exists() and _DOTTED.fullmatch(where) and path.suffix not in {".py", *SUFFIXES}:
+            selections.append(_of_module(where, name, case))
+        else:
+            selections.append(parse_target(text))
+    if mistakes:
+        raise SpecError(mistakes)
+    return tuple(selections), tuple(specs)
+
+
+def _of_folder(path: Path, name: str, case: str) -> Selection:
+    if name and (path / "__init__.py").is_file():
+        return Selection(path / "__init__.py", name, case)
+    if name:
+        raise UsageError(f"`{path}` is a folder: write ::{name} behind one of its modules")
+    return Selection(path)
+
+
+def _of_module(dotted: str, name: str, case: str) -> Selection:
+    """A module by its dotted name; a package stands for its folder. Nothing is imported."""
+    path = find_module(dotted, Path.cwd()) or _on_meta_path(dotted)
+    if path is None:
+        files = [found.name for found in Path.cwd().glob("*.py")]
+        meant = did_you_mean(f"{dotted}.py", files) or did_you_mean(
+            dotted, [n.removesuffix(".py") for n in files]
+        )
+        raise UsageError(f"`{dotted}` is neither a file or folder nor a module that can be found{meant}")
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return Selection(path.parent) if path.name == "__init__.py" and not name else Selection(path, name, case)
+
+
+def _on_meta_path(dotted: str) -> Path | None:
+    """Where an import hook finds a module, as that of an editable installation.
+
+    Only its top is asked for: for a submodule `find_spec` would import what is above it.
+    """
+    top, *below = dotted.split(".")
+    try:
+        found = util.find_spec(top)
+        for count in range(len(below)):
+            if found is None:
+                return None
+            name = ".".join([top, *below[: count + 1]])
+            found = PathFinder.find_spec(name, list(found.submodule_search_locations or []))
+    except (ImportError, ValueError, OSError):
+        return None
+    origin = found.origin if found is not None else None
+    return Path(origin) if origin and origin.endswith(".py") else None
+
+
+def _of_spec(path: Path, name: str, case: str) -> list[Selection]:
+    spec = read_spec(path, shown_path=shown_path(path), known_codes=[rule.code for rule in RULES])
+    modules = [module for module in spec.module_paths() if not name or _names(spec, module, name)]
+    if not spec.module_paths():
+        raise UsageError(f"`{shown_path(path)}` names no module whose source can be found")
+    if not modules:
+        meant = did_you_mean(name, [function.name for function in spec.functions.values()])
+        raise UsageError(f"{shown_path(path)} has no function `{name}`{meant}")
+    return [Selection(module, name, case) for module in modules]
+
+
+def _names(spec: SpecFile, module: Path, name: str) -> bool:
+    return any(name in {f.name, f.name.split("@")[0]} for f in spec.functions_of(module))

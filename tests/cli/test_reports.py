@@ -1,0 +1,80 @@
+"""What goes where: formats, files beside stdout, and where a run stops."""
+
+import json
+
+import pytest
+
+from gradverify.report.json_v1 import SCHEMA
+
+FLOAT32 = """\
+import torch
+
+class Coarse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * (1 + 1e-9)
+"""
+
+
+@pytest.fixture(scope="module")
+def here(place):
+    here = place("screens")
+    (here.folder / "coarse.py").write_text(FLOAT32)
+    return here
+
+
+def test_formats_and_files(here):
+    """One run: concise on stdout, the others in files, stopped by --maxfail, with durations."""
+    options = ("--format", "concise", "--report", "json=o.json", "--report", "text=o.txt", "-vv")
+    ran = here("check", "wrong.py", *options, "--maxfail", "2", "--durations", "1")
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        "wrong.py:5: GV101 Product[n=2] y[0]/b[0]: 2.840, numerical 1.420 (2/4 wrong)",
+        "wrong.py:27: GV102 Raises: backward raised AttributeError: 'tuple' object has no attribute 'T'",
+        "wrong.py:30: Noisy: unchecked: not reached: --maxfail 2 stopped the run",
+        "3 functions: 2 failed, 1 unchecked   GV101 x1, GV102 x1",
+    ]
+    assert ran.err.endswith(" s  wrong.py::Product\n")
+    report = json.loads((here.folder / "o.json").read_text())
+    assert (report["schema"], report["exit_code"]) == (SCHEMA, 1)
+    assert [target.get("duration_s", 0) > 0 for target in report["targets"]] == [True, True, False]
+    text = (here.folder / "o.txt").read_text()
+    assert "Traceback (most recent call last):" in text
+    assert "\x1b" not in text
+
+
+def test_strict(here):
+    plain = here("check", "coarse.py", "--format", "json")
+    (target,) = json.loads(plain.out)["targets"]
+    assert (plain.code, target["status"]) == (0, "passed")
+    assert {finding["severity"] for finding in target["findings"]} == {"warning"}
+    strict = here("check", "coarse.py", "--strict")
+    assert strict.code == 1
+    assert "1 failed   GV110 x1   1 failed by warnings alone (--strict)" in strict.out
+
+
+def test_spec_errors_go_into_files_too(here):
+    ran = here("check", "right.py", "--spec", "mistaken.yaml", "--report", "json=e.json")
+    assert ran.code == 2
+    assert len(json.loads((here.folder / "e.json").read_text())["errors"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ("json", "`json` is not FORMAT=PATH, with a format of text, concise, json"),
+        ("xml=o.xml", "is not FORMAT=PATH"),
+        ("json=nowhere/o.json", "there is no folder `nowhere`"),
+        ("json=.", "it is a folder"),
+    ],
+)
+def test_files_that_cannot_be_written(here, report, words):
+    ran = here("check", "right.py", "--report", report)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err

@@ -1,0 +1,75 @@
+"""--memory: a target that takes too much is stopped, the others are judged."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gradverify.model import Verdict
+from gradverify.session import processes
+from gradverify.session.request import Request
+from gradverify.session.run import check
+from gradverify.session.selection import parse_target
+
+HUNGRY = """
+import time
+from torch.autograd import Function
+
+class Hungry(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        kept = []
+        while len(kept) < 64:
+            kept.append(bytearray(64 << 20))
+            time.sleep(0.02)
+        return 2 * grad
+
+class Modest(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+"""
+
+
+def test_too_much(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(HUNGRY)
+    report = check(Request((parse_target("m.py"),), memory=1024, extra_arguments=("--memory", "1024")))
+    hungry, modest = report.targets
+    assert (hungry.status, modest.status) == (Verdict.UNCHECKED, Verdict.PASSED)
+    (finding,) = hungry.findings
+    assert finding.code == "GV903"
+    taken = int(finding.message.removeprefix("it took ").split()[0])
+    assert 1024 < taken < 4096
+    assert (
+        "MiB of memory, more than the 1024 MiB allowed: it was stopped in backward, at m.py:"
+        in finding.message
+    )
+    assert finding.raised.frames[-1].function == "backward"
+    assert "--memory 1024" in finding.reproduce
+
+
+@pytest.mark.parametrize("by_ps", [False, True])
+def test_memory_of_a_group(monkeypatch, tmp_path, by_ps):
+    """A process and its child, both counted; by /proc and, where there is none, by ps."""
+    if by_ps:
+        monkeypatch.setattr(processes, "_PROCESSES", tmp_path / "none")
+    code = "import os, sys; os.fork(); x = bytearray(os.urandom(50 << 20)); os.write(1, bytes(1)); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True, **pipes) as process:
+        try:
+            assert process.stdout.read(2) == bytes(2)
+            assert 100 <= processes.resident_mib(process.pid) < 250
+        except FileNotFoundError:
+            pytest.skip("no ps here")
+        finally:
+            os.killpg(process.pid, 9)
