@@ -43,7 +43,15 @@ def test_top_level(samples):
     assert document["schema"] == "gradverify-report/1"
     assert (document["gradverify"], document["torch"], document["seed"]) == ("0.1.0", "2.13.0", 3)
     assert document["exit_code"] == 1
-    assert document["settings"] == {"rtol": 1e-6, "effort": "normal", "ignore": ["GV110", "GV3"]}
+    assert document["settings"] == {
+        "rtol": 1e-6,
+        "atol": 0.0,
+        "effort": "normal",
+        "engine": "jacobian",
+        "device": "cpu",
+        "select": [],
+        "ignore": ["GV110", "GV3"],
+    }
     assert list(document["summary"]) == ["targets", *Verdict]
     assert document["summary"]["targets"] == 10
 
