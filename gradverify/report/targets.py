@@ -90,8 +90,12 @@ def because(word: str, report: TargetReport) -> str:
 
 
 def _codes(report: TargetReport) -> list[str]:
-    """Return the codes of a target's errors, or of the warnings that failed it, each once, in order."""
-    codes = {severity: [f.code for f in report.findings if f.severity is severity] for severity in Severity}
+    """Return the codes of a target's errors, or of the warnings that failed it, each once, in order.
+
+    Expected ones only where there are no others: they fail nothing.
+    """
+    found = [f for f in report.findings if not f.expected] or report.findings
+    codes = {severity: [f.code for f in found if f.severity is severity] for severity in Severity}
     return list(dict.fromkeys(codes[Severity.ERROR] or codes[Severity.WARNING]))
 
 

@@ -92,6 +92,7 @@ class TargetState:
             settings=self.settings,
             spec_file=self.plan.spec_file,
             whole=not self.filtered and {c.id for c in self.plan.cases} <= ran,
+            not_judged=[Family.GRADGRADCHECK] if any(c.remarks for c in self.verified) else [],
             today=self.today,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 
 from gradverify.model import ExpectedFailure, Finding, Location, Settings, Severity
-from gradverify.rules import rule
+from gradverify.rules import Family, rule
 
 
 def mark_expected(
@@ -17,11 +17,13 @@ def mark_expected(
     settings: Settings,
     spec_file: str,
     whole: bool,
+    not_judged: Sequence[Family],
     today: date,
 ) -> list[Finding]:
     """Mark the findings that some `xfail` covers, and add GV004 for each that does not hold.
 
-    `whole` says that every case of the target ran: only then can a code be missed.
+    `whole` says that every case of the target ran: only then can a code be missed. Of the families in
+    `not_judged` it cannot be told, since what they build on has failed.
     """
     valid = [e for e in expected if not _is_over(e, today)]
     marked = [replace(f, expected=True) if any(_covers(e, f) for e in valid) else f for f in findings]
@@ -29,7 +31,8 @@ def mark_expected(
         if one not in valid:
             marked.append(_no_longer(one, spec_file, f"its end, {one.until}, is past"))
         elif whole:
-            missed = [c for c in one.codes if _was_asked_for(c, settings) and not _occurs(one, c, findings)]
+            told = [c for c in one.codes if rule(c).family not in not_judged and _was_asked_for(c, settings)]
+            missed = [code for code in told if not _occurs(one, code, findings)]
             marked += [_no_longer(one, spec_file, f"{code} no longer occurs") for code in missed]
     return marked
 

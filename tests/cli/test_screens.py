@@ -7,6 +7,7 @@ SCREENS = {
     "one mismatch": (1, "check", "wrong.py::Product"),
     "backward raises": (1, "check", "wrong.py::Raises"),
     "inconclusive": (1, "check", "wrong.py::Noisy"),
+    "expected, skipped and unchecked": (1, "check", "statuses.py"),
     "import failure among good modules": (2, "check", "broken.py", "right.py"),
     "list": (0, "list", "right.py"),
     "demo": (0, "demo"),
