@@ -172,7 +172,7 @@ class TargetState:
         words += [shlex.quote(word) for word in self.extra_arguments]
         words += ["--select", finding.code, "--seed", str(self.settings.seed)]
         raised = with_shown_paths(finding.raised, self.module)
-        location = finding.location or _where_raised(raised)
+        location = finding.location or _where_raised(raised, self.target.file)
         return replace(finding, reproduce=" ".join(words), raised=raised, location=location)
 
 
@@ -180,7 +180,9 @@ def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
     return all(any(r.code.startswith(i) for i in ignored) for r in RULES if r.code.startswith(prefix))
 
 
-def _where_raised(raised: RaisedError | None) -> Location | None:
+def _where_raised(raised: RaisedError | None, file: str) -> Location | None:
+    """The innermost line of the target's own file; of whatever was called only if there is none."""
     if raised is None or not raised.frames:
         return None
-    return Location(raised.frames[-1].file, raised.frames[-1].line)
+    frame = next((f for f in reversed(raised.frames) if f.file == file), raised.frames[-1])
+    return Location(frame.file, frame.line)

@@ -12,7 +12,7 @@ from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
-from gradverify.verifier.collect.discover import defaults_of
+from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.module_target import BuiltModule, build_module
 from gradverify.verifier.guard import Raised
 
@@ -56,6 +56,7 @@ def build_subject(
         inferred=request.inferred,
         live=live.named,
         defaults=defaults,
+        binds_defaults=request.target.kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), case
 
 

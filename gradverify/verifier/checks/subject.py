@@ -59,6 +59,8 @@ class Subject:
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
+    binds_defaults: bool = False
+    """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         """Call the target, and let the reader know what backward has to answer for."""
@@ -160,16 +162,19 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     return Sample(subject, case, point, draw, arguments, problem, len(returned), disconnected)
 
 
-def with_defaults(arguments: tuple[Argument, ...], defaults: Mapping[str, Any]) -> tuple[Argument, ...]:
+def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Argument, ...]:
     """Fill in the defaults that the call needs.
 
     `Function.apply` takes positional arguments alone, so a parameter left out before a given one must be
-    given its default.
+    given its default. Where forward has no `ctx`, torch itself binds all of them, and backward answers for
+    each.
     """
-    given = {a.name: a for a in arguments}
+    given, defaults = {a.name: a for a in arguments}, subject.defaults
     if not given.keys() <= defaults.keys():
         return arguments
     last = max((k for k, name in enumerate(defaults) if name in given), default=-1)
+    if subject.binds_defaults:
+        last = len(defaults) - 1
     return tuple(
         given.get(name, Argument(name, default)) for name, default in list(defaults.items())[: last + 1]
     )
@@ -217,7 +222,7 @@ def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[A
     device = subject.settings.device
     if subject.hook is None:
         built = guard.call(build_arguments, case, point, draw, device, subject.live)
-        return built if isinstance(built, Raised) else with_defaults(built.value, subject.defaults)
+        return built if isinstance(built, Raised) else with_defaults(built.value, subject)
     names = [p.name for p in subject.target.parameters]
     built = call_hook(subject.hook, case, draw, device, names)
     return built if isinstance(built, Raised) else built.value

@@ -3,6 +3,7 @@
 RIGHT = [
     "LayerNorm", "Embedding", "BoxMean", "SegmentSum", "Conv2d", "TopK", "TopK@outputs", "AddInPlace",
     "Normalize", "LearnedStep", "SortedTies", "FirstOrderOnly",
+    "ScaledPower", "ScaledPower@scale",
     "SumOf", "RoundSTE", "Reversal", "LogDet", "SphereHeight", "Apply", "CubeLayer", "RunningMean", "RowMax",
 ]  # fmt: skip
 
