@@ -45,7 +45,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     seed: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
-    engine: Engine = Engine.JACOBIAN,
+    engine: Engine = Engine.PROBE,
     timeout: float | None = None,
     memory: int | None = None,
     in_process: bool = False,
@@ -153,7 +153,7 @@ def _repeated(
     words += ["--device", settings.device] if settings.device != "cpu" else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []
-    words += ["--engine", settings.engine.value] if settings.engine is not Engine.JACOBIAN else []
+    words += ["--engine", settings.engine.value] if settings.engine is not Engine.PROBE else []
     return tuple(words)
 
 

@@ -69,7 +69,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     seed: options.Seed = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
-    engine: options.EngineOption = Engine.JACOBIAN,
+    engine: options.EngineOption = Engine.PROBE,
     timeout: options.Timeout = None,
     memory: options.Memory = None,
     in_process: options.InThisProcess = False,  # noqa: FBT002

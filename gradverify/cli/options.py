@@ -83,7 +83,9 @@ EngineOption = Annotated[
     Engine,
     typer.Option(
         "--engine",
-        help="Who gives the verdict: jacobian compares full Jacobians with measured errors; "
+        metavar="ENGINE",
+        help="Who gives the verdict: probe proves a gradient by a few probes and measures the Jacobian where "
+        "that does not close; jacobian always measures it; "
         "torch asks torch.autograd.gradcheck, with its tolerances.",
     ),
 ]

@@ -7,13 +7,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
@@ -35,9 +36,18 @@ FEWEST_VALUES = 2
 
 
 def first_order(sample: Sample) -> FirstOrder:
-    """Both Jacobians, compared; every difference confirmed by an independent measurement."""
+    """The certificate; where it does not close, both Jacobians."""
     if sample.disconnected:
         return _disconnected(sample)
+    if sample.subject.settings.engine is not Engine.JACOBIAN:
+        certificate = certify(sample.problem, rtol=sample.subject.settings.rtol, key=sample.key)
+        if certificate is not None:
+            return FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
+    return measured_first_order(sample)
+
+
+def measured_first_order(sample: Sample) -> FirstOrder:
+    """Both Jacobians, compared; every difference confirmed by an independent measurement."""
     judged = judge(sample.problem, rtol=sample.subject.settings.rtol, atol=sample.subject.settings.atol)
     if isinstance(judged, Raised):
         return FirstOrder(CheckResult((backward_raised(sample, judged.error),), Outcome.FAILED))

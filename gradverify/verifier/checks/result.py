@@ -43,13 +43,13 @@ class FirstOrder:
     measured: NumericalJacobian | None = None
     single_precision: bool = False
     """Forward computes in float32 inside, so backward may."""
-    passed_by_torch: bool = False
-    """`--engine torch` passed it without a comparison of ours."""
+    proven: bool = False
+    """Passed without Jacobians: by the certificate, or by torch under `--engine torch`."""
 
     @property
     def verified(self) -> bool:
         """Backward gives the derivative at this point, as far as it could be measured."""
-        known = self.comparison is not None or self.passed_by_torch
+        known = self.comparison is not None or self.proven
         return known and self.result.outcome is Outcome.PASSED
 
 

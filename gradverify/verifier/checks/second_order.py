@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Engine, Entries, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.first_order import backward_raised, smallest_visible_error
+from gradverify.verifier.checks.first_order import (
+    backward_raised,
+    measured_first_order,
+    smallest_visible_error,
+)
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line
@@ -24,6 +28,7 @@ from gradverify.verifier.checks.wording import (
     part,
 )
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
@@ -59,6 +64,12 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
     if refusal is not None:
         return _raised(sample, refusal, "at the second differentiation")
     settings = sample.subject.settings
+    if settings.engine is not Engine.JACOBIAN:
+        certificate = certify(second, rtol=settings.rtol, key=sample.key)
+        if certificate is not None:
+            return CheckResult(smallest_visible_error=certificate.visible, capability="yes")
+    if first.proven:
+        first = measured_first_order(sample)
     judged = judge(
         second,
         rtol=settings.rtol,

@@ -85,6 +85,11 @@ class Sample:
     """Floating outputs of a callable that carry no graph."""
 
     @property
+    def key(self) -> int:
+        """A small number that differs between the samples of a case: chooses probes."""
+        return self.case.seed % 8191 + self.draw
+
+    @property
     def inputs(self) -> Layout:
         """Layout of the differentiable inputs."""
         return Layout.of(self.problem.primals)

@@ -24,7 +24,7 @@ def torch_first_order(sample: Sample) -> FirstOrder:
         return first_order(sample)
     error = _ask(torch.autograd.gradcheck, sample)
     if error is None:
-        return FirstOrder(CheckResult(outcome=Outcome.PASSED), passed_by_torch=True)
+        return FirstOrder(CheckResult(outcome=Outcome.PASSED), proven=True)
     if error.type != GradcheckError.__name__:
         return FirstOrder(CheckResult((backward_raised(sample, error),), Outcome.FAILED))
     located = first_order(sample)

@@ -47,7 +47,7 @@ def test_top_level(samples):
         "rtol": 1e-6,
         "atol": 0.0,
         "effort": "normal",
-        "engine": "jacobian",
+        "engine": "probe",
         "device": "cpu",
         "select": [],
         "ignore": ["GV110", "GV3"],

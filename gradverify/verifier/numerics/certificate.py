@@ -1,0 +1,239 @@
+"""The certificate: a backward verified by a few random probes, whatever the size of its Jacobian.
+
+For a tangent v and a cotangent u, uᵀ(J v) from forward alone must equal (Aᵀu)·v from backward. J v is a
+central difference along one direction in which every input entry moves by its own size,
+
+    D = (8 (F₁ - F₋₁) - (F₂ - F₋₂)) / 12h,    F_k = f(x + k T),  T = fl(x + h v) - x,
+
+and u weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error
+estimate is needed: a residual below the threshold is itself the proof, because a wrong gradient and an
+error of the difference cancel with a probability of nothing. Where it does not close, nothing is said, and
+the whole Jacobian is measured instead.
+
+(Random probing of a vector-Jacobian product is the dot-product test of adjoint codes: Claerbout, *Earth
+Soundings Analysis*, 1992, ch. 5; for the weights of the difference see Fornberg, 1988.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.probes import signed_values, tangent_of
+from gradverify.verifier.numerics.problem import Problem
+
+DAMPING = 1024.0
+"""A row counts by its error relative to |D_i|, but to no less than its output's mean |D| over this."""
+
+NOISY = 2.0**-7
+"""Nor to less than this share of |f_i|: so the rounding of f, a few times 2^-52 |f_i|, over the step 2^-12
+stays below the residual that is allowed."""
+
+LEVELS = ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28))
+"""(Step in units of each entry's size, residual allowed for one row of weight one): the first resolves
+smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator database."""
+
+SMOOTH = 1e-4
+"""Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
+square: what does not close then is no matter of the step."""
+
+MAGNITUDES = (1.0, -(2.0**12), 2.0**-20)
+"""Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
+larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Backward is the derivative at this point, by a proof that closed."""
+
+    visible: float
+    """The relative error of a typical entry that would have kept the proof from closing."""
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where the proof is tried."""
+
+    problem: Problem
+    inputs: Layout
+    x: Tensor
+    """The inputs, N entries."""
+    tangent: Tensor
+    """v, N entries."""
+    key: int
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """One direction: the exact step, and the derivative along it."""
+
+    step: Tensor
+    """T / h, N entries."""
+    derivative: Tensor
+    """D, M entries."""
+    lower_order: Tensor
+    """(F₁ - F₋₁) / 2h, M entries."""
+    size: Tensor
+    """By what an error in each row counts, M entries."""
+    mean: Tensor
+    """Mean |D| of the output that a row belongs to, M entries."""
+
+    @property
+    def smooth(self) -> bool:
+        """Whether no other step would give another derivative."""
+        difference = (self.derivative - self.lower_order).abs()
+        return bool((difference <= SMOOTH * self.size).all())
+
+    def sees(self, allowed: float, rtol: float) -> bool:
+        """Whether an error of rtol in a row of ordinary size is larger than what is allowed."""
+        size = self.derivative.abs()
+        ordinary = size > self.mean / DAMPING
+        return not bool((ordinary & (allowed * self.size > rtol * size)).any())
+
+
+@dataclass(frozen=True)
+class _Functional:
+    """One grad_output and what backward gave for it."""
+
+    cotangent: Tensor
+    """M entries; zero where an output stays undefined."""
+    gradient: Tensor
+    """N entries."""
+    magnitude: float
+
+
+def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | None:
+    """Try to prove a problem's backward with probes; None where the proof does not close.
+
+    `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
+    probes. At most 8 forwards and one graph with a backward for each grad_output; inputs whose share of the
+    derivative is too small to be seen among the others are probed once more, alone.
+    """
+    inputs = Layout.of(problem.primals)
+    if not inputs.size or not problem.outputs.size:
+        return None
+    x = inputs.flatten(problem.primals)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key)
+    functionals: list[_Functional] | None = None
+    for step, allowed in LEVELS:
+        probe = _probe(point, point.tangent, step)
+        if probe is None or not probe.derivative.any():
+            break
+        functionals = functionals or _pull_back(point, probe.size)
+        if functionals is None:
+            break
+        if probe.sees(allowed, rtol) and all(_closes(f, probe, allowed) for f in functionals):
+            faint = _faint_inputs(inputs, functionals[0], probe, allowed, rtol)
+            proven = all(_closes_alone(point, block) for block in faint)
+            return Certificate(allowed * math.sqrt(problem.outputs.size * inputs.size)) if proven else None
+        if probe.smooth:
+            break
+    return None
+
+
+def _closes(functional: _Functional, probe: _Probe, allowed: float) -> bool:
+    """u·D = G(u)·T/h, in units of the magnitude of u."""
+    weight = functional.cotangent / functional.magnitude
+    forward = torch.dot(weight, probe.derivative)
+    backward = torch.dot(functional.gradient, probe.step) / functional.magnitude
+    rows = math.sqrt(int((weight != 0).sum()))
+    return bool((forward - backward).abs() <= allowed * rows)
+
+
+def _faint_inputs(
+    inputs: Layout, functional: _Functional, probe: _Probe, allowed: float, rtol: float
+) -> list[Block]:
+    """Inputs whose gradient could be off by more than rtol without being seen among the others."""
+    share = functional.gradient * probe.step
+    threshold = allowed * math.sqrt(probe.derivative.numel())
+    return [
+        block
+        for block in inputs.blocks
+        if block.stop > block.start
+        and len(inputs.blocks) > 1
+        and threshold > rtol * share[block.start : block.stop].sum().abs().item()
+    ]
+
+
+def _closes_alone(point: _Point, block: Block) -> bool:
+    """The same proof with one input moving alone."""
+    mask = torch.zeros_like(point.tangent)
+    mask[block.start : block.stop] = 1.0
+    for step, allowed in LEVELS:
+        probe = _probe(point, point.tangent * mask, step)
+        functionals = None if probe is None else _pull_back(point, probe.size, MAGNITUDES[:1])
+        if probe is None or functionals is None:
+            return False
+        if not probe.derivative.any():
+            return not any(f.gradient[block.start : block.stop].any() for f in functionals)
+        if all(_closes(f, probe, allowed) for f in functionals):
+            return True
+    return False
+
+
+def _probe(point: _Point, tangent: Tensor, step: float) -> _Probe | None:
+    """The derivative along a direction; None where forward raises or is not finite there."""
+    exact = (point.x + step * tangent) - point.x
+    values = []
+    for k in (1, -1, 2, -2):
+        result = point.problem.evaluate_fresh(point.inputs.unflatten(point.x + k * exact))
+        if isinstance(result, Raised):
+            return None
+        values.append(point.problem.outputs.flatten(result.value))
+    near, far = values[0] - values[1], values[2] - values[3]
+    derivative = (8 * near - far) / (12 * step)
+    if not bool(derivative.isfinite().all()):
+        return None
+    mean = _means(point.problem.outputs, derivative.abs())
+    size = derivative.abs() + mean / DAMPING + NOISY * values[0].abs()
+    return _Probe(exact / step, derivative, near / (2 * step), torch.where(size > 0, size, 1.0), mean)
+
+
+def _means(outputs: Layout, size: Tensor) -> Tensor:
+    """For each row the mean of its output's rows."""
+    means = [
+        size[b.start : b.stop].mean().expand(b.stop - b.start) for b in outputs.blocks if b.stop > b.start
+    ]
+    return torch.cat(means)
+
+
+def _pull_back(
+    point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNITUDES
+) -> list[_Functional] | None:
+    """Gradients for all outputs together at each magnitude, and for each output alone."""
+    outputs, key = point.problem.outputs, point.key
+    inverse = 1.0 / size
+    asked: list[tuple[Tensor, float, Block | None]] = []
+    for number, magnitude in enumerate(magnitudes):
+        asked.append((signed_values(outputs.size, key + 7 * number + 1) * inverse, magnitude, None))
+    if len(outputs.blocks) > 1:
+        for number, block in enumerate(outputs.blocks):
+            if block.stop > block.start:
+                alone = torch.zeros_like(inverse)
+                part = slice(block.start, block.stop)
+                alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) * inverse[part]
+                asked.append((alone, magnitudes[-1], block))
+    cotangents = [_cotangent(outputs, u * magnitude, block) for u, magnitude, block in asked]
+    result = point.problem.pull_back_each(point.problem.primals, cotangents)
+    if isinstance(result, Raised):
+        return None
+    functionals = []
+    for (u, magnitude, _), gradients in zip(asked, result.value, strict=True):
+        gradient = point.inputs.flatten(gradients)
+        if not bool(gradient.isfinite().all()):
+            return None
+        functionals.append(_Functional(u * magnitude, gradient, magnitude))
+    return functionals
+
+
+def _cotangent(outputs: Layout, flat: Tensor, only: Block | None) -> list[Tensor | None]:
+    return [
+        t if only is None or block is only else None
+        for t, block in zip(outputs.unflatten(flat), outputs.blocks, strict=True)
+    ]

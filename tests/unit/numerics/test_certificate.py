@@ -1,0 +1,184 @@
+"""The certificate: closes on right backwards, never on a wrong one."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.autograd import Function
+
+from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.probes import POOL
+from gradverify.verifier.numerics.problem import VjpProblem
+
+RTOL = 1e-7
+
+
+class Faulty(Function):
+    """Identity whose backward applies a fault to the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, fault):
+        ctx.fault = fault
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.fault(grad_output), None
+
+
+def behind(function, fault, which=0):
+    """The function, with a fault in the gradient of one of its inputs."""
+
+    def faulty(*tensors):
+        planted = [Faulty.apply(t, fault) if k == which else t for k, t in enumerate(tensors)]
+        return function(*planted)
+
+    return faulty
+
+
+def at(index, change):
+    """A fault in one entry."""
+
+    def fault(gradient):
+        changed = gradient.contiguous().clone()
+        flat = changed.view(-1)
+        flat[index] = change(flat[index])
+        return changed
+
+    return fault
+
+
+def test_smooth_maps_close(maps, smooth, seeds):
+    closed = 0
+    for seed in seeds:
+        function, tensors = maps.drawn(smooth, seed)
+        certificate = certify(maps.problem_of(function, *tensors), rtol=RTOL, key=seed)
+        closed += certificate is not None and certificate.visible < 1e-6
+    assert closed >= len(seeds) - 1  # one draw lies where forward is noisy
+
+
+def test_second_order_closes(maps, smooth):
+    function, tensors = maps.drawn(smooth, 1)
+    problem = maps.problem_of(function, *tensors)
+    generator = torch.Generator().manual_seed(3)
+    u = torch.randn(problem.outputs.size, generator=generator, dtype=torch.float64)
+    assert certify(VjpProblem(problem, problem.outputs.unflatten(u)), rtol=RTOL) is not None
+
+
+FAULTS = {
+    "scaled by 1 + 1e-6": lambda g: g * (1 + 1e-6),
+    "twice": lambda g: 2 * g,
+    "negated": lambda g: -g,
+    "zero": torch.zeros_like,
+    "one entry off by 1e-6": at(0, lambda v: v * (1 + 1e-6)),
+    "float32": lambda g: g.float().to(g.dtype) if not g.is_complex() else g.to(torch.complex64).to(g.dtype),
+    "flipped": lambda g: g.flip(-1),
+    "small entries dropped": lambda g: torch.where(g.abs() < 1e-3, 0, g),
+    "a constant added": lambda g: g + 1e-3,
+    "sign only": lambda g: g / g.abs().clamp_min(1e-300),
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_no_fault_is_certified(maps, right, fault):
+    function, tensors = maps.drawn(right, 2)
+    problem = maps.problem_of(function, *tensors)
+    u = problem.outputs.unflatten(torch.full((problem.outputs.size,), 0.7, dtype=torch.float64))
+    gradients = problem.pull_back(problem.primals, u).value
+    for which in range(len(tensors)):
+        planted = maps.problem_of(behind(function, FAULTS[fault], which), *tensors)
+        before, after = gradients[which], planted.pull_back(planted.primals, u).value[which]
+        if not before.isfinite().all() or (before - after).abs().max() <= 1e-8 * before.abs().max():
+            continue  # the fault changes nothing here
+        assert certify(planted, rtol=RTOL) is None, which
+
+
+def test_a_fault_in_an_input_that_hardly_counts_is_seen(maps):
+    """The share of `b` is 2^-13 of each row: among the others, no error of it would show."""
+    x, b = torch.arange(3, 8).double(), torch.arange(9, 4, -1).double()
+
+    def function(x, b):
+        return x * 2**5 + b * 2**-8
+
+    assert certify(maps.problem_of(function, x, b), rtol=RTOL) is not None
+    assert certify(maps.problem_of(behind(function, lambda g: g * (1 + 1e-3), 1), x, b), rtol=RTOL) is None
+    assert certify(maps.problem_of(behind(function, torch.zeros_like, 1), x, b), rtol=RTOL) is None
+
+
+def test_a_gradient_for_an_input_that_does_not_count_is_seen(maps):
+    x, b = torch.rand(5).double() + 1, torch.rand(5).double() + 1
+    assert certify(maps.problem_of(lambda x, b: x * 2 + 0 * b, x, b), rtol=RTOL) is not None
+    wrong = behind(lambda x, b: x * 2 + 0 * b, lambda g: g + 1e-12, 1)
+    assert certify(maps.problem_of(wrong, x, b), rtol=RTOL) is None
+
+
+def test_a_wrong_small_output_is_seen_beside_a_large_one(maps):
+    """Each output counts by its own relative error."""
+    x = torch.rand(4).double() + 1
+    faulty = behind(lambda x: x * 1e-6, lambda g: g * (1 + 1e-6))
+    assert certify(maps.problem_of(lambda x: (x * 1e6, faulty(x)), x), rtol=RTOL) is None
+
+
+def test_a_backward_wrong_only_where_other_grads_are_undefined_is_seen(maps):
+    class Two(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, a, b):
+            if a is None:
+                return 4 * b
+            return 2 * a + 3 * b if b is not None else 2 * a
+
+    x = torch.rand(4).double() + 1
+    assert certify(maps.problem_of(Two.apply, x), rtol=RTOL) is None
+
+
+def test_nothing_is_said_where_forward_is_flat_or_jumps(maps):
+    x = torch.rand(4).double() + 1.25
+    assert certify(maps.problem_of(torch.floor, x), rtol=RTOL) is None
+    assert certify(maps.problem_of(lambda x: (x.bfloat16() * 3).double(), x), rtol=RTOL) is None
+
+
+def test_a_coarser_level_excuses_nothing(maps):
+    """An error of 1e-9 is below what the second level sees; where forward is smooth it does not speak."""
+    x = torch.rand(12).double() + 0.3
+    assert certify(maps.problem_of(torch.sin, x), rtol=RTOL) is not None
+    assert certify(maps.problem_of(behind(torch.sin, lambda g: g * (1 + 1e-9)), x), rtol=RTOL) is None
+
+
+def test_a_kink_nearby_is_stepped_over(maps):
+    x = torch.tensor([1e-5, 0.7, -1.3, 2.0], dtype=torch.float64)
+    assert certify(maps.problem_of(lambda x: x.abs() * x.cos(), x), rtol=RTOL) is not None
+
+
+def test_large_vectors_reuse_the_pool(maps):
+    x = torch.linspace(1, 2, POOL + 5, dtype=torch.float64)
+    assert certify(maps.problem_of(torch.sin, x), rtol=RTOL) is not None
+    wrong = behind(torch.sin, at(POOL + 3, lambda v: 2 * v))
+    assert certify(maps.problem_of(wrong, x), rtol=RTOL) is None
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 4), st.integers(0, 5), st.sampled_from([1.0, -0.3, 1e-3, 1e-6]), st.integers(0, 50))
+def test_one_wrong_jacobian_entry_is_seen(maps_once, row, column, error, seed):
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(5, 6, generator=generator, dtype=torch.float64)
+    planted = matrix.clone()
+    planted[row, column] += error
+
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return matrix @ x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return planted.mT @ grad_output
+
+    x = torch.randn(6, generator=generator, dtype=torch.float64)
+    assert certify(maps_once.problem_of(Product.apply, x), rtol=RTOL, key=seed) is None
+    planted.copy_(matrix)
+    assert certify(maps_once.problem_of(Product.apply, x), rtol=RTOL, key=seed) is not None
