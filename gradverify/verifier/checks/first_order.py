@@ -14,11 +14,12 @@ from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (
@@ -48,11 +49,18 @@ def first_order(sample: Sample) -> FirstOrder:
 
 def measured_first_order(sample: Sample) -> FirstOrder:
     """Both Jacobians, compared; every difference confirmed by an independent measurement."""
-    judged = judge(sample.problem, rtol=sample.subject.settings.rtol, atol=sample.subject.settings.atol)
+    settings = sample.subject.settings
+    judged = judge_any_size(sample.problem, rtol=settings.rtol, atol=settings.atol)
+    if isinstance(judged, Certificate):
+        return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
     if isinstance(judged, Raised):
         return FirstOrder(CheckResult((backward_raised(sample, judged.error),), Outcome.FAILED))
     if isinstance(judged, NotJudged):
         return FirstOrder(_nothing_known(sample, judged.reason))
+    whole = judged.inputs.size == sample.inputs.size
+    if not whole:
+        findings, _ = _judge_blocks(sample, judged, frozenset())
+        return FirstOrder(CheckResult(tuple(findings), outcome_of(findings)))
     nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
     if nonlinear is not None:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
@@ -72,7 +80,7 @@ def _judge_blocks(
     findings: list[Finding] = []
     uncovered: dict[tuple[int, str], Uncovered] = {}
     names, positions = sample.problem.input_names, sample.problem.output_positions
-    for o, output, i, source in blocks(sample.problem.outputs, sample.inputs):
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
         finding = describe_block(sample, judged.comparison, positions[o], output, names[i], source)
         if finding is not None:
             findings.append(_of_single_precision(finding) if single else finding)

@@ -52,13 +52,13 @@ def describe_block(
     named = _named(sample, finding, position, name)
     if nonfinite.any():
         return _nonfinite(finding, named)
-    if wrong.any() and not analytical.any():
+    if wrong.any() and not analytical.any() and output.chosen is None:
         return _missing(sample, finding, named)
     if is_float32(analytical, numerical):
         return _float32_inside(finding, named)
-    return (
-        _wrong(finding, named) if wrong.any() else _imprecise(finding, named, analytical, numerical, marked)
-    )
+    if not wrong.any():
+        return _imprecise(finding, named, analytical, numerical, marked)
+    return _wrong(finding, named) if output.chosen is None else _among_chosen(_wrong(finding, named))
 
 
 def is_float32(values: Tensor, expected: Tensor) -> bool:
@@ -128,6 +128,13 @@ def _wrong(finding: Finding, named: _Named) -> Finding:
         finding,
         message=f"the gradient{named.of_output} with respect to `{named.input}` is wrong at "
         f"{_how_many(finding)} of the Jacobian, by up to {largest_difference(finding.entries)}",
+    )
+
+
+def _among_chosen(finding: Finding) -> Finding:
+    """The Jacobian was too large to build: what was looked at is a part of it."""
+    return replace(
+        finding, message=finding.message + "; its Jacobian is large, these are the entries that probes led to"
     )
 
 

@@ -28,12 +28,13 @@ from gradverify.verifier.checks.wording import (
     part,
 )
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.certificate import certify
-from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.certificate import Certificate, certify
+from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import KnownColumns
+from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"}
@@ -64,29 +65,32 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
     if refusal is not None:
         return _raised(sample, refusal, "at the second differentiation")
     settings = sample.subject.settings
+    certificate = None
     if settings.engine is not Engine.JACOBIAN:
         certificate = certify(second, rtol=settings.rtol, key=sample.key)
-        if certificate is not None:
-            return CheckResult(smallest_visible_error=certificate.visible, capability="yes")
-    if first.proven:
+    if certificate is None and first.proven:
         first = measured_first_order(sample)
-    judged = judge(
+    judged = certificate or judge_any_size(
         second,
         rtol=settings.rtol,
         atol=settings.atol,
         noise=gradient_noise(second),
         known=_linear_part(first),
     )
-    if isinstance(judged, Raised):
-        return _raised(sample, judged.error, "at the second differentiation")
-    if isinstance(judged, NotJudged):
-        return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
-    return _compare(sample, second, judged, first)
+    match judged:
+        case Certificate():
+            return CheckResult(smallest_visible_error=judged.visible, capability="yes")
+        case Raised():
+            return _raised(sample, judged.error, "at the second differentiation")
+        case NotJudged():
+            return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
+        case Judged():
+            return _compare(sample, second, judged, first)
 
 
 def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder) -> CheckResult:
     comparison = judged.comparison
-    pairs = _pairs(second)
+    pairs = _pairs(second, judged)
     wrong = [p for p in pairs if _wrong(judged, p).any()]
     cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
     if wrong and not comparison.analytical.any():
@@ -141,11 +145,11 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
     return CheckResult((finding,), Outcome.PASSED, capability="no")
 
 
-def _pairs(second: VjpProblem) -> list[_Pair]:
+def _pairs(second: VjpProblem, judged: Judged) -> list[_Pair]:
     names = second.input_names
     return [
         _Pair(names[o], names[i], output, source, o)
-        for o, output, i, source in blocks(second.outputs, Layout.of(second.primals))
+        for o, output, i, source in blocks(judged.outputs, judged.inputs)
     ]
 
 

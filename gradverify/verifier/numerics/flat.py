@@ -20,6 +20,8 @@ class Block:
     device: torch.device
     start: int
     stop: int
+    chosen: tuple[tuple[int, ...], ...] | None = None
+    """Where this block holds some entries of a larger tensor: their multi-indices in it."""
 
     @property
     def is_complex(self) -> bool:
@@ -34,6 +36,8 @@ class Block:
     def index(self, position: int) -> tuple[int, ...]:
         """Multi-index within the tensor of a position in the flat vector."""
         rest = position - self.start
+        if self.chosen is not None:
+            return self.chosen[rest]
         index = []
         for size in reversed(self.shape):
             rest, here = divmod(rest, size)

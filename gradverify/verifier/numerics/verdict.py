@@ -17,11 +17,9 @@ from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
+from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.problem import CallProblem, Problem
 from gradverify.verifier.numerics.rounding import backward_round_off
-
-LARGEST_JACOBIAN = 4_000_000
-"""Entries of a Jacobian that is still built in full: four float64 matrices of it take 128 MB."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,10 @@ class Judged:
 
     comparison: Comparison
     measured: NumericalJacobian
+    inputs: Layout
+    """Its columns."""
+    outputs: Layout
+    """Its rows."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,13 @@ def judge(
     `Raised` means that backward raised. `noise` is a known noise of the outputs (M entries, absolute),
     `known` the last columns of the true Jacobian where they need no measuring.
     """
-    centre = _centre(problem)
+    centre = centre_of(problem)
     if isinstance(centre, NotJudged):
         return centre
-    inputs = Layout.of(problem.primals)
-    if inputs.size * problem.outputs.size > LARGEST_JACOBIAN:
-        return NotJudged(
-            f"its Jacobian of {problem.outputs.size} x {inputs.size} entries is too large to build: "
-            "give smaller sizes"
-        )
     analytical = analytical_jacobian(problem)
     if isinstance(analytical, Raised):
         return analytical
+    inputs = inputs_of(problem)
     measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
     comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
     suspicious = comparison.wrong | comparison.imprecise
@@ -72,11 +69,16 @@ def judge(
         comparison = compare(
             analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
         )
-        comparison = _confirmed(problem, measured, comparison, known)
-    return Judged(comparison, measured)
+        comparison = confirmed(problem, measured, comparison, known)
+    return Judged(comparison, measured, inputs, problem.outputs)
 
 
-def _centre(problem: Problem) -> Tensor | NotJudged:
+def inputs_of(problem: Problem) -> Layout:
+    """The columns of a problem's Jacobian."""
+    return problem.chosen_inputs if isinstance(problem, Restricted) else Layout.of(problem.primals)
+
+
+def centre_of(problem: Problem) -> Tensor | NotJudged:
     """f(x), if it can be evaluated, repeats itself, and does not depend on being watched."""
     values = []
     for _ in range(2):
@@ -96,16 +98,19 @@ def _centre(problem: Problem) -> Tensor | NotJudged:
     return values[0]
 
 
-def _confirmed(
-    problem: Problem, measured: NumericalJacobian, comparison: Comparison, known: KnownColumns | None
+def confirmed(
+    problem: Problem,
+    measured: NumericalJacobian,
+    comparison: Comparison,
+    known: KnownColumns | None = None,
 ) -> Comparison:
     """Keep only conflicts that an independent measurement repeats; the others are not covered."""
     conflicts = comparison.wrong | comparison.imprecise
-    confirmed = confirm_columns(problem, measured, comparison.analytical, conflicts, known)
-    dropped = conflicts & ~confirmed
+    repeated = confirm_columns(problem, measured, comparison.analytical, conflicts, known)
+    dropped = conflicts & ~repeated
     return replace(
         comparison,
-        wrong=comparison.wrong & confirmed,
-        imprecise=comparison.imprecise & confirmed,
+        wrong=comparison.wrong & repeated,
+        imprecise=comparison.imprecise & repeated,
         covered=comparison.covered & ~dropped,
     )
