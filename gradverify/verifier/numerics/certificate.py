@@ -43,6 +43,8 @@ SMOOTH = 1e-4
 """Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
 square: what does not close then is no matter of the step."""
 
+TINIEST = torch.finfo(torch.float64).tiny
+
 MAGNITUDES = (1.0, -(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
 larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
@@ -81,8 +83,8 @@ class _Probe:
     """(F₁ - F₋₁) / 2h, M entries."""
     size: Tensor
     """By what an error in each row counts, M entries."""
-    mean: Tensor
-    """Mean |D| of the output that a row belongs to, M entries."""
+    negligible: Tensor
+    """|D| below which a row counts by more than its own, M entries or one for all."""
 
     @property
     def smooth(self) -> bool:
@@ -93,19 +95,24 @@ class _Probe:
     def sees(self, allowed: float, rtol: float) -> bool:
         """Whether an error of rtol in a row of ordinary size is larger than what is allowed."""
         size = self.derivative.abs()
-        ordinary = size > self.mean / DAMPING
-        return not bool((ordinary & (allowed * self.size > rtol * size)).any())
+        return not bool(((size > self.negligible) & (self.size * (allowed / rtol) > size)).any())
 
 
 @dataclass(frozen=True)
-class _Functional:
-    """One grad_output and what backward gave for it."""
+class _Functionals:
+    """Several grad_outputs and what backward gave for them, each divided by its magnitude."""
 
-    cotangent: Tensor
-    """M entries; zero where an output stays undefined."""
-    gradient: Tensor
-    """N entries."""
-    magnitude: float
+    cotangents: Tensor
+    """One line of M entries for each; zero where an output stays undefined."""
+    gradients: Tensor
+    """One line of N entries for each."""
+    rows: Tensor
+    """Root of the number of rows that each weighs."""
+
+    def close(self, probe: _Probe, allowed: float) -> bool:
+        """u·D = G(u)·T/h for every u."""
+        residual = self.cotangents @ probe.derivative - self.gradients @ probe.step
+        return bool((residual.abs() <= allowed * self.rows).all())
 
 
 def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | None:
@@ -120,7 +127,7 @@ def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | Non
         return None
     x = inputs.flatten(problem.primals)
     point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key)
-    functionals: list[_Functional] | None = None
+    functionals: _Functionals | None = None
     for step, allowed in LEVELS:
         probe = _probe(point, point.tangent, step)
         if probe is None or not probe.derivative.any():
@@ -128,8 +135,8 @@ def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | Non
         functionals = functionals or _pull_back(point, probe.size)
         if functionals is None:
             break
-        if probe.sees(allowed, rtol) and all(_closes(f, probe, allowed) for f in functionals):
-            faint = _faint_inputs(inputs, functionals[0], probe, allowed, rtol)
+        if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
+            faint = _faint_inputs(inputs, functionals, probe, allowed, rtol)
             proven = all(_closes_alone(point, block) for block in faint)
             return Certificate(allowed * math.sqrt(problem.outputs.size * inputs.size)) if proven else None
         if probe.smooth:
@@ -137,28 +144,16 @@ def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | Non
     return None
 
 
-def _closes(functional: _Functional, probe: _Probe, allowed: float) -> bool:
-    """u·D = G(u)·T/h, in units of the magnitude of u."""
-    weight = functional.cotangent / functional.magnitude
-    forward = torch.dot(weight, probe.derivative)
-    backward = torch.dot(functional.gradient, probe.step) / functional.magnitude
-    rows = math.sqrt(int((weight != 0).sum()))
-    return bool((forward - backward).abs() <= allowed * rows)
-
-
 def _faint_inputs(
-    inputs: Layout, functional: _Functional, probe: _Probe, allowed: float, rtol: float
+    inputs: Layout, functionals: _Functionals, probe: _Probe, allowed: float, rtol: float
 ) -> list[Block]:
     """Inputs whose gradient could be off by more than rtol without being seen among the others."""
-    share = functional.gradient * probe.step
-    threshold = allowed * math.sqrt(probe.derivative.numel())
-    return [
-        block
-        for block in inputs.blocks
-        if block.stop > block.start
-        and len(inputs.blocks) > 1
-        and threshold > rtol * share[block.start : block.stop].sum().abs().item()
-    ]
+    moving = [block for block in inputs.blocks if block.stop > block.start]
+    if len(moving) < 2:
+        return []
+    share = functionals.gradients[0] * probe.step
+    least = allowed * math.sqrt(probe.derivative.numel()) / rtol
+    return [block for block in moving if abs(share[block.start : block.stop].sum().item()) < least]
 
 
 def _closes_alone(point: _Point, block: Block) -> bool:
@@ -171,8 +166,8 @@ def _closes_alone(point: _Point, block: Block) -> bool:
         if probe is None or functionals is None:
             return False
         if not probe.derivative.any():
-            return not any(f.gradient[block.start : block.stop].any() for f in functionals)
-        if all(_closes(f, probe, allowed) for f in functionals):
+            return not functionals.gradients[:, block.start : block.stop].any()
+        if functionals.close(probe, allowed):
             return True
     return False
 
@@ -188,48 +183,51 @@ def _probe(point: _Point, tangent: Tensor, step: float) -> _Probe | None:
         values.append(point.problem.outputs.flatten(result.value))
     near, far = values[0] - values[1], values[2] - values[3]
     derivative = (8 * near - far) / (12 * step)
-    if not bool(derivative.isfinite().all()):
+    magnitude = derivative.abs()
+    negligible = _means(point.problem.outputs, magnitude) / DAMPING
+    if not bool(negligible.isfinite().all()):
         return None
-    mean = _means(point.problem.outputs, derivative.abs())
-    size = derivative.abs() + mean / DAMPING + NOISY * values[0].abs()
-    return _Probe(exact / step, derivative, near / (2 * step), torch.where(size > 0, size, 1.0), mean)
+    size = magnitude + negligible + NOISY * values[0].abs() + TINIEST
+    return _Probe(exact / step, derivative, near / (2 * step), size, negligible)
 
 
 def _means(outputs: Layout, size: Tensor) -> Tensor:
-    """For each row the mean of its output's rows."""
+    """For each row the mean of its output's rows; one number where there is one output."""
+    if len(outputs.blocks) == 1:
+        return size.mean()
     means = [
         size[b.start : b.stop].mean().expand(b.stop - b.start) for b in outputs.blocks if b.stop > b.start
     ]
     return torch.cat(means)
 
 
-def _pull_back(
-    point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNITUDES
-) -> list[_Functional] | None:
+def _pull_back(point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNITUDES) -> _Functionals | None:
     """Gradients for all outputs together at each magnitude, and for each output alone."""
     outputs, key = point.problem.outputs, point.key
-    inverse = 1.0 / size
     asked: list[tuple[Tensor, float, Block | None]] = []
     for number, magnitude in enumerate(magnitudes):
-        asked.append((signed_values(outputs.size, key + 7 * number + 1) * inverse, magnitude, None))
+        asked.append((signed_values(outputs.size, key + 7 * number + 1) / size, magnitude, None))
     if len(outputs.blocks) > 1:
         for number, block in enumerate(outputs.blocks):
             if block.stop > block.start:
-                alone = torch.zeros_like(inverse)
+                alone = torch.zeros_like(size)
                 part = slice(block.start, block.stop)
-                alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) * inverse[part]
+                alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) / size[part]
                 asked.append((alone, magnitudes[-1], block))
     cotangents = [_cotangent(outputs, u * magnitude, block) for u, magnitude, block in asked]
     result = point.problem.pull_back_each(point.problem.primals, cotangents)
     if isinstance(result, Raised):
         return None
-    functionals = []
-    for (u, magnitude, _), gradients in zip(asked, result.value, strict=True):
-        gradient = point.inputs.flatten(gradients)
-        if not bool(gradient.isfinite().all()):
-            return None
-        functionals.append(_Functional(u * magnitude, gradient, magnitude))
-    return functionals
+    lines = [
+        point.inputs.flatten(gradients) / magnitude
+        for (_, magnitude, _), gradients in zip(asked, result.value, strict=True)
+    ]
+    counts = [outputs.size if block is None else block.stop - block.start for _, _, block in asked]
+    gradients = torch.stack(lines)
+    if not bool(gradients.isfinite().all()):
+        return None
+    rows = torch.tensor([math.sqrt(count) for count in counts], dtype=torch.float64)
+    return _Functionals(torch.stack([u for u, _, _ in asked]), gradients, rows)
 
 
 def _cotangent(outputs: Layout, flat: Tensor, only: Block | None) -> list[Tensor | None]:

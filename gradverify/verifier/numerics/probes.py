@@ -24,27 +24,36 @@ WIDE = 256.0
 
 
 def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
-    """A direction in which every entry moves by about its own size, short binary numbers all."""
-    size = torch.ones_like(x)
+    """A direction in which every entry moves by about its own size, short binary numbers all.
+
+    Entries that are not finite stay where they are.
+    """
+    size = x.abs()
     for block in inputs.blocks:
-        part = x[block.start : block.stop].abs()
-        moving = part[part.isfinite() & (part > 0)]
-        if not moving.numel():
-            continue
-        typical = moving.median()
-        low, high = part.min(), part.max()
-        if bool(high <= WIDE * low):
-            size[block.start : block.stop] = part
-        else:
-            size[block.start : block.stop] = part.clamp(typical / WIDE, typical)
-    size = torch.where(x.isfinite(), torch.exp2(size.log2().floor()), 0.0)
-    grid = (signed_values(x.numel(), key) / TANGENT_GRID).round() * TANGENT_GRID
-    return size * grid
+        if block.stop > block.start:
+            part = size[block.start : block.stop]
+            low, high = (float(v) for v in part.aminmax())
+            if not (low > 0 and high <= WIDE * low):
+                part.copy_(_clamped(part))
+    return torch.exp2(size.log2_().floor_()).nan_to_num_(0.0, 0.0, 0.0) * _of_pool(
+        _short_pool(), x.numel(), key
+    )
+
+
+def _clamped(size: Tensor) -> Tensor:
+    """Sizes within `WIDE` of the typical one; NaN for what is not finite."""
+    finite = size.isfinite()
+    moving = size[finite & (size > 0)]
+    typical = moving.median().item() if moving.numel() else 1.0
+    return torch.where(finite, size.clamp(typical / WIDE, typical), torch.nan)
 
 
 def signed_values(count: int, key: int) -> Tensor:
     """`count` signed values with magnitudes in [0.5, 1.5) from the pool; full mantissas."""
-    pool = _pool()
+    return _of_pool(_pool(), count, key)
+
+
+def _of_pool(pool: Tensor, count: int, key: int) -> Tensor:
     start = (key * 7919) % POOL
     if start + count <= POOL:
         return pool[start : start + count]
@@ -57,3 +66,8 @@ def _pool() -> Tensor:
     magnitude = torch.rand(POOL, generator=generator, dtype=torch.float64) + 0.5
     sign = torch.randint(0, 2, (POOL,), generator=generator) * 2 - 1
     return magnitude * sign
+
+
+@cache
+def _short_pool() -> Tensor:
+    return (_pool() / TANGENT_GRID).round() * TANGENT_GRID
