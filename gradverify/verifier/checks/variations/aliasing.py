@@ -44,7 +44,9 @@ def _pairs(base: Verified) -> Iterator[tuple[int, int]]:
     arguments = base.sample.arguments
     for one, other in combinations(range(len(arguments)), 2):
         a, b = arguments[one], arguments[other]
-        plain = all(x.differentiable and x.step is None and x.held is None for x in (a, b))
+        plain = all(
+            x.differentiable and x.step is None and x.held is None and base.is_passed(x) for x in (a, b)
+        )
         if not plain or a.value.shape != b.value.shape or a.value.dtype != b.value.dtype:
             continue
         spec_a, spec_b = described.get(a.name), described.get(b.name)

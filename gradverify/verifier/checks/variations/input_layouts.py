@@ -47,7 +47,8 @@ def input_layouts(base: Verified) -> Varied:
         return Varied()
     swept: list[str] = []
     notes: list[Finding] = []
-    tensors = [i for i, a in enumerate(base.sample.arguments) if isinstance(a.value, Tensor)]
+    arguments = enumerate(base.sample.arguments)
+    tensors = [i for i, a in arguments if isinstance(a.value, Tensor) and base.is_passed(a)]
     for arrangement in ARRANGEMENTS:
         found = _with_arrangement(base, arrangement, tensors, swept)
         if found is not None and found.severity is Severity.ERROR:
@@ -161,7 +162,8 @@ def _expanded(base: Verified, swept: list[str]) -> Finding | None:
 
 def _slices_alike(base: Verified, argument: Argument) -> Tensor | None:
     """The argument with its first slice in place of all; None where such values may not be valid."""
-    if not argument.differentiable or argument.step is not None or argument.held is not None:
+    free = argument.differentiable and argument.step is None and argument.held is None
+    if not free or not base.is_passed(argument):
         return None
     described_as = next((i for i in base.sample.case.inputs if i.name == argument.name), None)
     if not isinstance(described_as, TensorInput) or described_as.distinct or described_as.structure:

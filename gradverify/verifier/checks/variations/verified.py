@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding
+from gradverify.model import Finding, TargetKind
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, called
 from gradverify.verifier.checks.wording import label, number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import own_noise
@@ -72,6 +73,11 @@ class Verified:
     def names(self) -> tuple[str, ...]:
         """Names of the differentiable inputs."""
         return self.sample.problem.input_names
+
+    def is_passed(self, argument: Argument) -> bool:
+        """Whether the caller passes this argument: a module allocates its own parameters."""
+        is_module = self.sample.subject.target.kind is TargetKind.MODULE
+        return not (is_module and argument.name.startswith("self."))
 
     def grad_outputs(self, flat: Tensor | None = None) -> Tensors:
         """Fresh grad_outputs, one for each output."""
