@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -23,6 +23,7 @@ from gradverify.model import (
     Point,
     RaisedError,
     Settings,
+    Swept,
     Target,
     TargetPlan,
     TensorInput,
@@ -173,6 +174,7 @@ class CaseVerified:
     no_gradient: bool = False
     """Every output is integer or declared non-differentiable: there is nothing to verify."""
     remarks: tuple[str, ...] = ()
+    swept: Swept = field(default_factory=Swept)
 
 
 @dataclass(frozen=True)

@@ -478,6 +478,26 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class Swept:
+    """What a verified case was varied over, by name: what did not change its gradient, or what did."""
+
+    layouts: tuple[str, ...] = ()
+    """`grad_output transposed`, `inputs channels-last`, ..."""
+    requires_grad: tuple[str, ...] = ()
+    """Sets of inputs that required grad, as `x,weight`."""
+    calls: tuple[str, ...] = ()
+    """`again`, `interleaved`, `backward twice`, ..."""
+
+    def joined(self, other: Swept) -> Swept:
+        """What either of them was varied over."""
+        return Swept(
+            tuple(dict.fromkeys((*self.layouts, *other.layouts))),
+            tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
+            tuple(dict.fromkeys((*self.calls, *other.calls))),
+        )
+
+
+@dataclass(frozen=True)
 class TargetReport:
     """The verdict on one target and everything said about it."""
 
@@ -511,6 +531,8 @@ class TargetReport:
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
+    swept: Swept = field(default_factory=Swept)
+    """What its verified cases were varied over."""
 
 
 @dataclass(frozen=True)

@@ -108,12 +108,13 @@ def _target(report: TargetReport) -> Json:
 
 
 def _swept(report: TargetReport) -> Json:
-    """Return what was swept; 0 for what this version does not sweep."""
+    """Return how much was swept of what a gradient must not depend on."""
     return {
         "sizes": report.sizes_swept,
         "points": report.points,
-        "layouts": 0,
-        "requires_grad": 0,
+        "layouts": len(report.swept.layouts),
+        "requires_grad": len(report.swept.requires_grad),
+        "calls": len(report.swept.calls),
         "dtypes": ["float64"],
         "devices": [*sorted(report.devices)],
     }

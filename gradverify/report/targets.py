@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Companion, Finding, InputSource, Outcome, Severity, TargetReport, Verdict
+from gradverify.model import Companion, Finding, InputSource, Outcome, Severity, Swept, TargetReport, Verdict
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
@@ -112,9 +112,25 @@ def _verified(report: TargetReport) -> str:
     verified = ", ".join(words) or "contract only"
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
+    varied = _varied(report)
+    verified += f", {varied}" if varied else ""
     if report.smallest_visible_error is None:
         return verified
     return f"{verified}; sees errors > {small(report.smallest_visible_error)}"
+
+
+def _varied(report: TargetReport) -> str:
+    """Say shortly what a pass was varied over: `9 layouts, 3 requires_grad sets`."""
+    layouts, subsets = len(report.swept.layouts), len(report.swept.requires_grad)
+    words = [plural(layouts, "layout")] if layouts else []
+    return ", ".join(words + ([f"{subsets} requires_grad sets"] if subsets > 1 else []))
+
+
+def _variations(swept: Swept) -> list[str]:
+    """Name everything that a pass was varied over."""
+    subsets = [f"({names.replace(',', ', ')})" for names in swept.requires_grad]
+    said = [f"requires_grad of {listed(subsets)}"] if len(subsets) > 1 else []
+    return [listed(names) for names in (swept.layouts, swept.calls) if names] + said
 
 
 def _surrogate(surrogate: Companion) -> str:
@@ -188,6 +204,7 @@ def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
     pairs = (
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
+        ("varied", "; ".join(_variations(report.swept))),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -18,7 +18,7 @@ from gradverify.report.nothing import empty_line, module_lines, nothing_lines
 from gradverify.report.targets import target_lines
 from gradverify.report.words import clean, plural
 
-NOT_SWEPT = "Not swept yet: non-contiguous layouts, requires_grad subsets, native dtypes."
+NOT_SWEPT = "Not swept yet: native dtypes (float32, bfloat16, float16)."
 """What a pass does not say. Said whenever something passed."""
 PINNED = "Inferred inputs can be given in a spec file instead: <module>.gradverify.yaml."
 """What to do about inputs that nobody declared."""

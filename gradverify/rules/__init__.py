@@ -14,12 +14,17 @@ from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
 from gradverify.rules.pages_reference import PAGES as REFERENCE
 from gradverify.rules.pages_returned import PAGES as RETURNED
 from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
+from gradverify.rules.pages_sweep import PAGES as SWEEP
+from gradverify.rules.pages_written import PAGES as WRITTEN
 from gradverify.rules.rule import Family, Rule
 
 __all__ = ["RULES", "Family", "Rule", "matching", "rule"]
 
 RULES: tuple[Rule, ...] = tuple(
-    sorted(CALLING + FIRST_ORDER + RETURNED + SECOND_ORDER + REFERENCE, key=lambda entry: entry.code)
+    sorted(
+        CALLING + FIRST_ORDER + RETURNED + SECOND_ORDER + REFERENCE + WRITTEN + SWEEP,
+        key=lambda entry: entry.code,
+    )
 )
 """Every code of this version, in order."""
 
@@ -30,8 +35,9 @@ def rule(code: str) -> Rule:
     """Return the rule of a code, in either case; a code that does not exist is a `UsageError`."""
     found = _BY_CODE.get(code.upper())
     if found is None:
-        near = difflib.get_close_matches(code.upper(), _BY_CODE, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`gradverify rules` lists every code"
+        near = difflib.get_close_matches(code.upper(), _BY_CODE, n=5)
+        nearest = max(near, key=lambda known: sum(map(str.__eq__, known, code.upper())), default="")
+        hint = f"did you mean {nearest}?" if nearest else "`gradverify rules` lists every code"
         raise UsageError(f"there is no code {code!r}; {hint}")
     return found
 

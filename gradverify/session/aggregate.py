@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import reduce
 from pathlib import Path
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found
@@ -17,6 +18,7 @@ from gradverify.model import (
     Outcome,
     RaisedError,
     Settings,
+    Swept,
     Target,
     TargetPlan,
     TargetReport,
@@ -121,6 +123,7 @@ class TargetState:
             reason=reason,
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
+            swept=reduce(Swept.joined, (c.swept for c in self.verified), Swept()),
         )
 
     def _outcome(self, family: Family) -> Outcome:

@@ -92,6 +92,19 @@ class RandomStates:
         if numpy is not None:  # as an attribute: NumPy loads its `random` only when it is first asked for
             numpy.random.seed(self._numpy_seed)
 
+    def untouched(self) -> bool:
+        """Whether nothing has drawn a random number since the last `replay`."""
+        if random.getstate() != self._python or not torch.equal(torch.get_rng_state(), self._torch):
+            return False
+        if self._cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self._cuda)):
+            return False
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return True
+        now = numpy.random.get_state()
+        fresh = numpy.random.RandomState(self._numpy_seed).get_state()
+        return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
+
 
 def _cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

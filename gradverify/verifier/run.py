@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
-from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, TargetKind
+from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, Swept, TargetKind
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
@@ -50,9 +50,11 @@ class _CaseState:
     """For each typical draw."""
     remarks: list[str] = field(default_factory=list)
     last: Sample | None = None
+    swept: Swept = field(default_factory=Swept)
 
     def add(self, family: Family, result: CheckResult) -> None:
         self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
+        self.swept = self.swept.joined(result.swept)
 
 
 def verify(request: Verify, live: Live) -> Iterator[Event]:
@@ -143,6 +145,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         capabilities=(("double_backward", state.capability or "not-run"),),
         no_gradient=no_gradient,
         remarks=tuple(state.remarks),
+        swept=state.swept,
     )
 
 

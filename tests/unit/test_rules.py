@@ -30,13 +30,23 @@ NAMES = {
     "GV301": "forward-differs",
     "GV302": "gradient-differs",
     "GV303": "second-derivative-differs",
+    "GV401": "grad-output-mutated",
+    "GV402": "input-mutated",
+    "GV403": "saved-tensor-mutated",
+    "GV404": "grad-output-layout",
+    "GV405": "input-layout",
+    "GV406": "requires-grad-subset",
     "GV407": "undefined-grad",
+    "GV408": "repeat-call",
+    "GV409": "repeat-backward",
+    "GV410": "nondeterministic",
+    "GV411": "tensor-on-ctx",
     "GV810": "old-style-function",
     "GV901": "crashed",
     "GV902": "timed-out",
     "GV903": "out-of-memory",
 }
-WARNINGS = {"GV001", "GV109", "GV110", "GV810", "GV902", "GV903"}
+WARNINGS = {"GV001", "GV109", "GV110", "GV411", "GV810", "GV902", "GV903"}
 NOTES = {"GV203"}
 every_rule = pytest.mark.parametrize("entry", RULES, ids=lambda entry: entry.code)
 

@@ -20,6 +20,8 @@ SEEDS = range(int(os.environ.get("GRADVERIFY_ZOO_SEEDS", "2")))
 MODULES = [
     ("contract", "right"),
     ("contract", "wrong"),
+    ("sweep", "right"),
+    ("sweep", "wrong"),
     ("tutorial", "right"),
     ("tutorial", "wrong"),
     ("tutorial", "bare"),

@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.model import Engine, Outcome, Point, Severity
-from gradverify.rules import Family
+from gradverify.model import Engine, Finding, Outcome, Point, Severity
+from gradverify.rules import Family, matching
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.reference import reference
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import second_order
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.surrogate import surrogate_gradient, without_exact
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
+from gradverify.verifier.checks.variations import SWEPT_CODES, early_gradient, sweep, unrepeatable
+from gradverify.verifier.numerics.calling import Gradients
+
+VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
+"""Codes that say little where the gradient is another each time."""
 
 
 @dataclass
@@ -28,8 +33,13 @@ class Results:
     first: FirstOrder
     contract: CheckResult
     second: CheckResult | None = None
+    reference: CheckResult | None = None
     not_judged: str = ""
     """Why a check that builds on the first order could not run."""
+    early: Gradients | None = None
+    """The gradient of the first backward of all at this point."""
+    unrepeatable: tuple[Finding, ...] = ()
+    """Why what is wrong with the first order says little: another gradient comes each time."""
 
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:
@@ -46,15 +56,62 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
 
 def _run_reference(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.surrogate is not None:
-        return surrogate_gradient(sample, sample.subject.surrogate)
-    return reference(sample, results.first, results.second)
+        results.reference = surrogate_gradient(sample, sample.subject.surrogate)
+    else:
+        results.reference = reference(sample, results.first, results.second)
+    return results.reference
+
+
+def _run_variations(sample: Sample, results: Results) -> CheckResult:
+    """What the contract has said already, and the sweep of the first typical point once it is verified."""
+    kept = results.contract
+    only_swept = _asks_only_for_the_sweep(sample)
+    if not _is_swept(sample):
+        return replace(kept, outcome=Outcome.NOT_RUN) if only_swept else kept
+    swept = CheckResult(outcome=Outcome.NOT_RUN)
+    if _has_a_gradient_to_hold_to(sample, results):
+        swept = sweep(sample, results.early)
+    elif VALUES & {f.code for f in results.first.result.findings}:
+        results.unrepeatable = unrepeatable(sample)
+        kept = replace(kept, findings=(*kept.findings, *results.unrepeatable))
+    if swept.outcome is Outcome.NOT_RUN and only_swept and outcome_of(kept.findings) is not Outcome.FAILED:
+        results.not_judged = (
+            "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
+        )
+        return replace(kept, outcome=Outcome.NOT_RUN)
+    findings = (*kept.findings, *swept.findings)
+    return replace(kept, findings=findings, outcome=outcome_of(findings), swept=swept.swept)
+
+
+def _is_swept(sample: Sample) -> bool:
+    """Whether the variations run at this point: the first typical one of each case."""
+    return sample.point is Point.TYPICAL and sample.draw == 0
+
+
+def _has_a_gradient_to_hold_to(sample: Sample, results: Results) -> bool:
+    if stops_judgement(results.contract) or sample.disconnected:
+        return False
+    if sample.subject.surrogate is None:
+        return results.first.verified
+    outcomes = [results.first.result.outcome]
+    if results.reference is not None:
+        outcomes.append(results.reference.outcome)
+    return all(outcome in {Outcome.PASSED, Outcome.NOT_RUN} for outcome in outcomes)
+
+
+def _asks_only_for_the_sweep(sample: Sample) -> bool:
+    """Whether `--select` names codes of variations, and no others of the contract."""
+    chosen = {r for prefix in sample.subject.settings.select for r in matching(prefix)}
+    codes = {r.code for r in chosen if r.family is Family.CONTRACT}
+    return bool(codes) and codes <= SWEPT_CODES
 
 
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (
     (Family.GRADGRADCHECK, _run_second_order),
     (Family.REFERENCE, _run_reference),
+    (Family.CONTRACT, _run_variations),
 )
-"""The families that follow once the first order and the contract are measured, in order."""
+"""What follows once the first order and the contract are measured, in order."""
 
 
 def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, CheckResult], str]:
@@ -65,6 +122,7 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     reader = sample.subject.reader
     if reader is not None:
         reader.reset()
+    early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
     by_torch = sample.subject.settings.engine is Engine.TORCH
     first = (torch_first_order if by_torch else first_order)(sample)
     kept = contract(sample, first)
@@ -73,11 +131,21 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     first = _without_repetitions(first, kept)
     if sample.subject.surrogate is not None:
         first = without_exact(first, sample.subject.surrogate)
-    results = Results(first, kept)
-    found = {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
+    results = Results(first, kept, early=early)
+    found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
+    found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
     for family, run in CHECKS:
-        found[family] = run(sample, results) if family in wanted else CheckResult(outcome=Outcome.NOT_RUN)
+        if family in wanted:
+            found[family] = run(sample, results)
+    if results.unrepeatable:
+        found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged
+
+
+def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:
+    """Findings on numbers that another call would not give: their hints lead astray."""
+    hint = f"The same call gives another gradient each time: see {code} first."
+    return replace(result, findings=tuple(replace(f, hint=hint) for f in result.findings))
 
 
 def _without_repetitions(first: FirstOrder, kept: CheckResult) -> FirstOrder:

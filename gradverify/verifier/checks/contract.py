@@ -112,7 +112,8 @@ def _undefined_grads(sample: Sample) -> list[Finding]:
     count = len(problem.outputs.blocks)
     u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed))
     findings = []
-    for undefined in [{k} for k in range(count)] if count > 1 else [set(range(count))]:
+    everything = set(range(count))
+    for undefined in [*([{k} for k in range(count)] if count > 1 else []), everything]:
         finding = _with_undefined(sample, problem, u, undefined)
         if finding is not None:
             findings.append(finding)
@@ -131,7 +132,10 @@ def _with_undefined(
     hidden = tuple(_undefined(o) if k in undefined else o for k, o in enumerate(graph.value.outputs))
     result = problem.back(Graph(graph.value.leaves, hidden), u)
     position = problem.output_positions[min(undefined)]
-    which = output_name(position, sample.outputs_returned) if len(u) > 1 else "the output"
+    several = len(undefined) > 1
+    which = "every output" if several else "the output"
+    if len(u) > 1 and not several:
+        which = output_name(position, sample.outputs_returned)
     if isinstance(result, Raised):
         return _undefined_raised(sample, which, position, result.error)
     got, wanted = sample.inputs.flatten(result.value), sample.inputs.flatten(expected.value)

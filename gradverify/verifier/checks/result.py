@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from gradverify.model import Finding, Outcome, Severity
+from gradverify.model import Finding, Outcome, Severity, Swept
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 
@@ -32,6 +32,8 @@ class CheckResult:
     smallest_visible_error: float | None = None
     capability: str = ""
     """For second order: `yes`, `no` or `wrong`."""
+    swept: Swept = field(default_factory=Swept)
+    """What the variations of a verified case went over."""
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,12 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     return Sample(subject, case, point, draw, arguments, problem, len(returned), disconnected)
 
 
+def another_draw(sample: Sample) -> tuple[Argument, ...] | None:
+    """The arguments of the same case at other values; None where they cannot be built."""
+    drawn = _arguments(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
+    return None if isinstance(drawn, Raised) else drawn
+
+
 def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Argument, ...]:
     """Fill in the defaults that the call needs.
 

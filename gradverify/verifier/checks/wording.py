@@ -114,3 +114,9 @@ def blocks(outputs: Layout, inputs: Layout) -> list[tuple[int, Block, int, Block
 
 def _round(value: float) -> float:
     return float(f"{value:.1g}")
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """`x`, `x` and `y`, `x`, `y` and `z`: in backticks."""
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

@@ -21,6 +21,7 @@ from gradverify.model import (
     Settings,
     Severity,
     ShownInput,
+    Swept,
     Target,
     TargetKind,
     TargetPlan,
@@ -219,6 +220,11 @@ PASSED = target_report(
     devices=("cpu",),
     capabilities=(("double_backward", "yes"), ("jvp", "no"), ("vmap", "not-run")),
     spec_file="mymodule.gradverify.yaml",
+    swept=Swept(
+        layouts=("grad_output transposed", "grad_output expanded", "inputs transposed"),
+        requires_grad=("x,weight", "x"),
+        calls=("backward twice",),
+    ),
 )
 WARNED = target_report(
     "gelu",

@@ -69,7 +69,8 @@ def test_a_target(samples):
     assert target["evaluations"] == {"forward": 480, "backward": 36}
     assert target["smallest_visible_error"] == 3e-10
     assert target["swept"] == {
-        "sizes": 4, "points": 18, "layouts": 0, "requires_grad": 0, "dtypes": ["float64"], "devices": ["cpu"],
+        "sizes": 4, "points": 18, "layouts": 3, "requires_grad": 2, "calls": 1,
+        "dtypes": ["float64"], "devices": ["cpu"],
     }  # fmt: skip
     assert target["checks"] == dict.fromkeys(
         ("gradcheck", "gradgradcheck", "reference", "contract"), "passed"

@@ -177,7 +177,7 @@ def test_inferred_inputs_say_how_to_pin_them(samples):
     text = render_text(
         samples.report(replace(samples.PASSED, inputs=InputSource.INFERRED)), TextStyle(width=80)
     )
-    assert "reference, inputs inferred; sees" in text
+    assert "reference, inputs inferred, 3 layouts," in text
     assert "Inferred inputs can be given in a spec file instead" in text
 
 

@@ -1,0 +1,97 @@
+"""The sweep of one verified case: what must leave its gradient unchanged.
+
+Each variation costs about one more backward. To add one, write it in a module of its own and list it in
+`VARIATIONS`; a code that explains what it would find goes into its `unless`.
+"""
+
+from __future__ import annotations
+
+from gradverify.model import Finding, Outcome, Severity
+from gradverify.verifier.checks.result import CheckResult, outcome_of
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.variations.aliasing import same_tensor_twice
+from gradverify.verifier.checks.variations.grad_output_layouts import grad_output_layouts
+from gradverify.verifier.checks.variations.input_layouts import input_layouts
+from gradverify.verifier.checks.variations.keeping import growing_memory, tensor_on_ctx
+from gradverify.verifier.checks.variations.mutation import mutation
+from gradverify.verifier.checks.variations.repetition import (
+    first_call,
+    interleaved,
+    kept_gradient,
+    repeated_backward,
+    repeated_runs,
+)
+from gradverify.verifier.checks.variations.requires_grad import requires_grad_subsets
+from gradverify.verifier.checks.variations.running import backward, called
+from gradverify.verifier.checks.variations.variation import Variation, Varied
+from gradverify.verifier.checks.variations.verified import cotangents, verified
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import Gradients
+
+__all__ = ["SWEPT_CODES", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
+
+SWEPT_CODES = frozenset(
+    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411"}
+)
+"""Codes that only a variation can give."""
+
+UNREPEATABLE = frozenset({"GV109", "GV408", "GV410"})
+"""Where these are found no gradient can be held against the verified one."""
+
+WRITES = frozenset({"GV401", "GV402", "GV403"})
+"""What is written to is not the same in the next call."""
+
+VARIATIONS = (
+    Variation(repeated_runs),
+    Variation(mutation),
+    Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
+    Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}),
+    Variation(requires_grad_subsets, unless=UNREPEATABLE),
+    Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
+    Variation(interleaved, unless=UNREPEATABLE | WRITES),
+    Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
+    Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
+    Variation(tensor_on_ctx),
+    Variation(growing_memory),
+)
+"""In the order in which they run."""
+
+
+def early_gradient(sample: Sample) -> Gradients | None:
+    """The gradient of the first backward at a point, to hold against later ones; None where it raises."""
+    if not sample.inputs.size or not sample.problem.outputs.size:
+        return None
+    call = called(sample)
+    if isinstance(call, Raised):
+        return None
+    result = backward(sample, call.value, sample.problem.outputs.unflatten(cotangents(sample)))
+    return None if isinstance(result, Raised) else tuple(g if g is None else g.clone() for g in result.value)
+
+
+def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
+    """Why a gradient that is wrong cannot be judged at all: another one comes each time (GV408, GV410)."""
+    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
+    if base is None:
+        return ()
+    return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
+
+
+def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:
+    """Run every variation on a verified sample; `early` is what `early_gradient` gave.
+
+    Nothing to differentiate, or a gradient that is not finite, leaves nothing to hold them against: the
+    outcome is then `not-run`.
+    """
+    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
+    if base is None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    varied = Varied() if early is None else first_call(base, early)
+    findings, swept = list(varied.findings), varied.swept
+    for variation in VARIATIONS:
+        found = {f.code for f in findings if f.severity is not Severity.NOTE}
+        if found & variation.unless:
+            continue
+        varied = variation.run(base)
+        findings += varied.findings
+        swept = swept.joined(varied.swept)
+    return CheckResult(tuple(findings), outcome_of(findings), swept=swept)

@@ -1,0 +1,196 @@
+"""GV405: forward and backward must give the same whatever way the inputs lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, RaisedError, Severity, Swept, TensorInput
+from gradverify.verifier.checks.subject import first_line
+from gradverify.verifier.checks.variations.arranging import (
+    ARRANGEMENTS,
+    Arrangement,
+    arranged,
+    described,
+    expanded_along_first,
+)
+from gradverify.verifier.checks.variations.running import backward, called, is_accident
+from gradverify.verifier.checks.variations.variation import Varied
+from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+
+HINT = (
+    "Call x = x.contiguous() before its memory is read (data_ptr, a kernel, as_strided), use reshape "
+    "instead of view, and save the contiguous one; or pass the strides on."
+)
+
+VIEW_REFUSED = "view size is not compatible"
+"""What torch says of `view` on a tensor that is not contiguous: nobody writes that to refuse a layout."""
+
+MOST_ALONE = 4
+"""Up to so many tensors each is also laid out alone: a kernel may take one's strides for another's."""
+
+NEAR = 1e-7
+"""Relative distance at which the gradient is looked at again, to see whether it jumps there."""
+
+SMOOTH = 1e-4
+"""A gradient that changes by no more than this share over that distance does not jump."""
+
+
+def input_layouts(base: Verified) -> Varied:
+    """Every layout, of all tensors at once and of each alone; then inputs expanded from one slice."""
+    if base.forward_draws or base.backward_draws:
+        return Varied()
+    swept: list[str] = []
+    notes: list[Finding] = []
+    arguments = enumerate(base.sample.arguments)
+    tensors = [i for i, a in arguments if isinstance(a.value, Tensor) and base.is_passed(a)]
+    for arrangement in ARRANGEMENTS:
+        found = _with_arrangement(base, arrangement, tensors, swept)
+        if found is not None and found.severity is Severity.ERROR:
+            return Varied((found,), Swept(layouts=tuple(swept)))
+        notes += [] if found is None else [found]
+    expanded = _expanded(base, swept)
+    findings = [expanded] if expanded is not None else notes[:1]
+    return Varied(tuple(findings), Swept(layouts=tuple(swept)))
+
+
+def _with_arrangement(
+    base: Verified, arrangement: Arrangement, tensors: Sequence[int], swept: list[str]
+) -> Finding | None:
+    fitting = [i for i in tensors if _fits(base.sample.arguments[i], arrangement)]
+    if not fitting:
+        return None
+    alone = [(i,) for i in fitting] if 1 < len(fitting) <= MOST_ALONE else []
+    refused: Finding | None = None
+    accepted = False
+    for chosen in [*alone, tuple(fitting)]:
+        found = _judged(base, arrangement, chosen)
+        if found is not None and found.severity is Severity.ERROR:
+            swept.append(f"inputs {arrangement.name}")
+            return found
+        accepted = accepted or found is None
+        refused = refused or found
+    if accepted:
+        swept.append(f"inputs {arrangement.name}")
+    return refused
+
+
+def _fits(argument: Argument, arrangement: Arrangement) -> bool:
+    value = argument.value
+    return value.layout is torch.strided and arrangement.arrange(value.detach()) is not None
+
+
+def _judged(base: Verified, arrangement: Arrangement, chosen: tuple[int, ...]) -> Finding | None:
+    sample = base.sample
+
+    def arrange(position: int, value: Tensor) -> Tensor:
+        laid = arranged(value, arrangement) if position in chosen else None
+        return value if laid is None else laid
+
+    name = sample.arguments[chosen[0]].name
+    which = f"`{name}` is" if len(chosen) == 1 else "the inputs are"
+    call = called(sample, arrange=arrange)
+    if isinstance(call, Raised):
+        return _raised(base, call.error, "forward", f"when {which} {arrangement.name}")
+    when = f"when {which} {arrangement.name}"
+    if len(chosen) == 1:
+        laid = arrangement.arrange(sample.arguments[chosen[0]].value.detach())
+        when += "" if laid is None else f" ({described(laid)})"
+    moved = base.forward_difference(call.value.outputs)
+    if moved is not None:
+        return base.finding(
+            "GV405",
+            f"forward is wrong {when}: {moved.place} is {moved.values}, which contiguous ones give",
+            hint=HINT,
+            input=name if len(chosen) == 1 else None,
+        )
+    result = backward(sample, call.value, base.grad_outputs())
+    if isinstance(result, Raised):
+        return _raised(base, result.error, "backward", when)
+    difference = base.difference(result.value)
+    if difference is None:
+        return None
+    return base.finding(
+        "GV405",
+        f"the gradient of `{difference.name}` is wrong {when}: {difference.place} is {difference.values}, "
+        "which contiguous ones give",
+        hint=HINT,
+        input=difference.name,
+    )
+
+
+def _raised(base: Verified, error: RaisedError, where: str, when: str) -> Finding:
+    """A refusal is a note; so is whatever forward raises at once, unless it is plainly a slip."""
+    accident = is_accident(error) or (where == "backward" and VIEW_REFUSED in error.message)
+    return base.finding(
+        "GV405",
+        f"{where} raises {error.type} {when}: {first_line(error.message)}",
+        hint=HINT,
+        raised=error,
+        **({} if accident else {"severity": Severity.NOTE}),
+    )
+
+
+def _expanded(base: Verified, swept: list[str]) -> Finding | None:
+    """One input at a time, its first slice in place of all: compared with the same values, contiguous."""
+    for position, argument in enumerate(base.sample.arguments):
+        slices = _slices_alike(base, argument)
+        if slices is None:
+            continue
+        same = _at(base, position, slices)
+        wanted = same.sample.problem.pull_back(same.sample.problem.primals, same.grad_outputs())
+        values = same.sample.problem.evaluate(same.sample.problem.primals)
+        if isinstance(wanted, Raised) or isinstance(values, Raised):
+            continue
+        gradient = base.inputs.flatten(wanted.value)
+        if not _is_smooth(same, gradient):
+            continue
+        same = replace(same, gradient=gradient, values=base.sample.problem.outputs.flatten(values.value))
+        swept.append("inputs expanded")
+        found = _judged(
+            same, Arrangement("expanded along its first dimension", expanded_along_first), (position,)
+        )
+        if found is not None and found.severity is Severity.ERROR:
+            return found
+    return None
+
+
+def _slices_alike(base: Verified, argument: Argument) -> Tensor | None:
+    """The argument with its first slice in place of all; None where such values may not be valid."""
+    free = argument.differentiable and argument.step is None and argument.held is None
+    if not free or not base.is_passed(argument):
+        return None
+    described_as = next((i for i in base.sample.case.inputs if i.name == argument.name), None)
+    if not isinstance(described_as, TensorInput) or described_as.distinct or described_as.structure:
+        return None
+    laid = expanded_along_first(argument.value.detach())
+    return None if laid is None else laid.contiguous()
+
+
+def _at(base: Verified, position: int, value: Tensor) -> Verified:
+    """The same sample with another value of one argument."""
+    arguments = tuple(
+        replace(a, value=value) if k == position else a for k, a in enumerate(base.sample.arguments)
+    )
+    problem = replace(base.sample.problem, arguments=arguments)
+    return replace(base, sample=replace(base.sample, arguments=arguments, problem=problem))
+
+
+def _is_smooth(base: Verified, gradient: Tensor) -> bool:
+    """Whether the gradient does not jump near these values, as it does where ties are broken."""
+    if not gradient.isfinite().all():
+        return False
+    generator = torch.Generator().manual_seed(20_264)
+    x = base.inputs.flatten(base.sample.problem.primals)
+    away = torch.rand(x.shape, generator=generator, dtype=torch.float64) - 0.5
+    moved = base.inputs.unflatten(x * (1 + NEAR * away))
+    result = base.sample.problem.pull_back(moved, base.grad_outputs())
+    if isinstance(result, Raised):
+        return False
+    change = (base.inputs.flatten(result.value) - gradient).abs()
+    return bool((change <= SMOOTH * gradient.abs().max()).all())

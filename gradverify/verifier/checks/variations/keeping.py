@@ -1,0 +1,118 @@
+"""GV411: tensors kept where nobody lets go of them, on ctx and beyond the call."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gradverify.model import Finding, Severity, Swept
+from gradverify.verifier.checks.variations.mutation import saved_tensors
+from gradverify.verifier.checks.variations.running import Call, backward, called
+from gradverify.verifier.checks.variations.variation import Varied
+from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.guard import Raised
+
+CALLS = 3
+"""Calls after which tensors of the earlier ones must be gone; the last may be cached."""
+
+MORE_CALLS = 8
+"""Further calls where they are not: a cache of bounded size lets go of the first ones by then."""
+
+
+def tensor_on_ctx(base: Verified) -> Varied:
+    """A warning for an input or output of the call that is an attribute of ctx."""
+    call = called(base.sample)
+    if isinstance(call, Raised):
+        return Varied()
+    for attribute, tensor in _attributes(call.value.node):
+        words = _whose(base, call.value, tensor)
+        if words is not None:
+            finding = base.finding(
+                "GV411",
+                f"{words[0]} is kept as ctx.{attribute}, not by ctx.save_for_backward",
+                hint="Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as an "
+                "attribute they skip the check for in-place changes, and an output is freed by the garbage "
+                "collector alone.",
+                input=words[1],
+            )
+            return Varied((finding,))
+    return Varied()
+
+
+def growing_memory(base: Verified) -> Varied:
+    """An error when every call leaves tensors behind that outlive its graph."""
+    kept = _kept_by_calls(base, CALLS)
+    if not all(kept[:-1]):
+        return Varied(swept=Swept(calls=("freed",)))
+    kept = _kept_by_calls(base, MORE_CALLS)
+    if not all(kept[:-1]):
+        return Varied(swept=Swept(calls=("freed",)))
+    finding: Finding = base.finding(
+        "GV411",
+        f"memory grows with every call: {len(kept)} of {len(kept)} calls left tensors alive after their "
+        "graph was gone",
+        hint="Something outside ctx holds them: a list, a dict or an attribute of the class or the module. "
+        "Keep what backward needs with ctx.save_for_backward.",
+        severity=Severity.ERROR,
+    )
+    return Varied((finding,), Swept(calls=("freed",)))
+
+
+def _kept_by_calls(base: Verified, count: int) -> list[int]:
+    """For each call, how many storages that no other call had are alive after all of them."""
+    refs = [_call_and_let_go(base) for _ in range(count)]
+    if _alive(refs[0]):  # a cycle through ctx is freed by the collector; ask it only where there is one
+        gc.collect()
+    found = []
+    for number, own in enumerate(refs):
+        others = {ref.cdata for k, other in enumerate(refs) if k != number for ref in other}
+        found.append(sum(ref.cdata not in others for ref in _alive(own)))
+    return found
+
+
+def _alive(refs: list[StorageWeakRef]) -> list[StorageWeakRef]:
+    return [ref for ref in refs if not ref.expired()]  # type: ignore[no-untyped-call]
+
+
+def _call_and_let_go(base: Verified) -> list[StorageWeakRef]:
+    """Forward and backward of one call; weak references to every storage seen on the way."""
+    made = called(base.sample)
+    if isinstance(made, Raised):
+        return []
+    call = made.value
+    tensors: list[Any] = [*call.leaves, *call.passed, *call.returned, *saved_tensors(call)]
+    tensors += [t for _, t in _attributes(call.node)]
+    result = backward(base.sample, call, base.grad_outputs())
+    if not isinstance(result, Raised):
+        tensors += result.value
+    strided = [t for t in tensors if isinstance(t, Tensor) and t.layout is torch.strided and t.numel()]
+    storages = [t.untyped_storage() for t in strided]
+    return list({s._cdata: _weak(s) for s in storages}.values())  # noqa: SLF001 - its only name
+
+
+def _weak(storage: Any) -> StorageWeakRef:  # noqa: ANN401
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
+    for name, value in list(getattr(node, "__dict__", {}).items()):
+        inside = value.values() if isinstance(value, dict) else value
+        for item in inside if isinstance(value, list | tuple | dict) else (value,):
+            if isinstance(item, Tensor):
+                yield name, item
+
+
+def _whose(base: Verified, call: Call, tensor: Tensor) -> tuple[str, str | None] | None:
+    """What an attribute is, and the name of the input; None where it is neither input nor output."""
+    for argument, passed in zip(base.sample.arguments, call.passed, strict=True):
+        if passed is tensor and (tensor.is_floating_point() or tensor.is_complex()):
+            return f"the input `{argument.name}`", argument.name
+    if any(o is tensor for o in call.returned):
+        return "an output", None
+    return None

@@ -1,0 +1,222 @@
+"""GV401 to GV403: forward or backward writes into what is not its own.
+
+Seen by content, bit by bit, as well as by torch's version counter: memory written through NumPy, a raw
+pointer or `.data` does not move the counter, and a write that happens to change nothing moves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Severity, TargetKind, TensorInput, tensors_of
+from gradverify.verifier import guard
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.variations.running import Call, backward, perform, prepared
+from gradverify.verifier.checks.variations.variation import Varied
+from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.guard import Raised
+
+REMEDY_GRAD_OUTPUT = (
+    "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, who then "
+    "get another gradient. Clone it first where a kernel must write."
+)
+REMEDY_INPUT = (
+    "Work on a copy, or declare the write: ctx.mark_dirty(x) and return x. A running buffer that forward "
+    "updates is declared in the spec with `mutated: true`."
+)
+REMEDY_SAVED = (
+    "Clone it before writing: it is still needed, by a second backward (retain_graph) or by whoever else "
+    "holds it."
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A tensor as it was."""
+
+    tensor: Tensor
+    copy: Tensor
+    version: int
+
+    @staticmethod
+    def of(tensor: Tensor) -> Snapshot:
+        """Remember a tensor's content and version."""
+        return Snapshot(tensor, tensor.detach().clone(), tensor._version)  # noqa: SLF001 - its only name
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether its content is another now."""
+        return not same_bits(self.tensor.detach(), self.copy)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was written to, even if only with the values it had."""
+        return self.tensor._version != self.version or self.rewritten  # noqa: SLF001
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same, NaN equal to itself."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    both = (t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b))
+    return torch.equal(*both)
+
+
+def mutation(base: Verified) -> Varied:
+    """Copies of everything that forward and backward are given, compared after each of them."""
+    sample = base.sample
+    ready = prepared(sample)
+    arguments = {i: Snapshot.of(t) for i, t in enumerate(ready.passed) if _is_readable(t)}
+    made = perform(sample, ready)
+    if isinstance(made, Raised):
+        return Varied()
+    call = made.value
+    findings = list(_written_by_forward(sample, call, arguments))
+    written = {f.input for f in findings}
+    grad_outputs = [Snapshot.of(t) for t in base.grad_outputs()]
+    held = _held(sample, call)
+    now = {i: Snapshot.of(s.tensor) for i, s in arguments.items() if sample.arguments[i].name not in written}
+    result = backward(sample, call, [s.tensor for s in grad_outputs])
+    if isinstance(result, Raised):
+        return Varied(tuple(findings))
+    findings += _written_grad_outputs(sample, grad_outputs)
+    saved = _written_saved(sample, held)
+    findings += saved
+    if not saved:
+        findings += _written_by_backward(sample, now)
+    return Varied(tuple(findings))
+
+
+def saved_tensors(call: Call) -> tuple[Tensor, ...]:
+    """What forward saved for backward; empty where that cannot be read."""
+    node = call.node
+    if node is None:
+        return ()
+    result = guard.call(lambda: node.saved_tensors)
+    return () if isinstance(result, Raised) else tuple(t for t in result.value if isinstance(t, Tensor))
+
+
+def is_same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors share their storage."""
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return False
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata and a.numel() > 0  # noqa: SLF001
+
+
+def _is_readable(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and value.layout is torch.strided
+
+
+def _is_function(sample: Sample) -> bool:
+    return sample.subject.target.kind is TargetKind.FUNCTION
+
+
+def _declared(sample: Sample) -> frozenset[str]:
+    """Names of the inputs that the spec declares as written into."""
+    described: Iterable[TensorInput] = (t for i in sample.case.inputs for t in tensors_of(i))
+    return frozenset(t.name for t in described if t.mutated)
+
+
+def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterable[Finding]:
+    declared = _declared(sample)
+    for position, snapshot in before.items():
+        argument = sample.arguments[position]
+        dirty = any(r is snapshot.tensor for r in call.returned)
+        # autograd itself follows what a composite writes; only a write behind its back is a mistake there.
+        changed = snapshot.changed if _is_function(sample) else _is_behind_autograd(snapshot)
+        if not changed or dirty or argument.name in declared:
+            continue
+        read = any(is_same_memory(t, snapshot.tensor) for t in saved_tensors(call))
+        serious = argument.differentiable or read
+        why = "which requires grad" if argument.differentiable else "which backward reads"
+        yield sample.finding(
+            "GV402",
+            f"forward writes into its input `{argument.name}`{f', {why},' if serious else ''} without "
+            f"ctx.mark_dirty{_by_how_much(snapshot)}",
+            hint=REMEDY_INPUT,
+            input=argument.name,
+            severity=Severity.ERROR if serious else Severity.WARNING,
+        )
+
+
+def _is_behind_autograd(snapshot: Snapshot) -> bool:
+    return snapshot.rewritten and snapshot.tensor._version == snapshot.version  # noqa: SLF001
+
+
+def _written_by_backward(sample: Sample, before: dict[int, Snapshot]) -> Iterable[Finding]:
+    for position, snapshot in before.items():
+        argument = sample.arguments[position]
+        if snapshot.changed and argument.name not in _declared(sample):
+            yield sample.finding(
+                "GV402",
+                f"backward writes into the input `{argument.name}`{_by_how_much(snapshot)}",
+                hint="Work on a copy: the caller still holds this tensor.",
+                input=argument.name,
+            )
+
+
+def _written_grad_outputs(sample: Sample, before: Sequence[Snapshot]) -> Iterable[Finding]:
+    positions = sample.problem.output_positions
+    for position, snapshot in zip(positions, before, strict=True):
+        if snapshot.changed:
+            of_output = f" of output {position}" if len(positions) > 1 else ""
+            yield sample.finding(
+                "GV401",
+                f"backward writes into grad_output{of_output}{_by_how_much(snapshot)}",
+                hint=REMEDY_GRAD_OUTPUT,
+                output=position,
+            )
+            return
+
+
+def _held(sample: Sample, call: Call) -> list[tuple[str, str | None, Snapshot]]:
+    """What must outlive backward: (in words, name of the input it is, as it was)."""
+    held: list[tuple[str, str | None, Snapshot]] = []
+    for number, tensor in enumerate(saved_tensors(call)):
+        if not _is_readable(tensor):
+            continue
+        words, name = f"the saved tensor {number}, of shape {list(tensor.shape)}", None
+        for argument, passed in zip(sample.arguments, call.passed, strict=True):
+            if isinstance(passed, Tensor) and is_same_memory(passed, tensor):
+                words, name = f"the saved input `{argument.name}`", argument.name
+        if name is None and any(is_same_memory(o, tensor) for o in call.outputs):
+            words = "the saved output"
+        held.append((words, name, Snapshot.of(tensor)))
+    held += [
+        ("the output", None, Snapshot.of(o))
+        for o in call.outputs
+        if _is_readable(o) and not any(is_same_memory(o, s.tensor) for _, _, s in held)
+    ]
+    return held
+
+
+def _written_saved(sample: Sample, held: Sequence[tuple[str, str | None, Snapshot]]) -> list[Finding]:
+    for words, name, snapshot in held:
+        if snapshot.changed and name not in _declared(sample):
+            return [
+                sample.finding(
+                    "GV403",
+                    f"backward writes into {words}{_by_how_much(snapshot)}",
+                    hint=REMEDY_SAVED,
+                    input=name,
+                )
+            ]
+    return []
+
+
+def _by_how_much(snapshot: Snapshot) -> str:
+    """`: 6 of 6 entries changed`, or that only the counter shows it."""
+    now, before = snapshot.tensor.detach(), snapshot.copy
+    if now.shape != before.shape:
+        return f": its shape is {list(now.shape)} now, {list(before.shape)} before"
+    count = int((now != before).sum())
+    if not count:
+        return " (with the values it has at these inputs; its version counter moved)"
+    return f": {count} of {now.numel()} entries changed"
