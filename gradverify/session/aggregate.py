@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
-from gradverify.events import CaseStarted, CaseVerified, Event, Found
+from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
 from gradverify.model import (
     Evaluations,
     Finding,
@@ -50,6 +50,8 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
+    diagnosing: bool = False
+    """Every case was verified, and causes are looked for."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -63,6 +65,8 @@ class TargetState:
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
+            case DiagnosisStarted():
+                self.diagnosing = True
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
 
