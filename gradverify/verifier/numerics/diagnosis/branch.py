@@ -65,6 +65,12 @@ def branch(pairs: Pairs) -> Cause | None:
 
 def _variables(pair: Pair) -> Iterator[_Variable]:
     """The entry's own input and output first, then whatever has the shape of either, then differences."""
+    if pair.source_block.is_complex:
+        yield _Variable(f"{pair.name}.real", lambda p: p.x[0::2].repeat_interleave(2)[None, :])
+        yield _Variable(f"{pair.name}.imag", lambda p: p.x[1::2].repeat_interleave(2)[None, :])
+        yield _Variable(
+            f"{pair.name}.abs()", lambda p: p.x.view(-1, 2).norm(dim=1).repeat_interleave(2)[None, :]
+        )
     yield _Variable(pair.name, lambda p: p.x[None, :])
     yield _Variable(pair.output_name, lambda p: p.y[:, None])
     others = [k for k in range(len(pair.point.inputs.blocks)) if k != pair.source]
