@@ -178,6 +178,14 @@ class CaseVerified:
 
 
 @dataclass(frozen=True)
+class DiagnosisStarted:
+    """Every case was verified; what failed is run again, to find out why.
+
+    Findings come once more, with their cause: whatever happens from here on costs no verdict.
+    """
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -207,6 +215,7 @@ Event = (
     | CaseStarted
     | Found
     | CaseVerified
+    | DiagnosisStarted
     | Done
     | Failed
     | Broken

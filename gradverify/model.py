@@ -321,6 +321,8 @@ class TargetPlan:
     init: tuple[tuple[str, Nested], ...] | None = None
     """Arguments that an `nn.Module` class is built with (name or position as text, value); None for none."""
     notes: str = ""
+    spares: tuple[Case, ...] = ()
+    """Cases at other sizes, run only to find out why a failing one is wrong."""
 
 
 @dataclass(frozen=True)

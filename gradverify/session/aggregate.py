@@ -9,7 +9,7 @@ from datetime import date
 from functools import reduce
 from pathlib import Path
 
-from gradverify.events import CaseStarted, CaseVerified, Event, Found
+from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
 from gradverify.model import (
     Evaluations,
     Finding,
@@ -52,6 +52,8 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
+    diagnosing: bool = False
+    """Every case was verified, and causes are looked for."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -65,6 +67,8 @@ class TargetState:
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
+            case DiagnosisStarted():
+                self.diagnosing = True
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
 

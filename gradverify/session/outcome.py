@@ -91,10 +91,13 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
 
 
-def _telling(finding: Finding) -> tuple[int, bool, float]:
-    """The worst first; ordinary values before a declared range's ends and special points."""
+def _telling(finding: Finding) -> tuple[int, bool, float, bool]:
+    """The worst first; ordinary values before a declared range's ends and special points.
+
+    A finding comes again with its cause, once that is known: then that one is told.
+    """
     special = finding.case is not None and finding.case.point is not Point.TYPICAL
-    return _SEVERITIES.index(finding.severity), special, -finding.badness
+    return _SEVERITIES.index(finding.severity), special, -finding.badness, not finding.cause
 
 
 def _order(finding: Finding) -> tuple[int, str, int, str]:

@@ -12,7 +12,7 @@ from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import SpecFile, case_seed, plan_function
+from gradverify.spec import SpecFile, case_seed, plan_function, resized
 
 INFERRED_CASE = "base"
 """The one case of a target without a spec."""
@@ -87,6 +87,7 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
         attribute=planned.target.attribute,
         source=InputSource.INFERRED,
         cases=(case,),
+        spares=resized(case),
         rtol=request.settings.rtol if request.rtol is None else request.rtol,
         atol=request.settings.atol if request.atol is None else request.atol,
     )

@@ -103,6 +103,8 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
 
 def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:
     """What to say of a target whose worker owes an answer."""
+    if state.diagnosing and not isinstance(error, WorkerBrokenError):
+        return Judged(state.report())
     match error:
         case WorkerBrokenError():
             state.unchecked_because = FOR_A_BUG

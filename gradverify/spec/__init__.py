@@ -13,6 +13,7 @@ from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema
 from gradverify.spec.plan import plan_function
 from gradverify.spec.read import SpecFile, read_spec
+from gradverify.spec.spares import resized
 
 __all__ = [
     "NOT_YET",
@@ -28,5 +29,6 @@ __all__ = [
     "json_schema",
     "plan_function",
     "read_spec",
+    "resized",
     "shown_path",
 ]

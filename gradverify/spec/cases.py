@@ -68,13 +68,13 @@ def build_cases(sweep: Sweep) -> Cases:
     if not chosen.rows:
         return Cases(complaints=(Complaint(("where",), "`where` leaves no case", At.KEY),))
     try:
-        bound = [_case(sweep, factors, chosen.rows[0])]
+        bound = [bound_case(sweep, factors, chosen.rows[0])]
     except InfeasibleError as error:
         return Cases(complaints=(error.complaint,))
     infeasible = chosen.infeasible
     for row in chosen.rows[1:]:
         try:
-            bound.append(_case(sweep, factors, row))
+            bound.append(bound_case(sweep, factors, row))
         except InfeasibleError:
             infeasible += 1
     return Cases(tuple(bound), infeasible, _contradictions(sweep, bound))
@@ -88,7 +88,7 @@ def _listed_cases(sweep: Sweep) -> Cases:
     for index, row in enumerate(choose(sweep, factors).rows):
         broken = allowed(sweep, sizes_at(sweep, factors, row))
         try:
-            case = _case(sweep, factors, row)
+            case = bound_case(sweep, factors, row)
         except InfeasibleError as error:
             faults.append(Complaint(("cases", index), f"no such case: {error.complaint.message}"))
             continue
@@ -102,7 +102,11 @@ def _listed_cases(sweep: Sweep) -> Cases:
     return Cases(cases, 0, (*faults, *_contradictions(sweep, cases)))
 
 
-def _case(sweep: Sweep, factors: Sequence[Factor], row: Values) -> Case:
+def bound_case(sweep: Sweep, factors: Sequence[Factor], row: Values) -> Case:
+    """Return the case of one combination, without its seed.
+
+    Raises `InfeasibleError` where it has no valid inputs.
+    """
     values = list(zip(factors, row, strict=True))
     declared = [(factor.name, value) for factor, value in values if factor.is_size and isinstance(value, int)]
     options = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradverify.model import Case, Companion, ExpectedFailure, Nested
 from gradverify.spec.cases import build_cases
@@ -34,6 +34,7 @@ from gradverify.spec.schema_file import (
 from gradverify.spec.selecting import matches
 from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
+from gradverify.spec.spares import spare_cases
 from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
 from gradverify.spec.wording import Path, shown
@@ -56,6 +57,8 @@ class SpecFunction:
     inputs: tuple[str, ...] = ()
     """Names in spec order."""
     cases: tuple[Case, ...] = ()
+    spares: tuple[Case, ...] = ()
+    """Cases at other sizes, run only to find out why another one fails."""
     infeasible: int = 0
     reference: str = ""
     hook: str = ""
@@ -170,7 +173,10 @@ def _with_cases(
         return None, [Complaint(at, str(error), At.KEY)]
     cases = built.cases if planned else ()
     faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
-    return (None, faults) if faults else (_made(key, parts, entry, cases, built.infeasible), [])
+    if faults:
+        return None, faults
+    made = _made(key, parts, entry, cases, built.infeasible)
+    return replace(made, spares=spare_cases(sweep, cases) if planned else ()), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:

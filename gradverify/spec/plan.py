@@ -37,6 +37,9 @@ def plan_function(
         cases=tuple(
             _finished(case, case_seed(seed, function.name, case.id), order) for case in function.cases
         ),
+        spares=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.spares
+        ),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         rtol=_first(rtol, function.rtol, defaults.rtol),

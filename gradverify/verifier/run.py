@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
+from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, Swept, TargetKind
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
+from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import persists
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
@@ -57,6 +58,28 @@ class _CaseState:
         self.swept = self.swept.joined(result.swept)
 
 
+@dataclass
+class _History:
+    """What was verified, for the diagnosis of what failed."""
+
+    visited: list[Place] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    spent: int = 0
+    """Evaluations of forward and backward."""
+
+    def add(self, event: Event, case: Case) -> None:
+        """Take in one event of a case."""
+        match event:
+            case CaseStarted():
+                self.visited.append(Place(case, event.point, event.draw))
+            case Found():
+                self.findings.append(event.finding)
+            case CaseVerified():
+                self.spent += event.evaluations.forward + event.evaluations.backward
+            case _:
+                pass
+
+
 def verify(request: Verify, live: Live) -> Iterator[Event]:
     """Verify a target on its cases; findings are sent as they are made."""
     is_function = request.target.kind is TargetKind.FUNCTION
@@ -64,6 +87,7 @@ def verify(request: Verify, live: Live) -> Iterator[Event]:
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+        history = _History()
         for number, case in enumerate(request.plan.cases):
             built = build_subject(request, live, case, reader)
             if isinstance(built, Finding):
@@ -71,7 +95,19 @@ def verify(request: Verify, live: Live) -> Iterator[Event]:
                 continue
             subject, full_case = built
             old = is_function and number == 0 and is_old_style(live.value)
-            yield from _verify_case(subject, full_case, wanted, request, old_style_class=old)
+            for event in _verify_case(subject, full_case, wanted, request, old_style_class=old):
+                history.add(event, case)
+                yield event
+        if any(is_diagnosed(f) for f in history.findings):
+            yield DiagnosisStarted()
+            causes = causes_of(
+                request.plan,
+                lambda case: build_subject(request, live, case, reader),
+                history.visited,
+                history.findings,
+                history.spent,
+            )
+            yield from (Found(finding) for finding in causes)
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -9,6 +11,8 @@ from gradverify.model import Finding
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.nonlinear import Mixture, cotangent_function
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 
@@ -42,9 +46,12 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
         excess = (gradient - mixed).abs() - LINEAR * (u.abs() @ analytical.abs()) - round_off * u.abs().max()
         if (excess > 0).any() or not gradient.isfinite().all():
             worst = int(excess.nan_to_num(torch.inf).argmax())
+            name, cause = _cause(sample, worst, mixtures, measured.value)
+            if cause is not None and cause.name == "grad-output-ones":
+                return _acts_as_ones(sample, name)
             if torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
-                return _ignores(sample, worst, gradient, measured.value)
-            return _not_linear(sample, worst, gradient[worst].item(), mixed[worst].item())
+                return _ignores(sample, name)
+            return _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()), cause)
     return None
 
 
@@ -64,25 +71,51 @@ def random_signs(count: int, seed: int) -> Tensor:
     return magnitude * sign
 
 
-def _ignores(sample: Sample, worst: int, gradient: Tensor, numerical: Tensor) -> Finding:
-    like_sum = torch.allclose(gradient, numerical.sum(dim=0), rtol=1e-6, atol=1e-9)
-    equals = ", and equals the gradient of y.sum()" if like_sum else ""
+def _cause(
+    sample: Sample, worst: int, mixtures: list[tuple[Tensor, Tensor]], true: Tensor
+) -> tuple[str, Cause | None]:
+    """The input that shows it, and what stands in the place of grad_output, if that is known."""
+    number_of = sample.inputs.block_of(worst)
+    block = sample.inputs.blocks[number_of]
+    own = slice(block.start, block.stop)
+    cause = cotangent_function([Mixture(u, gradient[own]) for u, gradient in mixtures], true[:, own])
+    return sample.problem.input_names[number_of], cause
+
+
+def _ignores(sample: Sample, name: str) -> Finding:
     return sample.finding(
         "GV106",
-        f"backward ignores grad_output: the result is the same for every grad_output{equals}",
+        "backward ignores grad_output: the result is the same for every grad_output",
         hint="Multiply by grad_output: every returned gradient must be proportional to it.",
-        input=sample.problem.input_names[sample.inputs.block_of(worst)],
-        cause="grad-output-ones" if like_sum else "",
+        input=name,
     )
 
 
-def _not_linear(sample: Sample, worst: int, got: float, expected: float) -> Finding:
-    name = sample.problem.input_names[sample.inputs.block_of(worst)]
-    return sample.finding(
+def _acts_as_ones(sample: Sample, name: str) -> Finding:
+    return replace(
+        _ignores(sample, name),
+        message="backward ignores grad_output: the result is the same for every grad_output, and equals the "
+        "gradient of y.sum()",
+        cause="grad-output-ones",
+    )
+
+
+def _not_linear(sample: Sample, name: str, values: tuple[float, float], cause: Cause | None) -> Finding:
+    got, expected = values
+    found = sample.finding(
         "GV106",
         f"backward is not linear in grad_output: for a mixed grad_output the gradient of `{name}` is "
         f"{number(got)} where the sum of its parts is {number(expected)}",
         hint="A clamp, sign, threshold or norm of grad_output inside backward: the gradient must scale "
         "with it.",
         input=name,
+    )
+    if cause is None:
+        return found
+    return replace(
+        found,
+        cause=cause.name,
+        hint=f"The gradient of `{name}` is what `{cause.law}` gives in place of grad_output (checked at "
+        f"{len(MAGNITUDES)} grad_outputs of different size). Use grad_output itself: the gradient must scale "
+        "with it.",
     )

@@ -53,7 +53,8 @@ def test_the_plan_of_a_spec(folder, spec_file):
     spec = read_spec(
         folder / spec_file.name, shown_path=spec_file.name, known_codes=["GV101", "GV201"], gate=OPEN
     )
-    plans = {key: told(plan_function(spec, key)) for key in spec.functions}
+    planned = {key: plan_function(spec, key) for key in spec.functions}
+    plans = {key: told(dataclasses.replace(plan, spares=())) for key, plan in planned.items()}
     text = compact(plans) + "\n"
     expected = spec_file.with_suffix(".json")
     if os.environ.get("GRADVERIFY_REGENERATE"):

@@ -1,0 +1,144 @@
+"""Cases at other sizes, run only to find out why a failing target is wrong: a law of the sizes needs two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gradverify.model import Case, Input, ListInput, LiteralInput, Scalar, TensorInput
+from gradverify.spec.cases import bound_case
+from gradverify.spec.evaluated import InfeasibleError
+from gradverify.spec.inputs import GIVEN
+from gradverify.spec.sweep import Factor, Sweep, allowed, factors_of
+
+MOST_SPARES = 3
+"""Spare cases of one combination of options: forward may refuse the first."""
+
+SMALLEST = 3
+"""Other sizes start here: at 1 and 2 a flip, a shift and a transposition are the same."""
+
+SPARE_ID = "other sizes"
+"""The id of a spare of a case without named sizes."""
+
+_Keep = Callable[[int], bool]
+
+_PLANS: tuple[tuple[_Keep, bool], ...] = (
+    (lambda n: n < 2, False),
+    (lambda n: n < SMALLEST, False),
+    (lambda _: False, False),
+    (lambda n: n < 2, True),
+)
+"""Which sizes stay as they are (paddings, strides), and whether the others are doubled: that keeps what
+divides what."""
+
+
+def spare_cases(sweep: Sweep, cases: Sequence[Case]) -> tuple[Case, ...]:
+    """Cases with other sizes that the spec allows, some for each combination of options; without seeds."""
+    factors = factors_of(sweep)
+    first: dict[object, Case] = {}
+    for case in cases:
+        if all(n > 0 for _, n in case.sizes):
+            first.setdefault(case.options, case)
+    return tuple(spare for case in first.values() for spare in _spares(sweep, factors, case))
+
+
+def resized(case: Case) -> tuple[Case, ...]:
+    """The same for a case without named sizes: dimensions that are equal stay equal.
+
+    Empty where something else may follow from a dimension: an integer, an index, a structure with a bound.
+    """
+    if case.hook or case.annotations or case.init is not None:
+        return ()
+    shapes = [shape for an_input in case.inputs for shape in _shapes(an_input) or ((),)]
+    if not any(shapes) or not all(_follows_no_size(an_input) for an_input in case.inputs):
+        return ()
+    sizes = {str(n): n for shape in shapes for n in shape}
+    found: list[Case] = []
+    for other in _other_sizes(sizes):
+        inputs = tuple(_with_shapes(an_input, other) for an_input in case.inputs)
+        if all(inputs != spare.inputs for spare in found):
+            found.append(replace(case, id=SPARE_ID, inputs=inputs))
+    return tuple(found[:MOST_SPARES])
+
+
+def _spares(sweep: Sweep, factors: Sequence[Factor], case: Case) -> Iterator[Case]:
+    if not case.sizes:
+        yield from resized(case)
+        return
+    ids: set[str] = set()
+    for sizes in _other_sizes(dict(case.sizes)):
+        if len(ids) < MOST_SPARES and allowed(sweep, sizes) is None:
+            spare = _at(sweep, factors, case, sizes)
+            if spare is not None and spare.id not in ids:
+                ids.add(spare.id)
+                yield spare
+
+
+def _at(sweep: Sweep, factors: Sequence[Factor], case: Case, sizes: Mapping[str, int]) -> Case | None:
+    options = dict(case.options)
+    row: tuple[Scalar, ...] = tuple(
+        sizes[f.name] if f.is_size else options.get(f.name, GIVEN if f.is_optional else f.levels[0])
+        for f in factors
+    )
+    automatic = {name: sizes[name] for name in sweep.automatic}
+    try:
+        spare = bound_case(replace(sweep, automatic=automatic), factors, row)
+    except InfeasibleError:
+        return None
+    if automatic:
+        named = ",".join(f"{name}={n}" for name, n in sizes.items())
+        spare = replace(spare, id=f"{SPARE_ID}: {named}")
+    return spare
+
+
+def _other_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Other values, pairwise different and at least three, the likeliest to be valid first."""
+    for stays, doubled in _PLANS:
+        other = {name: n for name, n in sizes.items() if stays(n)}
+        for name, n in sizes.items():
+            if name not in other:
+                other[name] = 2 * n if doubled else _unused(n, set(other.values()))
+        if any(other[name] != n for name, n in sizes.items()):
+            yield {name: other[name] for name in sizes}
+
+
+def _unused(n: int, taken: set[int]) -> int:
+    """The smallest size that nothing else has, and that differs from what it was."""
+    return next(k for k in range(SMALLEST, SMALLEST + len(taken) + 2) if k != n and k not in taken)
+
+
+def _shapes(an_input: Input) -> tuple[tuple[int, ...], ...]:
+    match an_input:
+        case TensorInput():
+            return (an_input.shape,)
+        case ListInput():
+            return tuple(item.shape for item in an_input.items)
+        case _:
+            return ()
+
+
+def _follows_no_size(an_input: Input) -> bool:
+    match an_input:
+        case TensorInput():
+            plain = an_input.dtype.startswith(("float", "complex")) and not an_input.structure
+            return plain and not an_input.constant_at and not an_input.make and an_input.value is None
+        case ListInput():
+            return all(_follows_no_size(item) for item in an_input.items)
+        case LiteralInput(value=value):
+            return isinstance(value, bool | float | str | None)
+        case _:
+            return False
+
+
+def _with_shapes(an_input: Input, other: Mapping[str, int]) -> Input:
+    match an_input:
+        case TensorInput():
+            return _reshaped(an_input, other)
+        case ListInput():
+            return replace(an_input, items=tuple(_reshaped(item, other) for item in an_input.items))
+        case _:
+            return an_input
+
+
+def _reshaped(tensor: TensorInput, other: Mapping[str, int]) -> TensorInput:
+    return replace(tensor, shape=tuple(other[str(n)] for n in tensor.shape))

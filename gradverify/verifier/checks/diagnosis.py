@@ -1,0 +1,184 @@
+"""After a failure: why is the gradient wrong? Points are measured again, hypotheses tested on them.
+
+A cause is named only if it holds at every entry of several points: where the gradient is wrong, at another
+draw, at another size, and where it is right, if such a point was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gradverify.model import Case, Finding, Point, Severity, TargetPlan
+from gradverify.verifier.checks.causes import in_words
+from gradverify.verifier.checks.evidence import measured_point
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.numerics.diagnosis import evidence
+from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.evidence import Pair
+from gradverify.verifier.numerics.diagnosis.ladder import diagnose
+
+__all__ = ["Place", "causes_of"]
+
+DIAGNOSED = frozenset({"GV101", "GV107"})
+"""Codes of findings that a measured Jacobian contradicts entry by entry."""
+
+LEAST_ALLOWED = 3000
+"""Evaluations of forward and backward that a diagnosis may always cost; the three Jacobians of small inputs
+take some 500."""
+
+FACTOR_DIGITS = 8
+"""Significant digits of a factor that is given: fewer than a measured derivative has."""
+
+SHARE_ALLOWED = 3
+"""... or so many times what verifying the target has cost, if that is more."""
+
+Build = Callable[[Case], tuple[Subject, Case] | Finding]
+"""A case to the subject that it is verified with."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of a case that was verified, or may be measured."""
+
+    case: Case
+    point: Point
+    draw: int
+
+
+@dataclass
+class _Measurements:
+    """Points that were measured for this diagnosis, and what may still be spent."""
+
+    build: Build
+    allowed: int
+    spent: int = 0
+    known: dict[tuple[str, Point, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
+
+    def at(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+        """Both Jacobians there; None where they cannot be had or would cost too much."""
+        key = place.case.id, place.point, place.draw
+        if key not in self.known:
+            self.known[key] = self._measure(place)
+        return self.known[key]
+
+    def _measure(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+        built = self.build(place.case)
+        if isinstance(built, Finding):
+            return None
+        subject, case = built
+        sample = prepare(subject, case, place.point, place.draw)
+        if isinstance(sample, NoSample) or sample.disconnected:
+            return None
+        if self.spent + _cost(sample) > self.allowed:
+            return None
+        point = measured_point(sample)
+        counter = sample.problem.counter
+        self.spent += counter.forward + counter.backward
+        return None if point is None else (sample, point)
+
+
+def causes_of(
+    plan: TargetPlan, build: Build, visited: Sequence[Place], findings: Sequence[Finding], spent: int
+) -> Iterator[Finding]:
+    """The worst finding of each failing (code, output, input) again, with its cause where one is found.
+
+    `spent` is how many evaluations verifying the target has cost.
+    """
+    measurements = _Measurements(build, max(LEAST_ALLOWED, SHARE_ALLOWED * spent))
+    groups: dict[tuple[str, int | None, str | None], list[Finding]] = {}
+    for finding in findings:
+        if is_diagnosed(finding):
+            groups.setdefault((finding.code, finding.output, finding.input), []).append(finding)
+    for group in groups.values():
+        worst = min(group, key=_telling)
+        pairs = _pairs(plan, measurements, visited, findings, worst)
+        cause = diagnose(pairs) if pairs else None
+        if cause is not None:
+            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=in_words(cause, pairs))
+
+
+def is_diagnosed(finding: Finding) -> bool:
+    """Whether a cause can be looked for."""
+    failed = finding.severity is Severity.ERROR and finding.code in DIAGNOSED
+    return failed and not finding.cause and finding.case is not None
+
+
+def _telling(finding: Finding) -> tuple[bool, float]:
+    """As the report chooses among findings on the same input: ordinary values first, then the worst."""
+    special = finding.case is not None and finding.case.point is not Point.TYPICAL
+    return special, -finding.badness
+
+
+def _pairs(
+    plan: TargetPlan,
+    measurements: _Measurements,
+    visited: Sequence[Place],
+    findings: Sequence[Finding],
+    worst: Finding,
+) -> list[Pair]:
+    """The block of a finding at the points that a cause must explain; empty if it is not to be seen there."""
+    case = worst.case
+    if case is None:
+        return []
+    own = [p for p in visited if p.case.options == case.options]
+    here = [p for p in own if (p.case.id, p.point, p.draw) == (case.id, case.point, case.draw)]
+    draws = [p for p in own if p.case.id == case.id and p not in here and p.point is Point.TYPICAL]
+    pairs = [pair for place in here + draws if (pair := _pair(measurements, place, worst)) is not None]
+    if not pairs or not pairs[0].is_wrong:
+        return []
+    pairs += _first_pair(measurements, _of_other_sizes(plan, own, case.id, case.options), worst)
+    chosen = {id(pair.point) for pair in pairs}
+    passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
+    more = _first_pair(measurements, passed, worst)
+    return pairs + [pair for pair in more if id(pair.point) not in chosen and pair.usable]
+
+
+def _of_other_sizes(plan: TargetPlan, own: Sequence[Place], case_id: str, options: object) -> list[Place]:
+    """Spare cases first: in them every size is another one."""
+    spares = [Place(c, Point.TYPICAL, 0) for c in plan.spares if c.options == options and c.id != case_id]
+    sizes = next(p.case.sizes for p in own if p.case.id == case_id)
+    others = [p for p in own if p.case.sizes != sizes and all(n > 1 for _, n in p.case.sizes)]
+    return spares + [p for p in others if p.point is Point.TYPICAL]
+
+
+def _first_pair(measurements: _Measurements, places: Sequence[Place], worst: Finding) -> list[Pair]:
+    """The block at the first place where it can be measured."""
+    for place in places:
+        pair = _pair(measurements, place, worst)
+        if pair is not None and pair.usable:
+            return [pair]
+    return []
+
+
+def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:
+    found = measurements.at(place)
+    if found is None:
+        return None
+    sample, point = found
+    problem = sample.problem
+    if worst.input not in problem.input_names or worst.output not in problem.output_positions:
+        return None
+    return Pair(point, problem.output_positions.index(worst.output), problem.input_names.index(worst.input))
+
+
+def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> bool:
+    """Whether the block was found wrong at a place."""
+    return any(
+        f.case is not None
+        and (f.case.id, f.case.point, f.case.draw) == (place.case.id, place.point, place.draw)
+        and f.input in {worst.input, None}
+        and f.output in {worst.output, None}
+        for f in findings
+    )
+
+
+def _factor(cause: Cause) -> float | None:
+    """The factor of a whole gradient, without its measured digits: 3 and not 2.999999999999425."""
+    whole = cause.name == "constant-factor" and cause.factor is not None
+    return float(f"{cause.factor:.{FACTOR_DIGITS}g}") if whole else None
+
+
+def _cost(sample: Sample) -> int:
+    """About what both Jacobians and their confirmation take."""
+    return 8 * sample.inputs.size + 2 * sample.problem.outputs.size

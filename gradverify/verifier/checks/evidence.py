@@ -1,0 +1,90 @@
+"""A sample as evidence for a diagnosis: both Jacobians, the sizes and the names of what took part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.diagnosis.evidence import Point
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import numerical_jacobian
+from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+
+@dataclass(frozen=True)
+class CallProbe:
+    """Measures a problem at other values of its inputs."""
+
+    problem: CallProblem
+
+    def value(self, x: Tensor) -> Tensor | None:
+        """f(x), flat; None where forward raises."""
+        result = self.problem.evaluate(self._primals(x))
+        return None if isinstance(result, Raised) else self.problem.outputs.flatten(result.value)
+
+    def jacobian(self, x: Tensor) -> Tensor | None:
+        """The derivative of forward at another x; None where it is not finite."""
+        centre = self.value(x)
+        if centre is None:
+            return None
+        measured = numerical_jacobian(self._moved(x), centre)
+        return measured.value if measured.error.isfinite().all() else None
+
+    def _primals(self, x: Tensor) -> tuple[Tensor, ...]:
+        return Layout.of(self.problem.primals).unflatten(x)
+
+    def _moved(self, x: Tensor) -> CallProblem:
+        values = iter(self._primals(x))
+        arguments = tuple(
+            replace(a, value=next(values)) if a.differentiable else a for a in self.problem.arguments
+        )
+        return replace(self.problem, arguments=arguments)
+
+
+def measured_point(sample: Sample) -> Point | None:
+    """Both Jacobians of a sample; None where they cannot be judged."""
+    problem = sample.problem
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    if not isinstance(judged, Judged):
+        return None
+    comparison = judged.comparison
+    at_kink = judged.measured.kink > 0
+    return Point(
+        claimed=comparison.analytical,
+        true=comparison.numerical,
+        bound=torch.where(at_kink, torch.inf, comparison.bound),
+        inputs=sample.inputs,
+        outputs=problem.outputs,
+        x=sample.inputs.flatten(problem.primals),
+        y=judged.measured.centre,
+        input_names=problem.input_names,
+        output_names=tuple(_output_name(sample, p) for p in problem.output_positions),
+        flat=judged.measured.flat,
+        shapes=_shapes(sample),
+        scalars=tuple(
+            (a.name, float(a.value))
+            for a in sample.arguments
+            if isinstance(a.value, int | float) and not isinstance(a.value, bool)
+        ),
+        probe=CallProbe(problem),
+    )
+
+
+def _output_name(sample: Sample, position: int) -> str:
+    return f"y{position}" if sample.outputs_returned > 1 else "y"
+
+
+def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Every tensor of the call with its shape, the outputs last."""
+    given = [(a.name, tuple(a.value.shape)) for a in sample.arguments if isinstance(a.value, Tensor)]
+    problem = sample.problem
+    returned = [
+        (_output_name(sample, position), block.shape[:-1] if block.is_complex else block.shape)
+        for position, block in zip(problem.output_positions, problem.outputs.blocks, strict=True)
+    ]
+    return (*given, *returned)

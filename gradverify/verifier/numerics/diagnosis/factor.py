@@ -1,0 +1,126 @@
+"""The whole block is the true one times one number: a constant, a size, or a function of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere, sizes_of, wrong_ones
+from gradverify.verifier.numerics.diagnosis.sizes import size_law
+
+SAME_FACTOR = 1e-6
+"""Factors that are fitted at two points are the same number within this share."""
+
+
+def zero(pairs: Pairs) -> Cause | None:
+    """Backward gives zeros where the function does depend on the input."""
+    if any(pair.claimed.any() for pair in pairs):
+        return None
+    rest = wrong_ones(pairs)[0]
+    others = [k for k in range(len(rest.point.outputs.blocks)) if k != rest.output]
+    through = [Pair(rest.point, k, rest.source) for k in others]
+    whole_row = rest.point.claimed[rest.output_block.start : rest.output_block.stop]
+    if any(pair.claimed.any() for pair in through) and not whole_row.any():
+        return Cause("ignored-output", other=rest.output_name)
+    return Cause("zero", factor=0.0)
+
+
+def constant_factor(pairs: Pairs) -> Cause | None:
+    """Every entry is off by one factor: the same at all points, or a law of the sizes."""
+    factors = fitted(pairs)
+    if factors is None:
+        return None
+    values = [c for _, c in factors]
+    if same_everywhere(values, SAME_FACTOR):
+        return Cause("constant-factor", factor=values[0], law=_literal(pairs[0], values[0]))
+    if not _depends_on_sizes_alone(factors):
+        return None
+    law = size_law([(pair.point.shapes, c) for pair, c in factors])
+    return Cause("constant-factor", factor=values[0], law=law) if law else None
+
+
+def scalar_chain(pairs: Pairs) -> Cause | None:
+    """One factor for every entry of a point, and from point to point a power of a number in the data."""
+    factors = fitted(pairs)
+    if factors is None or len(factors) < 3 or _depends_on_sizes_alone(factors):
+        return None
+    tables = [dict(_data(pair)) for pair, _ in factors]
+    for law in tables[0]:
+        found = [table.get(law) for table in tables]
+        if all(
+            v is not None and abs(v - c) <= SAME_FACTOR * abs(c)
+            for v, (_, c) in zip(found, factors, strict=True)
+        ):
+            return Cause("chain-factor", Strength.WEAK, law=law, kind="scalar")
+    return None
+
+
+def fitted(pairs: Pairs) -> list[tuple[Pair, float]] | None:
+    """The factor of each point that has one to show; None where some entry has another one."""
+    factors = []
+    for pair in pairs:
+        if not pair.informative.any():
+            continue
+        c = factor_of(pair.claimed[pair.known], pair.true[pair.known])
+        if c is None or c == 0 or not pair.explained_by(c * pair.true, abs(c) * pair.bound):
+            return None
+        factors.append((pair, c))
+    return factors or None
+
+
+def factor_of(claimed: Tensor, true: Tensor) -> float | None:
+    """The least-squares factor; None where nothing depends on anything."""
+    square = (true @ true).item()
+    return (claimed @ true).item() / square if square > 0 else None
+
+
+def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
+    by_size: dict[object, list[float]] = {}
+    for pair, c in factors:
+        by_size.setdefault(sizes_of(pair), []).append(c)
+    return all(same_everywhere(values, SAME_FACTOR) for values in by_size.values())
+
+
+def _literal(pair: Pair, factor: float) -> str:
+    """The literal argument that a factor is, or whose inverse it is."""
+    for name, value in pair.point.scalars:
+        if abs(value) not in {0.0, 1.0}:
+            for text, number in ((name, value), (f"1 / {name}", 1 / value), (f"-{name}", -value)):
+                if abs(number - factor) <= SAME_FACTOR * abs(factor):
+                    return text
+    return ""
+
+
+def _data(pair: Pair) -> Iterator[tuple[str, float]]:
+    """Numbers that the values of one tensor come to, and their powers."""
+    tensors = [
+        (name, pair.point.x[b.start : b.stop])
+        for name, b in zip(pair.point.input_names, pair.point.inputs.blocks, strict=True)
+    ]
+    tensors.append((pair.output_name, pair.y))
+    for name, values in tensors:
+        if values.numel() == 1:
+            named = [(name, values.reshape(()))]
+        else:
+            named = [(f"norm({name})", values.norm()), (f"{name}.sum()", values.sum())]
+            named += [(f"{name}.max()", values.max()), (f"{name}.abs().max()", values.abs().max())]
+        for text, v in named:
+            if v != 0:
+                yield from _powers(text, v)
+
+
+def _powers(text: str, v: Tensor) -> Iterator[tuple[str, float]]:
+    forms: tuple[tuple[str, Tensor], ...] = (
+        (text, v),
+        (f"1 / {text}", 1 / v),
+        (f"{text}**2", v * v),
+        (f"1 / {text}**2", 1 / (v * v)),
+        (f"exp({text})", torch.exp(v)),
+        (f"exp(-{text})", torch.exp(-v)),
+    )
+    for name, value in forms:
+        yield name, value.item()
+        yield f"-{name}", -value.item()

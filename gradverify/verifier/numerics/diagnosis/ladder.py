@@ -1,0 +1,53 @@
+"""The order of the hypotheses: simple ones first, and the first that holds everywhere is the cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradverify.verifier.numerics.diagnosis.branch import branch
+from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.chain import chain_factor
+from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate
+from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
+from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
+from gradverify.verifier.numerics.diagnosis.exchanged import swapped
+from gradverify.verifier.numerics.diagnosis.factor import constant_factor, scalar_chain, zero
+from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
+from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
+from gradverify.verifier.numerics.diagnosis.replaced import operand, output_for_input
+from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
+from gradverify.verifier.numerics.diagnosis.structure import diagonal_only, duplicates, other_reduction_dim
+from gradverify.verifier.numerics.diagnosis.terms import coupling_term
+
+LEAST_WRONG = 2
+"""Points with wrong entries without which no hypothesis is tested: one point explains anything."""
+
+LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
+    looks_surrogate,
+    zero,
+    constant_factor,
+    scalar_chain,
+    conjugate,
+    swapped,
+    reordered,
+    other_product,
+    summed_cotangent,
+    not_summed,
+    region,
+    branch,
+    diagonal_only,
+    duplicates,
+    other_reduction_dim,
+    operand,
+    chain_factor,
+    output_for_input,
+    coupling_term,
+    irregular_region,
+)
+
+
+def diagnose(pairs: Pairs) -> Cause | None:
+    """The first hypothesis that holds at every entry of every point; None where none does."""
+    if not all(pair.usable for pair in pairs) or len(wrong_ones(pairs)) < LEAST_WRONG:
+        return None
+    return next((cause for hypothesis in LADDER if (cause := hypothesis(pairs)) is not None), None)

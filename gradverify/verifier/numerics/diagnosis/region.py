@@ -1,0 +1,180 @@
+"""Wrong in one part of a tensor only: a row, a tail, all but the first slice, one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere, wrong_ones
+from gradverify.verifier.numerics.diagnosis.factor import SAME_FACTOR, factor_of
+
+HIGHEST_INDEX = 3
+"""Single slices are named by their index up to this one."""
+
+TAILS = (2, 4, 8)
+"""Widths of vectorised loops whose remainder may be forgotten."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A set of indices along one dimension that has a name at every size."""
+
+    kind: str
+    of: Callable[[int], Tensor]
+    """Length of the dimension -> bool mask."""
+
+
+def _parts() -> Iterator[_Part]:
+    yield _Part("first", lambda n: torch.arange(n) == 0)
+    yield _Part("last", lambda n: torch.arange(n) == n - 1)
+    yield _Part("all but the first", lambda n: torch.arange(n) != 0)
+    yield _Part("all but the last", lambda n: torch.arange(n) != n - 1)
+    for k in range(1, HIGHEST_INDEX + 1):
+        yield _Part(f"index {k}", _index(k))
+    yield _Part("odd", lambda n: torch.arange(n) % 2 == 1)
+    yield _Part("even", lambda n: torch.arange(n) % 2 == 0)
+    yield _Part("ends", lambda n: (torch.arange(n) == 0) | (torch.arange(n) == n - 1))
+    yield _Part("inner", lambda n: (torch.arange(n) != 0) & (torch.arange(n) != n - 1))
+    for width in TAILS:
+        yield _Part(f"remainder after groups of {width}", _tail(width))
+
+
+def _index(k: int) -> Callable[[int], Tensor]:
+    return lambda n: torch.arange(n) == k
+
+
+def _tail(width: int) -> Callable[[int], Tensor]:
+    return lambda n: torch.arange(n) >= n - n % width
+
+
+def not_summed(pairs: Pairs) -> Cause | None:
+    """The input is broadcast over a dimension of the output, and one slice was taken instead of the sum."""
+    if all(pair.claimed.shape[1] >= pair.claimed.shape[0] for pair in pairs):
+        return None
+    for dim in range(len(pairs[0].output_block.shape)):
+        for kind, part in (("first", "all but the first"), ("last", "all but the last")):
+            masks = _masks(pairs, "output", dim, next(p for p in _parts() if p.kind == part))
+            if masks is not None and _factor_within(pairs, masks) == 0.0:
+                return Cause("not-summed-over-broadcast", dim=dim, kind=kind)
+    return None
+
+
+def region(pairs: Pairs) -> Cause | None:
+    """Wrong by one factor in a part of a tensor that is the same at all points, right elsewhere."""
+    return _region(pairs, with_factor=True)
+
+
+def irregular_region(pairs: Pairs) -> Cause | None:
+    """Wrong in every slice of a part of a tensor, by no single factor, and right elsewhere."""
+    return _region(pairs, with_factor=False)
+
+
+def _region(pairs: Pairs, *, with_factor: bool) -> Cause | None:
+    for side in ("input", "output"):
+        dims = len(_shape(pairs[0], side))
+        for dim in range(dims):
+            for part in _parts():
+                masks = _masks(pairs, side, dim, part)
+                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
+                if found is not None:
+                    return _cause(found, side, dim, part.kind, pairs)
+        if dims > 1:
+            for kind, place in (("first entry", 0), ("last entry", -1)):
+                masks = _entry_masks(pairs, side, place)
+                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
+                if found is not None:
+                    return _cause(found, side, None, kind, pairs)
+    return None
+
+
+def _judged(pairs: Pairs, masks: list[Tensor], *, with_factor: bool) -> Cause | None:
+    if with_factor:
+        factor = _factor_within(pairs, masks)
+        return None if factor is None else Cause("region", factor=factor)
+    return Cause("region", Strength.WEAK) if _wrong_within(pairs, masks) else None
+
+
+def _cause(found: Cause, side: str, dim: int | None, kind: str, pairs: Pairs) -> Cause:
+    right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
+    return Cause(
+        "region", found.strength, factor=found.factor, side=side, dim=dim, kind=kind, right_entries=right
+    )
+
+
+def _shape(pair: Pair, side: str) -> tuple[int, ...]:
+    return pair.source_shape if side == "input" else pair.output_shape
+
+
+def _masks(pairs: Pairs, side: str, dim: int, part: _Part) -> list[Tensor] | None:
+    masks = []
+    for pair in pairs:
+        shape = _shape(pair, side)
+        if dim >= len(shape) or shape[dim] < 2:
+            return None
+        along = [1] * len(shape)
+        along[dim] = -1
+        masks.append(_of_entries(pair, side, part.of(shape[dim]).reshape(along).expand(shape)))
+    return masks
+
+
+def _entry_masks(pairs: Pairs, side: str, place: int) -> list[Tensor] | None:
+    masks = []
+    for pair in pairs:
+        mask = torch.zeros(_shape(pair, side), dtype=torch.bool)
+        if not mask.numel():
+            return None
+        mask.view(-1)[place] = True
+        masks.append(_of_entries(pair, side, mask))
+    return masks
+
+
+def _of_entries(pair: Pair, side: str, mask: Tensor) -> Tensor:
+    """A mask of a tensor's entries as one of the entries of the block."""
+    block = pair.source_block if side == "input" else pair.output_block
+    lined_up = mask.reshape(-1)
+    if block.is_complex:
+        lined_up = lined_up.repeat_interleave(2)
+    shaped = lined_up[None, :] if side == "input" else lined_up[:, None]
+    return shaped.expand_as(pair.claimed)
+
+
+def _factor_within(pairs: Pairs, masks: list[Tensor]) -> float | None:
+    """The one factor inside the masks, if everything outside of them is right."""
+    factors = []
+    for pair, mask in zip(pairs, masks, strict=True):
+        inside = mask & pair.nonzero
+        if pair.is_wrong and not ((pair.wrong & mask).any() and (~mask & pair.nonzero).any()):
+            return None
+        if inside.any():
+            c = factor_of(pair.claimed[inside], pair.true[inside])
+            factors.append(0.0 if c is None or not pair.claimed[inside].any() else c)
+    if not factors or not same_everywhere(factors, SAME_FACTOR):
+        return None
+    factor = factors[0]
+    entries = sum(int((mask & pair.nonzero).sum()) for pair, mask in zip(pairs, masks, strict=True))
+    if factor != 0 and entries < 2 * len(factors):
+        return None
+    for pair, mask in zip(pairs, masks, strict=True):
+        explained = torch.where(mask, factor * pair.true, pair.true)
+        bound = torch.where(mask, abs(factor) * pair.bound, pair.bound)
+        if not pair.explained_by(explained, bound):
+            return None
+    return factor
+
+
+def _wrong_within(pairs: Pairs, masks: list[Tensor]) -> bool:
+    """Whether every informative row or column inside the masks is wrong, and nothing outside is."""
+    if len(wrong_ones(pairs)) < len(pairs):
+        return False
+    for pair, mask in zip(pairs, masks, strict=True):
+        if (pair.wrong & ~mask).any() or not (~mask & pair.nonzero).any():
+            return False
+        lines = 0 if bool((mask == mask[:1]).all()) else 1
+        asked, told = (pair.informative & mask).any(dim=lines), (pair.wrong & mask).any(dim=lines)
+        if not asked.any() or not torch.equal(asked, told):
+            return False
+    return True

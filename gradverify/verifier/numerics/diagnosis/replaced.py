@@ -1,0 +1,110 @@
+"""The right formula at wrong values: an operand forgotten or exchanged, the input saved for the output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, wrong_ones
+
+SAME = 1e-7
+"""A measured derivative at other values is backward's to within this share of the largest entry."""
+
+
+def operand(pairs: Pairs) -> Cause | None:
+    """Backward's block is the true one with another input replaced: by ones, its negative, or reordered."""
+    first = pairs[0]
+    for j in range(len(first.point.inputs.blocks)):
+        for kind, change in _changes(first, j):
+            if all(_is_true_at(pair, _replaced(pair, j, change)) for pair in wrong_first(pairs)):
+                return Cause("operand", Strength.WEAK, other=first.point.input_names[j], kind=kind)
+    return None
+
+
+def output_for_input(pairs: Pairs) -> Cause | None:
+    """Backward's block is the true one at the output in place of the input."""
+    for pair in pairs:
+        if pair.x.numel() != pair.y.numel():
+            return None
+    if all(_is_true_at(pair, _at_output(pair)) for pair in wrong_first(pairs)):
+        return Cause("wrong-saved", Strength.WEAK, kind="output")
+    return None
+
+
+def wrong_first(pairs: Pairs) -> list[Pair]:
+    """Points where a refutation is likeliest first: each costs a Jacobian."""
+    wrong = wrong_ones(pairs)
+    return [*wrong, *(pair for pair in pairs if not pair.is_wrong)]
+
+
+def _changes(pair: Pair, j: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    shape = pair.point.inputs.blocks[j].shape
+    if pair.point.inputs.blocks[j].is_complex:
+        return
+    yield "all ones", torch.ones_like
+    if len(shape) > 1:
+        yield "transposed and reshaped", lambda t: t.mT.reshape(t.shape)
+    for dim in range(len(shape)):
+        yield f"flipped along dimension {dim}", _flipped(dim)
+    yield "negated", torch.neg
+    yield "absolute", torch.abs
+
+
+def _flipped(dim: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t.flip(dim)
+
+
+def _replaced(pair: Pair, j: int, change: Callable[[Tensor], Tensor]) -> Tensor | None:
+    block = pair.point.inputs.blocks[j]
+    x = pair.point.x.clone()
+    values = x[block.start : block.stop].reshape(block.shape)
+    other = change(values).reshape(-1)
+    if torch.equal(other, values.reshape(-1)):
+        return None
+    x[block.start : block.stop] = other
+    return x
+
+
+def _at_output(pair: Pair) -> Tensor:
+    x = pair.point.x.clone()
+    x[pair.source_block.start : pair.source_block.stop] = pair.y
+    return x
+
+
+def _is_true_at(pair: Pair, x: Tensor | None) -> bool:
+    """Whether the derivative of forward at x is what backward gives here."""
+    if x is None or pair.point.probe is None or not x.isfinite().all():
+        return False
+    if not _agrees_in_one_direction(pair, x):
+        return False
+    measured = pair.point.probe.jacobian(x)
+    if measured is None:
+        return False
+    return pair.explained_by(pair.cut(measured), torch.full_like(pair.true, SAME * pair.scale))
+
+
+def _agrees_in_one_direction(pair: Pair, x: Tensor) -> bool:
+    """A first glance that costs two evaluations: the derivative along one direction of the input."""
+    probe, block = pair.point.probe, pair.source_block
+    if probe is None:
+        return False
+    direction = torch.zeros_like(x)
+    generator = torch.Generator().manual_seed(7)
+    own = torch.rand(block.stop - block.start, generator=generator, dtype=torch.float64) - 0.5
+    direction[block.start : block.stop] = own
+    ahead, behind = probe.value(x + GLANCE_STEP * direction), probe.value(x - GLANCE_STEP * direction)
+    if ahead is None or behind is None:
+        return False
+    rows = slice(pair.output_block.start, pair.output_block.stop)
+    slope = (ahead - behind)[rows] / (2 * GLANCE_STEP)
+    return bool(((slope - pair.claimed @ own).abs() <= GLANCE * pair.scale * own.abs().sum()).all())
+
+
+GLANCE_STEP = 2.0**-16
+"""Step of the glance, in units of inputs of moderate size: error 1e-9 of a smooth function's slope."""
+
+GLANCE = 1e-4
+"""How far the glance may be off, in units of the largest entry: it only spares full measurements."""

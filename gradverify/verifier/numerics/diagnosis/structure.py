@@ -1,0 +1,109 @@
+"""Which entries interact: only the diagonal is right, the last use alone counts, another dimension."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes, wrong_ones
+
+Dims = tuple[int, int]
+"""A dimension of the input and one of the output, of equal length at every point."""
+
+
+def diagonal_only(pairs: Pairs) -> Cause | None:
+    """Entries with equal indices along a dimension are right and all others zero; or the reverse."""
+    for dims in _equal_dims(pairs):
+        masks = [_diagonal(pair, dims) for pair in pairs]
+        for kind in ("diagonal", "rest"):
+            if all(
+                _keeps(pair, m if kind == "diagonal" else ~m) for pair, m in zip(pairs, masks, strict=True)
+            ):
+                if kind == "diagonal":
+                    return Cause("diagonal-only", dim=dims[0], other_dim=dims[1])
+                return Cause("missing-term", kind="diagonal", dim=dims[0], other_dim=dims[1])
+    return None
+
+
+def other_reduction_dim(pairs: Pairs) -> Cause | None:
+    """Entries are coupled along another dimension than the function couples them along."""
+    if not has_other_sizes(pairs):
+        return None
+    claimed, true = _decoupled(pairs, "claimed"), _decoupled(pairs, "true")
+    lost, gained = sorted(true - claimed), sorted(claimed - true)
+    if not lost or not gained:
+        return None
+    return Cause("wrong-reduction-dim", Strength.WEAK, dim=lost[0][0], other_dim=gained[0][0])
+
+
+def duplicates(pairs: Pairs) -> Cause | None:
+    """Where several outputs use one entry of the input, only the last or the first of them counts."""
+    for dim in range(len(pairs[0].output_block.shape)):
+        for kind in ("last", "first"):
+            if all(_keeps_one(pair, dim, kind) for pair in pairs):
+                return Cause("duplicates", dim=dim, kind=kind)
+    return None
+
+
+def _equal_dims(pairs: Pairs) -> list[Dims]:
+    first = pairs[0]
+    shapes = [(pair.source_shape, pair.output_shape) for pair in pairs]
+    found = []
+    for d, e in itertools.product(range(len(first.source_shape)), range(len(first.output_shape))):
+        lengths = [(s[d], o[e]) for s, o in shapes if d < len(s) and e < len(o)]
+        if len(lengths) == len(shapes) and all(a == b for a, b in lengths) and max(a for a, _ in lengths) > 1:
+            found.append((d, e))
+    # Last dimensions first: rows are where entries mostly interact; equal places before different ones.
+    return sorted(found, key=lambda pair: (pair[0] != pair[1], -pair[0]))
+
+
+def _diagonal(pair: Pair, dims: Dims) -> Tensor:
+    """bool, m × n: equal indices along the two dimensions."""
+    columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
+    rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
+    return rows[:, None] == columns[None, :]
+
+
+def _indices(shape: tuple[int, ...], dim: int, *, complex_: bool) -> Tensor:
+    along = [1] * len(shape)
+    along[dim] = -1
+    flat = torch.arange(shape[dim]).reshape(along).expand(shape).reshape(-1)
+    return flat.repeat_interleave(2) if complex_ else flat
+
+
+def _keeps(pair: Pair, mask: Tensor) -> bool:
+    zero = torch.zeros_like(pair.true)
+    if pair.is_wrong and not ((mask & pair.nonzero).any() and (~mask & pair.nonzero).any()):
+        return False
+    return pair.explained_by(torch.where(mask, pair.true, zero), torch.where(mask, pair.bound, zero))
+
+
+def _decoupled(pairs: Pairs, which: str) -> set[Dims]:
+    """Dimension pairs off whose equal indices a matrix vanishes, at every wrong point."""
+    found = set()
+    for dims in _equal_dims(pairs):
+        off = [
+            ((pair.claimed if which == "claimed" else pair.true).abs(), ~_diagonal(pair, dims), pair)
+            for pair in wrong_ones(pairs)
+        ]
+        if all(bool((m <= 2 * p.bound + 1e-9 * p.scale)[mask & p.known].all()) for m, mask, p in off):
+            found.add(dims)
+    return found
+
+
+def _keeps_one(pair: Pair, dim: int, kind: str) -> bool:
+    shape = pair.output_block.shape
+    if dim >= len(shape):
+        return False
+    used = pair.nonzero.reshape(*shape, -1)
+    order = used.flip([dim]) if kind == "last" else used
+    first = (order.cumsum(dim) == 1) & order
+    kept = (first.flip([dim]) if kind == "last" else first).reshape(pair.true.shape)
+    zero = torch.zeros_like(pair.true)
+    several = bool((used.sum(dim) > 1).any())
+    if pair.is_wrong and not (several and (kept & pair.nonzero).any()):
+        return False
+    return pair.explained_by(torch.where(kept, pair.true, zero), torch.where(kept, pair.bound, zero))

@@ -1,0 +1,35 @@
+"""What stands in the place of grad_output is named, if it is one of the usual functions of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from .diagnosing import findings_on
+from .right_functions import RIGHT, function_of
+
+FUNCTIONS = {
+    "grad-output-ones": torch.ones_like,
+    "grad-output-nonlinear sign": torch.sign,
+    "grad-output-nonlinear abs": torch.abs,
+    "grad-output-nonlinear relu": torch.relu,
+    "grad-output-nonlinear clamp(-0.7, 0.7)": lambda g: g.clamp(-0.7, 0.7),
+    "grad-output-nonlinear norm": lambda g: g / g.norm() if g.any() else g,
+    "none threshold": lambda g: torch.where(g.abs() > 0.1, g, 0 * g),
+}
+
+
+@pytest.mark.parametrize("right", [r for r in RIGHT if r.name in {"square", "linear", "softmax", "logsumexp"}],
+                         ids=lambda r: r.name)  # fmt: skip
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_a_function_of_grad_output_is_named(right, kind):
+    def backward(a, y, g):
+        return right.backward(a, y, FUNCTIONS[kind](g))
+
+    found = [f for f in findings_on(function_of(right, backward), right.shapes) if f.code == "GV106"]
+    name, _, text = kind.partition(" ")
+    if name == "none":
+        assert all(f.cause == "" for f in found)
+    else:
+        assert {f.cause for f in found} == {name}
+        assert text in found[0].hint
