@@ -87,7 +87,21 @@ class Verify:
         return tuple(code for code, _ in self.plan.ignore)
 
 
-Request = Collect | Bind | Infer | Verify
+@dataclass(frozen=True)
+class Dump:
+    """Write files from which findings can be shown without gradverify; answered by one `Dumped` for each."""
+
+    verified: Verify
+    """The request that the findings answered."""
+    findings: tuple[tuple[str, Finding], ...]
+    """(file name without suffix, finding) pairs."""
+    folder: str
+    """An absolute path."""
+    module: str
+    """The target's own file, an absolute path."""
+
+
+Request = Collect | Bind | Infer | Verify | Dump
 
 
 # ---------------------------------------------------------------------------------------------
@@ -176,6 +190,16 @@ class CaseVerified:
 
 
 @dataclass(frozen=True)
+class Dumped:
+    """What was written for one finding."""
+
+    name: str
+    """File name within the folder: the script, or the tensors alone where no script can show it."""
+    refusal: str = ""
+    """Why nothing was written."""
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -205,6 +229,7 @@ Event = (
     | CaseStarted
     | Found
     | CaseVerified
+    | Dumped
     | Done
     | Failed
     | Broken

@@ -463,6 +463,8 @@ class Finding:
     """How wrong, to keep the worst of several equal findings: largest difference / tolerance."""
     reproduce: str = ""
     """A command line that shows this finding again."""
+    dump: str = ""
+    """The file that shows it without gradverify: a script, or the inputs alone; empty without `--dump`."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     maxfail: int | None = None,
     strict: bool = False,
     durations: int | None = None,
+    dump: Path | None = None,
 ) -> Request:
     """Read what the command line asks for; what it does not say, the configuration may.
 
@@ -88,6 +89,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         stop_after=1 if stop_at_first else maxfail,
         stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
         slowest=durations,
+        dump=dump_folder(dump),
         extra_arguments=(
             *_repeated(config, specs, settings, rtol, atol),
             *(("--memory", str(limit)) if limit else ()),
@@ -138,6 +140,24 @@ def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
     if len({path for _, path in files}) < len(files):
         raise UsageError("--report: two reports to one file")
     return tuple(files)
+
+
+def dump_folder(folder: Path | None) -> Path | None:
+    """Accept a folder to write into, and make it where only its parent exists.
+
+    Raises `UsageError` where nothing can be written into it: before the work.
+    """
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"--dump: `{folder}` is not a folder") from None
+    except OSError as error:
+        raise UsageError(f"--dump: `{folder}` cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--dump: `{folder}` cannot be written: permission denied")
+    return folder
 
 
 def _why_not(file: Path) -> str:

@@ -77,6 +77,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     maxfail: options.MaxFail = None,
     strict: options.Strict = False,  # noqa: FBT002
     durations: options.Durations = None,
+    dump: options.DumpFolder = None,
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = 0,
     output: options.FormatOption = Format.TEXT,
@@ -113,6 +114,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             maxfail=maxfail,
             strict=strict,
             durations=durations,
+            dump=dump,
         )
         report = _check(request)
         print_report(report, style, output, files)

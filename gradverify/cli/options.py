@@ -125,6 +125,14 @@ Durations = Annotated[
         help="Name the N slowest targets with their times (0: all); in JSON, `duration_s` of each.",
     ),
 ]
+DumpFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dump",
+        metavar="DIR",
+        help="For every error, write its inputs (.pt) and a script of plain torch that shows it.",
+    ),
+]
 ReportFiles = Annotated[
     list[str] | None,
     typer.Option(

@@ -51,7 +51,7 @@ def further_fields(finding: Finding, style: TextStyle, before: Finding) -> list[
         lines += field("hint", finding.hint, style)
     if finding.reproduce and finding.reproduce != before.reproduce:
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines
+    return lines + _dump(finding)
 
 
 def fields(finding: Finding, style: TextStyle, before: Finding | None = None) -> list[Text]:
@@ -73,7 +73,12 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
         lines += field("hint", finding.hint, style)
     if finding.reproduce:
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines
+    return lines + _dump(finding)
+
+
+def _dump(finding: Finding) -> list[Text]:
+    """Name the file that shows it without gradverify."""
+    return verbatim("dump", [finding.dump]) if finding.dump else []
 
 
 def _factor(factor: float | None) -> str:

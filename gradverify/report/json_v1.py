@@ -141,6 +141,8 @@ def _finding(found: Finding) -> Json:
     if found.captured:
         shape["captured"] = found.captured
     shape["reproduce"] = found.reproduce or None
+    if found.dump:
+        shape["dump"] = found.dump
     return shape
 
 

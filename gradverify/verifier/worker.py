@@ -32,6 +32,7 @@ from gradverify.events import (
     Collect,
     Collected,
     Done,
+    Dump,
     Event,
     Failed,
     Infer,
@@ -50,6 +51,7 @@ from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target, discover
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.infer import infer_inputs
+from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.run import verify
@@ -117,6 +119,8 @@ class Server:
             case Verify():
                 yield from verify(request, self._live(request))
                 self._state.restore()
+            case Dump():
+                yield from self._dump(request)
 
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
@@ -158,6 +162,11 @@ class Server:
         if found and not isinstance(found[0], TensorInput):
             return NotInferred(found)
         return Inferred(found)  # type: ignore[arg-type]
+
+    def _dump(self, request: Dump) -> Iterator[Event]:
+        assert self._module is not None  # noqa: S101 - it was collected before it was verified
+        yield from dump(request, self._live(request.verified), self._module)
+        self._state.restore()
 
     def _live(self, request: Verify) -> Live:
         plan = request.plan
