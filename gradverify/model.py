@@ -382,6 +382,10 @@ class JacobianMap:
     """0: right. 1 to 4: wrong, `thresholds[level - 1]` is its upper bound. -1: not judged."""
     thresholds: tuple[float, float, float]
     """Upper bounds of |difference| for levels 1, 2 and 3; level 4 is larger."""
+    actual: tuple[tuple[float, ...], ...] = ()
+    """What backward gave, by (row, column); empty where only the levels are known."""
+    expected: tuple[tuple[float, ...], ...] = ()
+    """What it was compared with."""
 
 
 @dataclass(frozen=True)
@@ -480,6 +484,19 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class CaseReport:
+    """What became of one case of a target, for formats that count cases."""
+
+    id: str
+    """A case's id; empty for what concerns the target as a whole."""
+    status: Verdict
+    findings: tuple[tuple[str, str], ...] = ()
+    """(code, message) pairs of this case, worst first, notes left out."""
+    reason: str = ""
+    """Why it is not verified, where no finding says so."""
+
+
+@dataclass(frozen=True)
 class TargetReport:
     """The verdict on one target and everything said about it."""
 
@@ -513,6 +530,8 @@ class TargetReport:
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
+    case_reports: tuple[CaseReport, ...] = ()
+    """One for each planned case, and one with an empty id for what no case stands for."""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A code such as GV101.")]) -> None:
+def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
     with told(style_for(Color.AUTO, 0), Format.TEXT):
         write(sys.stdout, render_rule(code))

@@ -14,15 +14,20 @@ from typing import TextIO
 import typer
 
 from gradverify import __version__
-from gradverify.cli.options import Color, Format
+from gradverify.cli.options import MACHINES, Color, Format
 from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings
 from gradverify.report import (
     TextStyle,
     render_concise,
+    render_github,
+    render_html,
     render_json,
+    render_junit,
+    render_markdown,
     render_mistakes,
+    render_sarif,
     render_text,
     slowest_lines,
 )
@@ -97,8 +102,8 @@ def told(
         write(sys.stderr, f"gradverify: {error}\n")
         raise typer.Exit(ExitCode.USAGE) from None
     except SpecError as error:
-        if output is Format.JSON:
-            write(sys.stdout, render_json(_only_errors(error)))
+        if output in MACHINES:
+            write(sys.stdout, _rendered(_only_errors(error), style, output))
         else:
             write(sys.stderr, render_mistakes(error.problems, style))
         for form, path in files:
@@ -142,13 +147,21 @@ def style_of_file(style: TextStyle) -> TextStyle:
 
 
 def _rendered(report: Report, style: TextStyle, output: Format) -> str:
-    match output:
-        case Format.TEXT:
-            return render_text(report, style)
-        case Format.CONCISE:
-            return render_concise(report, style)
-        case Format.JSON:
-            return render_json(report)
+    for_people = {
+        Format.TEXT: render_text,
+        Format.CONCISE: render_concise,
+        Format.MARKDOWN: render_markdown,
+    }
+    for_machines = {
+        Format.JSON: render_json,
+        Format.JUNIT: render_junit,
+        Format.SARIF: render_sarif,
+        Format.GITHUB: render_github,
+        Format.HTML: render_html,
+    }
+    if output in for_people:
+        return for_people[output](report, style)
+    return for_machines[output](report)
 
 
 def _write_file(path: Path, text: str) -> None:

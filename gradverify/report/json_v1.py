@@ -58,7 +58,12 @@ def render_json(report: Report) -> str:
         "targets": [_target(target) for target in sorted(report.targets, key=_place)],
         "errors": [_mistake(mistake) for mistake in sorted(report.errors, key=_mistake_order)],
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return document_text(document)
+
+
+def document_text(document: Json) -> str:
+    """Return a document as JSON that a CI service may show as a log: `##[` would be a command for it."""
+    return json.dumps(document, indent=2, allow_nan=False).replace("##[", "\\u0023#[") + "\n"
 
 
 def _place(report: TargetReport) -> tuple[str, int, str]:

@@ -10,6 +10,7 @@ from typing import Self
 
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import (
+    CaseReport,
     InputSource,
     Mistake,
     ModuleReport,
@@ -128,13 +129,15 @@ def _require_torch() -> None:
 
 
 def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
+    reason = f"not reached: {stopped_by} stopped the run"
     return TargetReport(
         target=planned.target,
         status=Verdict.UNCHECKED,
         inputs=planned.plan.source if planned.plan is not None else InputSource.NONE,
         cases=len(planned.plan.cases) if planned.plan is not None else 0,
         checks=tuple((family.value, Outcome.NOT_RUN) for family in CHECK_FAMILIES),
-        reason=f"not reached: {stopped_by} stopped the run",
+        reason=reason,
+        case_reports=(CaseReport("", Verdict.UNCHECKED, reason=reason),),
     )
 
 
