@@ -78,7 +78,7 @@ def check(request: Request, progress: Progress | None = None) -> Report:
                 judged[-1] = replace(judged[-1], report=timed)
             if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
                 break
-        return _report(session, judged)
+        return report_of(session, judged)
 
 
 def prepare(request: Request, progress: Progress) -> Session:
@@ -141,7 +141,8 @@ def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
     )
 
 
-def _report(session: Session, judged: Sequence[Judged]) -> Report:
+def report_of(session: Session, judged: Sequence[Judged]) -> Report:
+    """The report on a run whose first targets were judged; the others were not reached."""
     left_out = session.planned[len(judged) :]
     reports = [
         *(one.report for one in judged),
