@@ -172,6 +172,8 @@ class Found:
     """A finding, sent as soon as it is made, so that a later crash does not lose it."""
 
     finding: Finding
+    printed_to: int | None = None
+    """Where what user code prints had come to then: the front reads it later, when there may be more."""
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,13 @@ class TargetState:
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
-    def add(self, event: Event, printed: Callable[[], str]) -> None:
-        """Take in one event; `printed` says what user code wrote so far."""
+    def add(self, event: Event, printed: Callable[[int | None], str]) -> None:
+        """Take in one event; `printed` says what user code wrote up to a place."""
         match event:
             case CaseStarted():
                 self.running = event
             case Found():
-                self.findings.append(replace(event.finding, captured=printed()))
+                self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None

@@ -35,6 +35,7 @@ from gradverify.events import (
     Dump,
     Event,
     Failed,
+    Found,
     Infer,
     Inferred,
     NotBound,
@@ -81,7 +82,7 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
         _renew_streams(log)
         try:
             for event in server.answer(request):
-                _send(outgoing, event)
+                _send(outgoing, event, log)
         except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
             _send(outgoing, Broken(traceback.format_exc()))
         else:
@@ -253,10 +254,12 @@ def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _send(outgoing: IO[str], event: Event) -> None:
+def _send(outgoing: IO[str], event: Event, log: int | None = None) -> None:
     for name, _ in STREAMS:
         with contextlib.suppress(Exception):  # user code may have closed or replaced them
             getattr(sys, name).flush()
+    if isinstance(event, Found) and log is not None:
+        event = replace(event, printed_to=os.fstat(log).st_size)
     try:
         outgoing.write(encode(event) + "\n")
         outgoing.flush()
