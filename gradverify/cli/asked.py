@@ -51,6 +51,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     in_process: bool = False,
     stop_at_first: bool = False,
     maxfail: int | None = None,
+    shard: str | None = None,
     strict: bool = False,
     durations: int | None = None,
     dump: Path | None = None,
@@ -89,6 +90,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         stop_after=1 if stop_at_first else maxfail,
         stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
         slowest=durations,
+        shard=_shard(shard),
         dump=dump_folder(dump),
         extra_arguments=(
             *_repeated(config, specs, settings, rtol, atol),
@@ -236,6 +238,18 @@ def _seed(text: str, option: str) -> int:
             f"{option}: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
         )
     return int(text)
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return Request.shard
+    parts = text.split("/")
+    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and len(p) < LONGEST_SEED for p in parts):
+        raise UsageError(f"--shard: `{text}` is not I/N, as 1/4")
+    which, count = map(int, parts)
+    if not 1 <= which <= count:
+        raise UsageError(f"--shard: {which} is not between 1 and {count}")
+    return which, count
 
 
 def _device(text: str, option: str) -> str:

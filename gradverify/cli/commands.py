@@ -25,6 +25,7 @@ from gradverify.cli.screen import (
     told,
     versions,
     write,
+    write_file,
 )
 from gradverify.errors import UsageError
 from gradverify.model import Engine, Report
@@ -75,6 +76,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
+    shard: options.Shard = None,
     strict: options.Strict = False,  # noqa: FBT002
     durations: options.Durations = None,
     dump: options.DumpFolder = None,
@@ -112,6 +114,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             in_process=in_process,
             stop_at_first=stop_at_first,
             maxfail=maxfail,
+            shard=shard,
             strict=strict,
             durations=durations,
             dump=dump,
@@ -152,6 +155,20 @@ def list_(  # noqa: PLR0913 - one parameter for each option
             write(sys.stderr, render_mistakes(listing.errors, style))
         print_bugs(listing.bugs)
     raise typer.Exit(listing.exit_code)
+
+
+@app.command()
+def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
+    """Join the JSON reports of shards to that of the whole run; the exit code is that of the whole."""
+    from gradverify.session.merging import merge_reports  # noqa: PLC0415
+
+    with told(style_for(Color.AUTO, 0)):
+        text, code = merge_reports(reports)
+        if output is None:
+            write(sys.stdout, text)
+        else:
+            write_file(output, text, "--output")
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -126,6 +126,20 @@ MaxFail = Annotated[
     int | None,
     typer.Option("--maxfail", metavar="N", min=1, help="Stop after N targets that are not verified."),
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only every N-th target, from the I-th: `gradverify merge` joins N runs.",
+    ),
+]
+Reports = Annotated[
+    list[Path], typer.Argument(metavar="REPORT...", help="JSON reports: --report json=PATH of each shard.")
+]
+MergedTo = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="PATH", help="Write it there, not to stdout.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail their target, as errors do.")]
 Durations = Annotated[
     int | None,

@@ -107,7 +107,7 @@ def told(
         else:
             write(sys.stderr, render_mistakes(error.problems, style))
         for form, path in files:
-            _write_file(path, _rendered(_only_errors(error), style_of_file(style), form))
+            write_file(path, _rendered(_only_errors(error), style_of_file(style), form), "--report")
         raise typer.Exit(ExitCode.USAGE) from None
     except KeyboardInterrupt:
         write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
@@ -137,7 +137,7 @@ def print_report(
     if output is Format.CONCISE:
         write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
     for form, path in files:
-        _write_file(path, _rendered(report, style_of_file(style), form))
+        write_file(path, _rendered(report, style_of_file(style), form), "--report")
     print_bugs(report.bugs)
 
 
@@ -164,11 +164,15 @@ def _rendered(report: Report, style: TextStyle, output: Format) -> str:
     return for_machines[output](report)
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str, option: str) -> None:
+    """Write a report into a file.
+
+    Raises `UsageError` where it cannot be written.
+    """
     try:
         path.write_text(text, "utf-8", "backslashreplace", "\n")
     except OSError as error:
-        raise UsageError(f"--report: `{path}` cannot be written: {error.strerror}") from None
+        raise UsageError(f"{option}: `{path}` cannot be written: {error.strerror}") from None
 
 
 def print_bugs(tracebacks: tuple[str, ...]) -> None:

@@ -103,10 +103,26 @@ def prepare(request: Request, progress: Progress) -> Session:
                     PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
                     for p in planned
                 )
+        _keep_shard(session)
     except BaseException:
         session.__exit__()
         raise
     return session
+
+
+def _keep_shard(session: Session) -> None:
+    """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
+    which, count = session.request.shard
+    here = session.planned[which - 1 :: count]
+    for module in session.modules:
+        elsewhere = [p for p in session.planned if p.module is module]
+        if elsewhere and not any(p.module is module for p in here):
+            module.close()
+            module.deselected = tuple(
+                PassedOver(p.target.name, p.target.line, f"in another shard than {which}/{count}")
+                for p in elsewhere
+            )
+    session.planned = here
 
 
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
