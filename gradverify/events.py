@@ -88,7 +88,21 @@ class Verify:
         return tuple(code for code, _ in self.plan.ignore)
 
 
-Request = Collect | Bind | Infer | Verify
+@dataclass(frozen=True)
+class Dump:
+    """Write files from which findings can be shown without gradverify; answered by one `Dumped` for each."""
+
+    verified: Verify
+    """The request that the findings answered."""
+    findings: tuple[tuple[str, Finding], ...]
+    """(file name without suffix, finding) pairs."""
+    folder: str
+    """An absolute path."""
+    module: str
+    """The target's own file, an absolute path."""
+
+
+Request = Collect | Bind | Infer | Verify | Dump
 
 
 # ---------------------------------------------------------------------------------------------
@@ -159,6 +173,8 @@ class Found:
     """A finding, sent as soon as it is made, so that a later crash does not lose it."""
 
     finding: Finding
+    printed_to: int | None = None
+    """Where what user code prints had come to then: the front reads it later, when there may be more."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +199,16 @@ class DiagnosisStarted:
 
     Findings come once more, with their cause: whatever happens from here on costs no verdict.
     """
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What was written for one finding."""
+
+    name: str
+    """File name within the folder: the script, or the tensors alone where no script can show it."""
+    refusal: str = ""
+    """Why nothing was written."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +242,7 @@ Event = (
     | Found
     | CaseVerified
     | DiagnosisStarted
+    | Dumped
     | Done
     | Failed
     | Broken

@@ -384,6 +384,10 @@ class JacobianMap:
     """0: right. 1 to 4: wrong, `thresholds[level - 1]` is its upper bound. -1: not judged."""
     thresholds: tuple[float, float, float]
     """Upper bounds of |difference| for levels 1, 2 and 3; level 4 is larger."""
+    actual: tuple[tuple[float, ...], ...] = ()
+    """What backward gave, by (row, column); empty where only the levels are known."""
+    expected: tuple[tuple[float, ...], ...] = ()
+    """What it was compared with."""
 
 
 @dataclass(frozen=True)
@@ -465,6 +469,8 @@ class Finding:
     """How wrong, to keep the worst of several equal findings: largest difference / tolerance."""
     reproduce: str = ""
     """A command line that shows this finding again."""
+    dump: str = ""
+    """The file that shows it without gradverify: a script, or the inputs alone; empty without `--dump`."""
 
 
 @dataclass(frozen=True)
@@ -497,6 +503,19 @@ class Swept:
             tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
             tuple(dict.fromkeys((*self.calls, *other.calls))),
         )
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """What became of one case of a target, for formats that count cases."""
+
+    id: str
+    """A case's id; empty for what concerns the target as a whole."""
+    status: Verdict
+    findings: tuple[tuple[str, str], ...] = ()
+    """(code, message) pairs of this case, worst first, notes left out."""
+    reason: str = ""
+    """Why it is not verified, where no finding says so."""
 
 
 @dataclass(frozen=True)
@@ -535,6 +554,8 @@ class TargetReport:
     """What its gradient was compared with instead of the derivative."""
     swept: Swept = field(default_factory=Swept)
     """What its verified cases were varied over."""
+    case_reports: tuple[CaseReport, ...] = ()
+    """One for each planned case, and one with an empty id for what no case stands for."""
 
 
 @dataclass(frozen=True)

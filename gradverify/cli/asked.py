@@ -51,8 +51,10 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     in_process: bool = False,
     stop_at_first: bool = False,
     maxfail: int | None = None,
+    shard: str | None = None,
     strict: bool = False,
     durations: int | None = None,
+    dump: Path | None = None,
 ) -> Request:
     """Read what the command line asks for; what it does not say, the configuration may.
 
@@ -88,6 +90,8 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         stop_after=1 if stop_at_first else maxfail,
         stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",
         slowest=durations,
+        shard=_shard(shard),
+        dump=dump_folder(dump),
         extra_arguments=(
             *_repeated(config, specs, settings, rtol, atol),
             *(("--memory", str(limit)) if limit else ()),
@@ -138,6 +142,24 @@ def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
     if len({path for _, path in files}) < len(files):
         raise UsageError("--report: two reports to one file")
     return tuple(files)
+
+
+def dump_folder(folder: Path | None) -> Path | None:
+    """Accept a folder to write into, and make it where only its parent exists.
+
+    Raises `UsageError` where nothing can be written into it: before the work.
+    """
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"--dump: `{folder}` is not a folder") from None
+    except OSError as error:
+        raise UsageError(f"--dump: `{folder}` cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--dump: `{folder}` cannot be written: permission denied")
+    return folder
 
 
 def _why_not(file: Path) -> str:
@@ -216,6 +238,18 @@ def _seed(text: str, option: str) -> int:
             f"{option}: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
         )
     return int(text)
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    if text is None:
+        return Request.shard
+    parts = text.split("/")
+    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and len(p) < LONGEST_SEED for p in parts):
+        raise UsageError(f"--shard: `{text}` is not I/N, as 1/4")
+    which, count = map(int, parts)
+    if not 1 <= which <= count:
+        raise UsageError(f"--shard: {which} is not between 1 and {count}")
+    return which, count
 
 
 def _device(text: str, option: str) -> str:

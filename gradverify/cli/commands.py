@@ -25,6 +25,7 @@ from gradverify.cli.screen import (
     told,
     versions,
     write,
+    write_file,
 )
 from gradverify.errors import UsageError
 from gradverify.model import Engine, Report
@@ -75,8 +76,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
+    shard: options.Shard = None,
     strict: options.Strict = False,  # noqa: FBT002
     durations: options.Durations = None,
+    dump: options.DumpFolder = None,
     quiet: options.Quiet = False,  # noqa: FBT002
     verbose: options.Verbose = 0,
     output: options.FormatOption = Format.TEXT,
@@ -111,8 +114,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
             in_process=in_process,
             stop_at_first=stop_at_first,
             maxfail=maxfail,
+            shard=shard,
             strict=strict,
             durations=durations,
+            dump=dump,
         )
         report = _check(request)
         print_report(report, style, output, files)
@@ -153,7 +158,21 @@ def list_(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A code such as GV101.")]) -> None:
+def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
+    """Join the JSON reports of shards to that of the whole run; the exit code is that of the whole."""
+    from gradverify.session.merging import merge_reports  # noqa: PLC0415
+
+    with told(style_for(Color.AUTO, 0)):
+        text, code = merge_reports(reports)
+        if output is None:
+            write(sys.stdout, text)
+        else:
+            write_file(output, text, "--output")
+    raise typer.Exit(code)
+
+
+@app.command()
+def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
     with told(style_for(Color.AUTO, 0), Format.TEXT):
         write(sys.stdout, render_rule(code))

@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
+from gradverify.cli import completion
+from gradverify.cli.formats import MACHINES, Format
 from gradverify.model import Engine
 
-
-class Format(StrEnum):
-    """Output formats."""
-
-    TEXT = "text"
-    CONCISE = "concise"
-    JSON = "json"
+__all__ = ["MACHINES", "Color", "Format"]
 
 
 class Color(StrEnum):
@@ -31,9 +27,13 @@ Targets = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TARGET...",
+        autocompletion=completion.targets,
         help="module.py, folder/, dotted.module, FILE.gradverify.yaml, module.py::Name or "
         "'module.py::Name[b=3,mode=sum]'. Of a folder, the modules that define a Function are imported.",
     ),
+]
+Code = Annotated[
+    str, typer.Argument(metavar="CODE", help="A code such as GV101.", autocompletion=completion.codes)
 ]
 Specs = Annotated[
     list[Path] | None, typer.Option("--spec", metavar="FILE", help="Spec file to use (repeatable).")
@@ -63,10 +63,21 @@ Keyword = Annotated[
 ]
 Select = Annotated[
     list[str] | None,
-    typer.Option("--select", metavar="CODES", help="Report only these codes or prefixes (GV1,GV3)."),
+    typer.Option(
+        "--select",
+        metavar="CODES",
+        help="Report only these codes or prefixes (GV1,GV3).",
+        autocompletion=completion.code_lists,
+    ),
 ]
 Ignore = Annotated[
-    list[str] | None, typer.Option("--ignore", metavar="CODES", help="Do not report these codes or prefixes.")
+    list[str] | None,
+    typer.Option(
+        "--ignore",
+        metavar="CODES",
+        help="Do not report these codes or prefixes.",
+        autocompletion=completion.code_lists,
+    ),
 ]
 Device = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="cpu (default), cuda or cuda:INDEX.")
@@ -115,6 +126,20 @@ MaxFail = Annotated[
     int | None,
     typer.Option("--maxfail", metavar="N", min=1, help="Stop after N targets that are not verified."),
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        help="Only every N-th target, from the I-th: `gradverify merge` joins N runs.",
+    ),
+]
+Reports = Annotated[
+    list[Path], typer.Argument(metavar="REPORT...", help="JSON reports: --report json=PATH of each shard.")
+]
+MergedTo = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="PATH", help="Write it there, not to stdout.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail their target, as errors do.")]
 Durations = Annotated[
     int | None,
@@ -125,12 +150,21 @@ Durations = Annotated[
         help="Name the N slowest targets with their times (0: all); in JSON, `duration_s` of each.",
     ),
 ]
+DumpFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dump",
+        metavar="DIR",
+        help="For every error, write its inputs (.pt) and a script of plain torch that shows it.",
+    ),
+]
 ReportFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--report",
         metavar="FORMAT=PATH",
-        help="Also write the report to a file (repeatable): text, concise or json.",
+        help="Also write the report to a file (repeatable), in any format of --format.",
+        autocompletion=completion.report_files,
     ),
 ]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only findings and the summary.")]
@@ -140,5 +174,13 @@ Verbose = Annotated[
         "-v", "--verbose", count=True, help="Say everything about every target; -vv: full tracebacks too."
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Format of the report on stdout.")]
+FormatOption = Annotated[
+    Format,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help=f"Format of the report on stdout: {', '.join(Format)}.",
+        autocompletion=completion.formats,
+    ),
+]
 ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text report.")]

@@ -14,15 +14,20 @@ from typing import TextIO
 import typer
 
 from gradverify import __version__
-from gradverify.cli.options import Color, Format
+from gradverify.cli.options import MACHINES, Color, Format
 from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings
 from gradverify.report import (
     TextStyle,
     render_concise,
+    render_github,
+    render_html,
     render_json,
+    render_junit,
+    render_markdown,
     render_mistakes,
+    render_sarif,
     render_text,
     slowest_lines,
 )
@@ -97,12 +102,12 @@ def told(
         write(sys.stderr, f"gradverify: {error}\n")
         raise typer.Exit(ExitCode.USAGE) from None
     except SpecError as error:
-        if output is Format.JSON:
-            write(sys.stdout, render_json(_only_errors(error)))
+        if output in MACHINES:
+            write(sys.stdout, _rendered(_only_errors(error), style, output))
         else:
             write(sys.stderr, render_mistakes(error.problems, style))
         for form, path in files:
-            _write_file(path, _rendered(_only_errors(error), style_of_file(style), form))
+            write_file(path, _rendered(_only_errors(error), style_of_file(style), form), "--report")
         raise typer.Exit(ExitCode.USAGE) from None
     except KeyboardInterrupt:
         write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
@@ -132,7 +137,7 @@ def print_report(
     if output is Format.CONCISE:
         write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
     for form, path in files:
-        _write_file(path, _rendered(report, style_of_file(style), form))
+        write_file(path, _rendered(report, style_of_file(style), form), "--report")
     print_bugs(report.bugs)
 
 
@@ -142,20 +147,32 @@ def style_of_file(style: TextStyle) -> TextStyle:
 
 
 def _rendered(report: Report, style: TextStyle, output: Format) -> str:
-    match output:
-        case Format.TEXT:
-            return render_text(report, style)
-        case Format.CONCISE:
-            return render_concise(report, style)
-        case Format.JSON:
-            return render_json(report)
+    for_people = {
+        Format.TEXT: render_text,
+        Format.CONCISE: render_concise,
+        Format.MARKDOWN: render_markdown,
+    }
+    for_machines = {
+        Format.JSON: render_json,
+        Format.JUNIT: render_junit,
+        Format.SARIF: render_sarif,
+        Format.GITHUB: render_github,
+        Format.HTML: render_html,
+    }
+    if output in for_people:
+        return for_people[output](report, style)
+    return for_machines[output](report)
 
 
-def _write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str, option: str) -> None:
+    """Write a report into a file.
+
+    Raises `UsageError` where it cannot be written.
+    """
     try:
         path.write_text(text, "utf-8", "backslashreplace", "\n")
     except OSError as error:
-        raise UsageError(f"--report: `{path}` cannot be written: {error.strerror}") from None
+        raise UsageError(f"{option}: `{path}` cannot be written: {error.strerror}") from None
 
 
 def print_bugs(tracebacks: tuple[str, ...]) -> None:

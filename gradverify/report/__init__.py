@@ -5,20 +5,30 @@ from __future__ import annotations
 from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle
 from gradverify.report.explain import render_rule, render_rules_table
+from gradverify.report.github import render_github
+from gradverify.report.html import render_html
 from gradverify.report.json_v1 import render_json
+from gradverify.report.junit import render_junit
 from gradverify.report.listing import ListedTarget, render_listing
+from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
+from gradverify.report.sarif import render_sarif
 from gradverify.report.text import render_text, slowest_lines
 
 __all__ = [
     "ListedTarget",
     "TextStyle",
     "render_concise",
+    "render_github",
+    "render_html",
     "render_json",
+    "render_junit",
     "render_listing",
+    "render_markdown",
     "render_mistakes",
     "render_rule",
     "render_rules_table",
+    "render_sarif",
     "render_text",
     "slowest_lines",
 ]

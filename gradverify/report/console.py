@@ -59,7 +59,12 @@ def _safe(line: Text, style: TextStyle) -> Text:
     """Return the line, or where it is not safe to print a plain copy that is."""
     line.rstrip()
     plain = clean(line.plain)
-    plain = _CI_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", plain)
+    plain = without_commands(plain)
     if not style.unicode:
         plain = plain.encode("ascii", "backslashreplace").decode("ascii")
     return line if plain == line.plain else Text(plain)
+
+
+def without_commands(line: str) -> str:
+    """One line in which no CI service finds a command."""
+    return _CI_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", line)

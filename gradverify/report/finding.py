@@ -42,23 +42,23 @@ def further_fields(finding: Finding, style: TextStyle, before: Finding) -> list[
         return fields(finding, style, before)
     lines: list[Text] = []
     if finding.case is not None and finding.case != before.case:
-        lines += field("case", _case(finding.case, finding.cases_affected), style)
+        lines += field("case", case_words(finding.case, finding.cases_affected), style)
     if finding.raised is not None:
         lines += raised(finding.raised, style)
     if finding.cause and finding.cause != before.cause:
-        lines += field("cause", finding.cause + _factor(finding.factor), style)
+        lines += field("cause", finding.cause + factor_words(finding.factor), style)
     if finding.hint and finding.hint != before.hint:
         lines += field("hint", finding.hint, style)
     if finding.reproduce and finding.reproduce != before.reproduce:
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines
+    return lines + _dump(finding)
 
 
 def fields(finding: Finding, style: TextStyle, before: Finding | None = None) -> list[Text]:
     """Set everything below a finding's heading; `before` is the finding just above it on the same target."""
     lines: list[Text] = []
     if finding.case is not None:
-        lines += field("case", _case(finding.case, finding.cases_affected), style)
+        lines += field("case", case_words(finding.case, finding.cases_affected), style)
     if finding.raised is not None:
         lines += raised(finding.raised, style)
     lines += entry_lines(finding, style)
@@ -68,15 +68,20 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
         lines += _inputs(finding, style)
     lines += captured(finding.captured, style)
     if finding.cause:
-        lines += field("cause", finding.cause + _factor(finding.factor), style)
+        lines += field("cause", finding.cause + factor_words(finding.factor), style)
     if finding.hint:
         lines += field("hint", finding.hint, style)
     if finding.reproduce:
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines
+    return lines + _dump(finding)
 
 
-def _factor(factor: float | None) -> str:
+def _dump(finding: Finding) -> list[Text]:
+    """Name the file that shows it without gradverify."""
+    return verbatim("dump", [finding.dump]) if finding.dump else []
+
+
+def factor_words(factor: float | None) -> str:
     """Say a constant factor, with as many digits as it takes to tell it from 1."""
     if factor is None:
         return ""
@@ -84,7 +89,7 @@ def _factor(factor: float | None) -> str:
     return f", factor {text.rstrip('0').rstrip('.') if '.' in text and 'e' not in text else text}"
 
 
-def _case(case: CasePoint, affected: int) -> str:
+def case_words(case: CasePoint, affected: int) -> str:
     """Say on which inputs it was found."""
     words = [case.id]
     if case.point is not Point.TYPICAL:

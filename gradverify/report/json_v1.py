@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from gradverify.model import (
     CasePoint,
@@ -55,21 +56,25 @@ def render_json(report: Report) -> str:
             **({"strict": True} if report.settings.strict else {}),
         },
         "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
-        "targets": [_target(target) for target in sorted(report.targets, key=_place)],
-        "errors": [_mistake(mistake) for mistake in sorted(report.errors, key=_mistake_order)],
+        "targets": [*sorted(map(_target, report.targets), key=target_place)],
+        "errors": [*sorted(map(_mistake, report.errors), key=mistake_place)],
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return document_text(document)
 
 
-def _place(report: TargetReport) -> tuple[str, int, str]:
-    """Order targets by where they are."""
-    return report.target.file, report.target.line, report.target.name
+def document_text(document: Json) -> str:
+    """Return a document as JSON that a CI service may show as a log: `##[` would be a command for it."""
+    return json.dumps(document, indent=2, allow_nan=False).replace("##[", "\\u0023#[") + "\n"
 
 
-def _mistake_order(mistake: Mistake) -> tuple[str, int, int, str]:
-    """Order mistakes by where they are; those without a place come first."""
-    where = mistake.location
-    return (where.file, where.line, where.column, mistake.message) if where else ("", 0, 0, mistake.message)
+def target_place(target: Mapping[str, Any]) -> tuple[str, int, str]:
+    """Order targets of a document by where they are."""
+    return target["file"], target["line"], target["name"]
+
+
+def mistake_place(mistake: Mapping[str, Any]) -> tuple[str, int, int, str]:
+    """Order mistakes of a document by where they are; those without a place come first."""
+    return mistake["file"] or "", mistake["line"] or 0, mistake["column"] or 0, mistake["message"]
 
 
 def _finding_order(found: Finding) -> tuple[int, str, int, str]:
@@ -78,7 +83,7 @@ def _finding_order(found: Finding) -> tuple[int, str, int, str]:
     return list(Severity).index(found.severity), found.code, output, found.input or ""
 
 
-def _target(report: TargetReport) -> Json:
+def _target(report: TargetReport) -> dict[str, Json]:
     """Return one target."""
     target = report.target
     shape: dict[str, Json] = {
@@ -142,6 +147,8 @@ def _finding(found: Finding) -> Json:
     if found.captured:
         shape["captured"] = found.captured
     shape["reproduce"] = found.reproduce or None
+    if found.dump:
+        shape["dump"] = found.dump
     return shape
 
 
@@ -187,7 +194,7 @@ def _frame(frame: Frame) -> Json:
     return {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
 
 
-def _mistake(mistake: Mistake) -> Json:
+def _mistake(mistake: Mistake) -> dict[str, Json]:
     """Return one spec or import error."""
     where = mistake.location
     shape: dict[str, Json] = {

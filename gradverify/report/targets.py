@@ -31,7 +31,7 @@ _FOLLOW = 4
 def target_lines(targets: Sequence[TargetReport], style: TextStyle) -> list[Text]:
     """Set the targets of one module."""
     names = min(max((cell_len(clean(report.target.name)) for report in targets), default=0), _NAMES)
-    cases = max((len(_cases(report)) for report in targets), default=0)
+    cases = max((len(cases_words(report)) for report in targets), default=0)
     lines: list[Text] = []
     for report in targets:
         lines += _headline(report, names, cases, style)
@@ -49,12 +49,12 @@ def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) ->
     prefix = Text.assemble(
         f"  {name}{' ' * (names - cell_len(name))}  ",
         (mark.ljust(marks), STYLES[report.status]),
-        f"  {_cases(report).ljust(cases)}  ",
+        f"  {cases_words(report).ljust(cases)}  ",
     )
-    return hang(prefix, _verdict(report), style, indent=2 + names + 2 + marks + 2 + cases + 2)
+    return hang(prefix, verdict_words(report), style, indent=2 + names + 2 + marks + 2 + cases + 2)
 
 
-def _cases(report: TargetReport) -> str:
+def cases_words(report: TargetReport) -> str:
     """Say how many cases there are, and how many of them were verified if not all."""
     if not report.cases:
         return ""
@@ -66,13 +66,13 @@ def _cases(report: TargetReport) -> str:
     )
 
 
-def _verdict(report: TargetReport) -> str:
+def verdict_words(report: TargetReport) -> str:
     """Say what a target's verdict means."""
     match report.status:
         case Verdict.PASSED:
             return _verified(report)
         case Verdict.FAILED:
-            return f"failed: {listed(_codes(report))} (below)"
+            return f"failed: {listed(codes_of(report))} (below)"
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
         case Verdict.UNCHECKED:
@@ -80,7 +80,7 @@ def _verdict(report: TargetReport) -> str:
         case Verdict.SKIPPED:
             return because("skipped", report)
         case Verdict.XFAILED:
-            return because(f"expected failure {listed(_codes(report))}", report)
+            return because(f"expected failure {listed(codes_of(report))}", report)
 
 
 def because(word: str, report: TargetReport) -> str:
@@ -89,7 +89,7 @@ def because(word: str, report: TargetReport) -> str:
     return f"{word}: {report.reason}" if report.reason and not said else word
 
 
-def _codes(report: TargetReport) -> list[str]:
+def codes_of(report: TargetReport) -> list[str]:
     """Return the codes of a target's errors, or of the warnings that failed it, each once, in order.
 
     Expected ones only where there are no others: they fail nothing.
@@ -189,8 +189,8 @@ def _remark(label: str, prose: str, style: TextStyle, look: str = "dim") -> list
     return hang(prefix, prose, style, _FOLLOW + LABEL)
 
 
-def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
-    """Set, for -v, every check and count of a target."""
+def particulars(report: TargetReport) -> list[tuple[str, str]]:
+    """Every check and count of a target, as (label, words) pairs."""
     ran = any(outcome is not Outcome.NOT_RUN for _, outcome in report.checks)
     checks = ", ".join(f"{check} {outcome}" for check, outcome in report.checks) if ran else ""
     sizes, points = plural(report.sizes_swept, "size"), plural(report.points, "point")
@@ -209,9 +209,13 @@ def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
         ("supports", supports),
         ("inputs", source),
     )
-    return _indented(
-        [line for name, prose in pairs if prose for line in field(name, prose, _narrower(style))]
-    )
+    return [(name, prose) for name, prose in pairs if prose]
+
+
+def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
+    """Set, for -v, every check and count of a target."""
+    narrower = _narrower(style)
+    return _indented([line for name, prose in particulars(report) for line in field(name, prose, narrower)])
 
 
 def _narrower(style: TextStyle) -> TextStyle:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
 from gradverify.model import (
+    CaseReport,
     Evaluations,
     Finding,
     InputSource,
@@ -25,6 +26,7 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import RULES, Family, matching
+from gradverify.session.case_reports import case_reports
 from gradverify.session.expected import mark_expected
 from gradverify.session.outcome import merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
@@ -57,13 +59,13 @@ class TargetState:
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
-    def add(self, event: Event, printed: Callable[[], str]) -> None:
-        """Take in one event; `printed` says what user code wrote so far."""
+    def add(self, event: Event, printed: Callable[[int | None], str]) -> None:
+        """Take in one event; `printed` says what user code wrote up to a place."""
         match event:
             case CaseStarted():
                 self.running = event
             case Found():
-                self.findings.append(replace(event.finding, captured=printed()))
+                self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
@@ -75,20 +77,28 @@ class TargetState:
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
         if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
-            return self._base(
-                Verdict.SKIPPED, reason="declares no gradient: every output is integer or marked so"
-            )
-        findings = tuple(self._reproducible(f) for f in merge_findings(self._marked()))
+            return self.skipped("declares no gradient: every output is integer or marked so")
+        marked = self._marked()
+        findings = tuple(self._reproducible(f) for f in merge_findings(marked))
         reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         if status is Verdict.XFAILED:
             reason = "; ".join(dict.fromkeys(e.reason for e in self.plan.expected_failures))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
-        return replace(self._base(status, reason=shown), findings=findings)
+        cases = case_reports(
+            self.plan.cases,
+            {c.case_id for c in self.verified},
+            marked,
+            status=status,
+            reason=reason,
+            strict=self.settings.strict,
+        )
+        return replace(self._base(status, reason=shown), findings=findings, case_reports=cases)
 
     def skipped(self, reason: str) -> TargetReport:
         """The report on a target that is not verified, for a reason that somebody wrote down."""
-        return self._base(Verdict.SKIPPED, reason=reason)
+        whole = CaseReport("", Verdict.SKIPPED, reason=reason)
+        return replace(self._base(Verdict.SKIPPED, reason=reason), case_reports=(whole,))
 
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}

@@ -50,7 +50,7 @@ class InProcess:
         except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
             raise WorkerBrokenError(traceback.format_exc()) from None
 
-    def printed(self) -> str:
+    def printed(self, until: int | None = None) -> str:  # noqa: ARG002
         """Nothing: what user code prints is on the screen already."""
         return ""
 

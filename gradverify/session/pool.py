@@ -141,9 +141,12 @@ class Worker:
                 case _:
                     yield event
 
-    def printed(self) -> str:
-        """What user code wrote to stdout and stderr since the last request, folded and shortened."""
-        return "" if self._log.closed else fold(read_tail(self._log.fileno(), self._since))
+    def printed(self, until: int | None = None) -> str:
+        """What user code wrote to stdout and stderr since the last request, folded and shortened.
+
+        `until` is how long the file was at the moment that matters.
+        """
+        return "" if self._log.closed else fold(read_tail(self._log.fileno(), self._since, until))
 
     def close(self) -> None:
         """End the process and everything it started; safe to call twice."""

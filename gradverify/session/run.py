@@ -10,6 +10,7 @@ from typing import Self
 
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import (
+    CaseReport,
     InputSource,
     Mistake,
     ModuleReport,
@@ -77,7 +78,7 @@ def check(request: Request, progress: Progress | None = None) -> Report:
                 judged[-1] = replace(judged[-1], report=timed)
             if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
                 break
-        return _report(session, judged)
+        return report_of(session, judged)
 
 
 def prepare(request: Request, progress: Progress) -> Session:
@@ -102,10 +103,26 @@ def prepare(request: Request, progress: Progress) -> Session:
                     PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
                     for p in planned
                 )
+        _keep_shard(session)
     except BaseException:
         session.__exit__()
         raise
     return session
+
+
+def _keep_shard(session: Session) -> None:
+    """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
+    which, count = session.request.shard
+    here = session.planned[which - 1 :: count]
+    for module in session.modules:
+        elsewhere = [p for p in session.planned if p.module is module]
+        if elsewhere and not any(p.module is module for p in here):
+            module.close()
+            module.deselected = tuple(
+                PassedOver(p.target.name, p.target.line, f"in another shard than {which}/{count}")
+                for p in elsewhere
+            )
+    session.planned = here
 
 
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
@@ -128,17 +145,20 @@ def _require_torch() -> None:
 
 
 def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
+    reason = f"not reached: {stopped_by} stopped the run"
     return TargetReport(
         target=planned.target,
         status=Verdict.UNCHECKED,
         inputs=planned.plan.source if planned.plan is not None else InputSource.NONE,
         cases=len(planned.plan.cases) if planned.plan is not None else 0,
         checks=tuple((family.value, Outcome.NOT_RUN) for family in CHECK_FAMILIES),
-        reason=f"not reached: {stopped_by} stopped the run",
+        reason=reason,
+        case_reports=(CaseReport("", Verdict.UNCHECKED, reason=reason),),
     )
 
 
-def _report(session: Session, judged: Sequence[Judged]) -> Report:
+def report_of(session: Session, judged: Sequence[Judged]) -> Report:
+    """The report on a run whose first targets were judged; the others were not reached."""
     left_out = session.planned[len(judged) :]
     reports = [
         *(one.report for one in judged),

@@ -29,11 +29,14 @@ _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.MULTILINE)
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 
-def read_tail(descriptor: int, since: int) -> str:
-    """The end of a file, from an offset on; a file that a process still writes keeps its own position."""
-    size = os.fstat(descriptor).st_size
+def read_tail(descriptor: int, since: int, until: int | None = None) -> str:
+    """The end of a file, from an offset on; a file that a process still writes keeps its own position.
+
+    `until` is an offset to take for the end.
+    """
+    size = os.fstat(descriptor).st_size if until is None else until
     first = max(since, size - CAPTURED_BYTES)
-    text = os.pread(descriptor, size - first, first).decode("utf-8", "replace")
+    text = os.pread(descriptor, max(0, size - first), first).decode("utf-8", "replace")
     return text if first == since else text.partition("\n")[2]
 
 

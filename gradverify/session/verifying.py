@@ -17,6 +17,7 @@ from gradverify.model import (
 )
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
+from gradverify.session.dumping import dumped
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import (
@@ -63,8 +64,10 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
             _run(planned, plan, request, state, at_case)
     except WorkerError as error:
         planned.module.close()
-        return _without_worker(planned, state, error, request)
-    return Judged(state.report())
+        judged = _without_worker(planned, state, error, request)
+    else:
+        judged = Judged(state.report())
+    return replace(judged, report=dumped(judged.report, planned, state, request))
 
 
 def _not_for(plan: TargetPlan, device: str) -> str:

@@ -32,8 +32,10 @@ from gradverify.events import (
     Collect,
     Collected,
     Done,
+    Dump,
     Event,
     Failed,
+    Found,
     Infer,
     Inferred,
     NotBound,
@@ -50,6 +52,7 @@ from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target, discover
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.infer import infer_inputs
+from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.run import verify
@@ -79,7 +82,7 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
         _renew_streams(log)
         try:
             for event in server.answer(request):
-                _send(outgoing, event)
+                _send(outgoing, event, log)
         except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
             _send(outgoing, Broken(traceback.format_exc()))
         else:
@@ -117,6 +120,8 @@ class Server:
             case Verify():
                 yield from verify(request, self._live(request))
                 self._state.restore()
+            case Dump():
+                yield from self._dump(request)
 
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
@@ -158,6 +163,11 @@ class Server:
         if found and not isinstance(found[0], TensorInput):
             return NotInferred(found)
         return Inferred(found)  # type: ignore[arg-type]
+
+    def _dump(self, request: Dump) -> Iterator[Event]:
+        assert self._module is not None  # noqa: S101 - it was collected before it was verified
+        yield from dump(request, self._live(request.verified), self._module)
+        self._state.restore()
 
     def _live(self, request: Verify) -> Live:
         plan = request.plan
@@ -244,10 +254,12 @@ def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _send(outgoing: IO[str], event: Event) -> None:
+def _send(outgoing: IO[str], event: Event, log: int | None = None) -> None:
     for name, _ in STREAMS:
         with contextlib.suppress(Exception):  # user code may have closed or replaced them
             getattr(sys, name).flush()
+    if isinstance(event, Found) and log is not None:
+        event = replace(event, printed_to=os.fstat(log).st_size)
     try:
         outgoing.write(encode(event) + "\n")
         outgoing.flush()

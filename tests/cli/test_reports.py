@@ -1,6 +1,7 @@
 """What goes where: formats, files beside stdout, and where a run stops."""
 
 import json
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -49,6 +50,42 @@ def test_formats_and_files(here):
     assert "\x1b" not in text
 
 
+def test_every_format_twice_the_same(here):
+    """Two runs with the same seed: the same bytes, and case by case what the target is made of."""
+    formats = {
+        "json": "json",
+        "junit": "xml",
+        "sarif": "sarif",
+        "github": "txt",
+        "markdown": "md",
+        "html": "html",
+    }
+    for run in ("1", "2"):
+        reports = [w for name, end in formats.items() for w in ("--report", f"{name}=twice{run}.{end}")]
+        ran = here("check", "right.py", "wrong.py", *reports, "--format", "github")
+        assert ran.code == 1
+        assert ran.out.startswith("::error file=wrong.py,line=")
+    for end in formats.values():
+        one, two = (here.folder / f"twice{run}.{end}" for run in ("1", "2"))
+        assert one.read_bytes() == two.read_bytes(), end
+        assert str(here.folder) not in one.read_text(), end
+    suites = ET.parse(here.folder / "twice1.xml").getroot()
+    assert {case.get("name"): [c.tag for c in case] for case in suites.iter("testcase")} == {
+        "Product[n=3]": [], "Scale[n=3]": [], "Scale[n=1]": [], "Legacy": ["skipped"], "Argmax": ["skipped"],
+        "Product[n=2]": ["failure"], "Raises": ["error"], "Noisy": ["failure"],
+    }  # fmt: skip
+    html = (here.folder / "twice1.html").read_text()
+    assert html.count("<svg viewBox") >= 3
+
+
+@pytest.mark.parametrize("form", ["junit", "sarif", "github", "markdown", "html"])
+def test_spec_errors_in_every_format(here, form):
+    ran = here("check", "right.py", "--spec", "mistaken.yaml", "--format", form)
+    assert ran.code == 2
+    assert "did you mean" in ran.out
+    assert ran.err == ""
+
+
 def test_strict(here):
     plain = here("check", "coarse.py", "--format", "json")
     (target,) = json.loads(plain.out)["targets"]
@@ -68,7 +105,7 @@ def test_spec_errors_go_into_files_too(here):
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        ("json", "`json` is not FORMAT=PATH, with a format of text, concise, json"),
+        ("json", "`json` is not FORMAT=PATH, with a format of text, concise, json, junit"),
         ("xml=o.xml", "is not FORMAT=PATH"),
         ("json=nowhere/o.json", "there is no folder `nowhere`"),
         ("json=.", "it is a folder"),

@@ -94,7 +94,7 @@ def _located(
         output=position,
         input=name,
         entries=entries_of(analytical, numerical, bound, marked, output, source),
-        map=map_of(difference, marked, judged, output, source, names),
+        map=map_of((analytical, numerical), marked, judged, output, source, names),
         badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
     )
 

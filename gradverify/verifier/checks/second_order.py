@@ -220,7 +220,15 @@ def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
         output=pair.position,
         entries=entries,
         map=map_of(
-            difference, wrong, bound.isfinite(), pair.output, pair.source, (f"g_{pair.gradient_of}", pair.by)
+            (
+                part(comparison.analytical, pair.output, pair.source),
+                part(comparison.numerical, pair.output, pair.source),
+            ),
+            wrong,
+            bound.isfinite(),
+            pair.output,
+            pair.source,
+            (f"g_{pair.gradient_of}", pair.by),
         ),
         badness=(difference[wrong].max() / bound[wrong].max().clamp_min(1e-300)).nan_to_num(1e300).item(),
     )

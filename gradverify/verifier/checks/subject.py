@@ -136,7 +136,7 @@ class NoSample:
 def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
     """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
     where = CasePoint(case.id, case.sizes, case.options, point, draw)
-    arguments = _arguments(subject, case, point, draw)
+    arguments = arguments_at(subject, case, point, draw)
     if isinstance(arguments, Raised):
         return _unchecked(arguments.error, where)
     states = guard.RandomStates(case.seed)
@@ -229,7 +229,8 @@ def _called_with(function: Callable[..., Any], positions: Sequence[int]) -> Call
     return call
 
 
-def _arguments(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
+def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
+    """What the target is called with at one point; the same values whenever it is asked."""
     device = subject.settings.device
     if subject.hook is None:
         built = guard.call(build_arguments, case, point, draw, device, subject.live)

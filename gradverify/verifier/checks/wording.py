@@ -40,9 +40,18 @@ def entries_of(
 
 
 def map_of(
-    difference: Tensor, wrong: Tensor, judged: Tensor, output: Block, source: Block, names: tuple[str, str]
+    pair: tuple[Tensor, Tensor],
+    wrong: Tensor,
+    judged: Tensor,
+    output: Block,
+    source: Block,
+    names: tuple[str, str],
 ) -> JacobianMap | None:
-    """A picture of one block: how far each wrong entry is off, in steps below the largest."""
+    """A picture of one block: how far each wrong entry is off, in steps below the largest.
+
+    `pair` is what backward gave and what it was compared with.
+    """
+    difference = (pair[0] - pair[1]).abs()
     rows, columns = wrong.shape
     if rows > MAP_LIMIT or columns > MAP_LIMIT or rows * columns < 2 or not wrong.any():
         return None
@@ -66,7 +75,14 @@ def map_of(
         column_labels=tuple(label(names[1], source.index(source.start + j)) for j in range(columns)),
         levels=tuple(levels),
         thresholds=(thresholds[0], thresholds[1], thresholds[2]),
+        actual=_rounded(pair[0]),
+        expected=_rounded(pair[1]),
     )
+
+
+def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
+    """The values to the digits that a report shows."""
+    return tuple(tuple(float(number(value)) for value in row) for row in matrix.tolist())
 
 
 def label(name: str, index: Sequence[int]) -> str:

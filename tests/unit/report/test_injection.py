@@ -3,6 +3,8 @@
 import json
 import re
 from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -25,9 +27,14 @@ from gradverify.model import (
 from gradverify.report import (
     ListedTarget,
     TextStyle,
+    render_github,
+    render_html,
     render_json,
+    render_junit,
     render_listing,
+    render_markdown,
     render_mistakes,
+    render_sarif,
     render_text,
 )
 
@@ -48,6 +55,12 @@ HOSTILE = [
     "\ud800",
     "tab\there",
     "line\u2028separator",
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "]]>&amp;&#58;<!--",
+    "```\n::error::owned\n```",
+    "| a | [x](http://e.x) **b** @you",
+    "a%0A::error::b,c=d",
 ]
 STYLES = [TextStyle(), TextStyle(width=80), TextStyle(width=20), TextStyle(unicode=False, verbosity=1)]
 
@@ -143,3 +156,88 @@ def test_colour_cannot_be_smuggled_into_a_coloured_report(samples):
     finding = Finding("GV101", Severity.ERROR, "\x1b[32mpassed\x1b[0m")
     report = samples.report(samples.target_report("f", Verdict.FAILED, findings=(finding,)))
     assert "\x1b[32m" not in render_text(report, TextStyle(color=True))
+
+
+def lines_are_harmless(text):
+    for line in text.split("\n"):
+        assert not re.match(r"\s*::", line), repr(line)
+        assert "##[" not in line
+        assert line.isprintable(), repr(line)
+    text.encode()
+
+
+@pytest.mark.parametrize("status", list(Verdict))
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_junit(samples, text, status):
+    rendered = render_junit(hostile_report(samples, text, status))
+    lines_are_harmless(rendered)
+    root = ET.fromstring(rendered)
+    assert {element.tag for element in root.iter()} <= {
+        "testsuites", "testsuite", "testcase", "failure", "error", "skipped", "system-out",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_sarif(samples, text):
+    rendered = render_sarif(hostile_report(samples, text, Verdict.FAILED))
+    lines_are_harmless(rendered)
+    rendered.encode("ascii")
+    assert json.loads(rendered)["runs"][0]["results"][0]["ruleId"] == "GV101"
+
+
+@pytest.mark.parametrize("status", list(Verdict))
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_github(samples, text, status):
+    """Only our own commands stand at the start of a line, each one whole."""
+    rendered = render_github(hostile_report(samples, text, status))
+    commands = [line for line in rendered.split("\n") if re.match(r"\s*::", line)]
+    assert all(re.match(r"::(error|warning) file=[^:]*,title=[^:,]*::", line) for line in commands)
+    assert len(commands) == 2 if status not in (Verdict.SKIPPED, Verdict.XFAILED) else 1 <= len(commands) <= 2
+    assert "##[" not in rendered
+    assert all(line.isprintable() for line in rendered.split("\n"))
+
+
+@pytest.mark.parametrize("status", list(Verdict))
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_markdown(samples, text, status):
+    rendered = render_markdown(hostile_report(samples, text, status), TextStyle())
+    lines_are_harmless(rendered)
+    outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", rendered, flags=re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"<[^>]*>", outside)) <= {
+        "<details>", "<summary>", "</summary>", "</details>",
+    }  # fmt: skip
+    assert "](" not in outside
+    assert "@" not in outside
+    assert "**" not in outside
+
+
+@pytest.mark.parametrize("status", list(Verdict))
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_html(samples, text, status):
+    rendered = render_html(hostile_report(samples, text, status))
+    lines_are_harmless(rendered)
+    parser = Tags()
+    parser.feed(rendered)
+    assert parser.found <= ALLOWED
+    assert not any(name.startswith("on") or name in {"src", "srcdoc"} for name in parser.attributes)
+    assert all(href.startswith(("#t", "https://github.com/gradverify/")) for href in parser.links)
+
+
+ALLOWED = {
+    "html", "head", "meta", "title", "style", "body", "main", "h1", "h2", "p", "div", "table", "tr", "th",
+    "td", "span", "a", "br", "small", "section", "details", "summary", "dl", "dt", "dd", "pre", "figure",
+    "figcaption", "svg", "rect", "line", "text",
+}  # fmt: skip
+
+
+class Tags(HTMLParser):
+    """Which elements and attributes a document has."""
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.attributes, self.links = set(), set(), set()
+
+    def handle_starttag(self, tag, attributes):
+        self.found.add(tag)
+        self.attributes |= {name for name, _ in attributes}
+        self.links |= {value for name, value in attributes if name == "href"}

@@ -46,6 +46,9 @@ def test_reading_does_not_move_the_writer():
         file.write(b"one\ntwo\xff\n")
         file.flush()
         assert read_tail(file.fileno(), 4) == "two\ufffd\n"
+        # A finding has what was printed when it was made, not what came before the front got to read it.
+        assert read_tail(file.fileno(), 0, 4) == "one\n"
+        assert read_tail(file.fileno(), 8, 4) == ""
         assert file.tell() == 9
 
 

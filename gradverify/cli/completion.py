@@ -1,0 +1,65 @@
+"""What the shell completes: codes, formats, modules and the names in them. Nothing of the user's is run."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from pathlib import Path
+
+from gradverify.cli.formats import Format
+from gradverify.rules import RULES
+
+Completions = list[tuple[str, str]]
+"""(what is completed, what it means) pairs."""
+
+
+def codes(incomplete: str) -> Completions:
+    """Codes that begin so."""
+    return [(rule.code, rule.summary) for rule in RULES if rule.code.startswith(incomplete)]
+
+
+def code_lists(incomplete: str) -> Completions:
+    """Codes behind the last comma; those that the list holds already are left out."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [(f"{before}{comma}{code}", words) for code, words in codes(last) if code not in taken]
+
+
+def formats(incomplete: str) -> list[str]:
+    """Formats that begin so."""
+    return [form.value for form in Format if form.startswith(incomplete)]
+
+
+def report_files(incomplete: str) -> list[str]:
+    """The formats, each with its `=`; behind it the shell completes nothing."""
+    return [f"{form}=" for form in formats(incomplete)]
+
+
+def targets(incomplete: str) -> list[str]:
+    """Folders, modules and specs; behind `::` the classes and functions in a module's source."""
+    where, found, name = incomplete.partition("::")
+    if found:
+        return [f"{where}::{known}" for known in _names_in(Path(where)) if known.startswith(name)]
+    folder, _, start = where.rpartition("/")
+    here = Path(f"{folder}/") if folder or where.startswith("/") else Path()
+    prefix = f"{folder}/" if "/" in where else ""
+    try:
+        entries = sorted(entry for entry in here.iterdir() if entry.name.startswith(start))
+    except OSError:
+        return []
+    shown = [entry for entry in entries if start.startswith(".") or not entry.name.startswith(".")]
+    folders = [f"{prefix}{entry.name}/" for entry in shown if entry.is_dir() and entry.name != "__pycache__"]
+    files = [f"{prefix}{entry.name}" for entry in shown if entry.name.endswith((".py", ".gradverify.yaml"))]
+    return files + folders
+
+
+def _names_in(file: Path) -> list[str]:
+    """Top-level classes first, since a Function is one; then functions, which a spec may name."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    classes = [node.name for node in body if isinstance(node, ast.ClassDef) and node.bases]
+    functions = [node.name for node in body if isinstance(node, ast.FunctionDef)]
+    return classes + [name for name in functions if not name.startswith("_")]

@@ -1,0 +1,131 @@
+"""SARIF 2.1.0, for code scanning: findings as results, what could not be verified as notifications."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+
+from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
+from gradverify.report.json_v1 import Json, document_text
+from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
+from gradverify.report.targets import because
+from gradverify.report.words import clean
+from gradverify.rules import RULES, Rule
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+FINGERPRINT = "gradverifyTargetAndCode/v1"
+"""The name of the fingerprint: the target and the code, never a line or a number."""
+
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
+_DECIDING = frozenset({"GV001", "GV109", "GV902", "GV903"})
+"""Warnings that leave a target unverified: not verified is never green, so they are errors here."""
+_INDEX = {rule.code: number for number, rule in enumerate(RULES)}
+
+
+def render_sarif(report: Report) -> str:
+    """Return the report as SARIF."""
+    failed = bool(report.errors)
+    invocation: dict[str, Json] = {"executionSuccessful": not failed, "exitCode": report.exit_code}
+    notifications: list[Json] = [
+        _notification(f"{target.target.name}: {because(target.status, target)}", _place(target))
+        for target in in_order(report)
+        if target.status in NOT_VERIFIED and not _results(target)
+    ]
+    notifications += [_mistake(mistake) for mistake in mistakes_in_order(report)]
+    if notifications:
+        invocation["toolExecutionNotifications"] = notifications
+    results: list[Json] = [result for target in in_order(report) for result in _results(target)]
+    run: dict[str, Json] = {
+        "tool": {"driver": _driver(report)},
+        "invocations": [invocation],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+    }
+    document: Json = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return document_text(document)
+
+
+def _driver(report: Report) -> Json:
+    rules: list[Json] = [_rule(rule) for rule in RULES]
+    return {
+        "name": "gradverify",
+        "version": report.gradverify_version,
+        "informationUri": HOME,
+        "rules": rules,
+    }
+
+
+def _rule(rule: Rule) -> Json:
+    words = f"{rule.checks}\n\n{rule.matters}\n\nRemedy: {rule.remedy}"
+    return {
+        "id": rule.code,
+        "name": "".join(part.capitalize() for part in rule.name.split("-")),
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": rule.checks},
+        "help": {"text": words, "markdown": words},
+        "helpUri": help_uri(),
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _results(target: TargetReport) -> list[Json]:
+    return [_result(target, found) for found in target.findings]
+
+
+def _result(target: TargetReport, found: Finding) -> Json:
+    decides = found.code in _DECIDING and target.status in (Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
+    case = f" [{found.case.id}]" if found.case is not None and found.case.id != "base" else ""
+    said = [f"{target.target.name}{case}: {found.message}.", found.hint]
+    said += [f"Reproduce: {found.reproduce}"] if found.reproduce else []
+    result: dict[str, Json] = {
+        "ruleId": found.code,
+        "ruleIndex": _INDEX[found.code],
+        "level": "error" if decides else _LEVELS[found.severity],
+        "message": {"text": "\n".join(clean(part) for part in said if part)},
+        "locations": [_location(_place(target), target.target.id)],
+        "partialFingerprints": {FINGERPRINT: _fingerprint(target, found)},
+    }
+    if found.location is not None and found.location != _place(target):
+        result["relatedLocations"] = [_location(found.location, "")]
+    if found.expected:
+        why = {"justification": clean(target.reason)} if target.reason else {}
+        result["suppressions"] = [{"kind": "external", **why}]
+    return result
+
+
+def _fingerprint(target: TargetReport, found: Finding) -> str:
+    key = f"{target.target.id}\0{found.code}\0{found.input or ''}\0{found.output or 0}"
+    return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _place(target: TargetReport) -> Location:
+    return Location(target.target.file, target.target.line)
+
+
+def _location(where: Location, name: str) -> Json:
+    region: dict[str, Json] = {"startLine": max(1, where.line)}
+    if where.column > 0:
+        region["startColumn"] = where.column
+    shape: dict[str, Json] = {
+        "physicalLocation": {"artifactLocation": _artifact(where.file), "region": region}
+    }
+    if name:
+        shape["logicalLocations"] = [{"fullyQualifiedName": clean(name), "kind": "type"}]
+    return shape
+
+
+def _artifact(file: str) -> Json:
+    """Return a file as a relative URI, or an absolute one where it lies outside of the current folder."""
+    uri = quote(clean(file))
+    return {"uri": f"file://{uri}"} if file.startswith("/") else {"uri": uri, "uriBaseId": "%SRCROOT%"}
+
+
+def _mistake(mistake: Mistake) -> Json:
+    return _notification(f"{mistake.kind} error: {mistake.message}", mistake.location)
+
+
+def _notification(message: str, where: Location | None) -> Json:
+    shape: dict[str, Json] = {"level": "error", "message": {"text": clean(message)}}
+    if where is not None:
+        shape["locations"] = [_location(where, "")]
+    return shape

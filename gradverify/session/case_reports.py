@@ -1,0 +1,60 @@
+"""What became of each case of a target: together they are never greener than the target itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gradverify.model import Case, CaseReport, Finding, Severity, Verdict
+from gradverify.session.outcome import NOT_VERIFIED, status_of
+
+_BADNESS = (
+    Verdict.SKIPPED,
+    Verdict.PASSED,
+    Verdict.XFAILED,
+    Verdict.INCONCLUSIVE,
+    Verdict.UNCHECKED,
+    Verdict.FAILED,
+)
+"""From green to red."""
+
+
+def case_reports(
+    cases: Sequence[Case],
+    ran: Collection[str],
+    findings: Sequence[Finding],
+    *,
+    status: Verdict,
+    reason: str,
+    strict: bool,
+) -> tuple[CaseReport, ...]:
+    """One report for each case, and one for the target where something concerns no case of its own.
+
+    `ran` are the cases verified to their end; `status` and `reason` are the target's.
+    """
+    known = {case.id for case in cases}
+    unfinished = reason or "it was not verified to its end"
+    reports = [
+        _of_case(case.id, findings, "" if case.id in ran else unfinished, strict=strict) for case in cases
+    ]
+    rest = [f for f in findings if f.case is None or f.case.id not in known]
+    worst = max((_BADNESS.index(r.status) for r in reports), default=-1)
+    missing = not reports or (status in NOT_VERIFIED and worst < _BADNESS.index(status))
+    if missing or _said(rest):
+        own = status if missing else status_of(rest, unchecked=False, strict=strict)
+        reports.append(CaseReport("", own, _said(rest), "" if _said(rest) else reason))
+    return tuple(reports)
+
+
+def _of_case(case_id: str, findings: Sequence[Finding], unfinished: str, *, strict: bool) -> CaseReport:
+    own = [f for f in findings if f.case is not None and f.case.id == case_id]
+    status = status_of(own, unchecked=bool(unfinished), strict=strict)
+    return CaseReport(case_id, status, _said(own), "" if _said(own) else unfinished)
+
+
+def _said(findings: Sequence[Finding]) -> tuple[tuple[str, str], ...]:
+    severities = list(Severity)
+    told = sorted(
+        (f for f in findings if f.severity is not Severity.NOTE),
+        key=lambda f: (severities.index(f.severity), f.code, f.message),
+    )
+    return tuple(dict.fromkeys((f.code, f.message) for f in told))
