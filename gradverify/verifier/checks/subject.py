@@ -169,7 +169,7 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
 
 def another_draw(sample: Sample) -> tuple[Argument, ...] | None:
     """The arguments of the same case at other values; None where they cannot be built."""
-    drawn = _arguments(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
+    drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
     return None if isinstance(drawn, Raised) else drawn
 
 
