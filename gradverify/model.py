@@ -82,6 +82,16 @@ class Engine(StrEnum):
     """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
 
 
+class Effort(StrEnum):
+    """How much is swept."""
+
+    QUICK = "quick"
+    """Typical values of the base case alone."""
+    NORMAL = "normal"
+    THOROUGH = "thorough"
+    """Every combination, more draws, degenerate sizes."""
+
+
 @dataclass(frozen=True, order=True)
 class Location:
     """A place in a file. Lines and columns count from 1; column 0 means the whole line."""
@@ -335,6 +345,7 @@ class Settings:
     select: tuple[str, ...] = ()
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()
+    effort: Effort = Effort.NORMAL
     strict: bool = False
     """Warnings fail a target as errors do."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
@@ -16,6 +16,7 @@ from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.differentiable import differentiable_rows
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import judge_any_size
@@ -65,12 +66,29 @@ def measured_first_order(sample: Sample) -> FirstOrder:
     if nonlinear is not None:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     single = single_precision_outputs(sample, judged.measured.centre)
+    judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
     result = CheckResult(tuple(findings), outcome, uncovered, visible)
     return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
+
+
+def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """At special points, where values tie or vanish, only rows that have a derivative can be wrong."""
+    accused = comparison.wrong | comparison.nonfinite
+    if sample.point is not Point.SPECIAL or not accused.any():
+        return comparison
+    rows = differentiable_rows(sample.problem, measured, sample.case.seed)[:, None]
+    # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
+    kept = rows | (measured.kink > 0)
+    return replace(
+        comparison,
+        wrong=comparison.wrong & kept,
+        nonfinite=comparison.nonfinite & rows,
+        covered=comparison.covered & (kept | ~accused),
+    )
 
 
 def _judge_blocks(
