@@ -520,6 +520,8 @@ class TargetReport:
     spec_file: str = ""
     duration_s: float | None = None
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
+    effort: Effort = Effort.NORMAL
+    """How much of what could be swept was."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
 

@@ -121,6 +121,7 @@ class TargetState:
             reason=reason,
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
+            effort=self.settings.effort,
         )
 
     def _outcome(self, family: Family) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradverify.model import Case, Companion, ExpectedFailure, Nested
 from gradverify.spec.cases import build_cases
@@ -56,6 +56,8 @@ class SpecFunction:
     inputs: tuple[str, ...] = ()
     """Names in spec order."""
     cases: tuple[Case, ...] = ()
+    sweep: Sweep | None = None
+    """What the cases follow from; None where nothing is planned."""
     infeasible: int = 0
     reference: str = ""
     hook: str = ""
@@ -170,7 +172,8 @@ def _with_cases(
         return None, [Complaint(at, str(error), At.KEY)]
     cases = built.cases if planned else ()
     faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
-    return (None, faults) if faults else (_made(key, parts, entry, cases, built.infeasible), [])
+    made = _made(key, parts, entry, cases, built.infeasible)
+    return (None, faults) if faults else (replace(made, sweep=sweep if planned else None), [])
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
