@@ -31,6 +31,7 @@ NAMES = {
     "GV302": "gradient-differs",
     "GV303": "second-derivative-differs",
     "GV407": "undefined-grad",
+    "GV412": "degenerate-size",
     "GV810": "old-style-function",
     "GV901": "crashed",
     "GV902": "timed-out",

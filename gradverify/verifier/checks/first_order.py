@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
@@ -41,6 +42,9 @@ def first_order(sample: Sample) -> FirstOrder:
     """The certificate; where it does not close, both Jacobians."""
     if sample.disconnected:
         return _disconnected(sample)
+    refused = refused_empty(sample)
+    if refused is not None:
+        return refused
     settings = sample.subject.settings
     if settings.engine is not Engine.JACOBIAN and settings.effort is not Effort.THOROUGH:
         certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)

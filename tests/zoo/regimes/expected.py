@@ -50,6 +50,7 @@ PASSES = (
     "Softmax",
     "ScatterAdd",
     "Eigenvalues",
+    "Center",
 )
 
 OUTSIDE_OF_THEIR_DOMAIN = (
@@ -91,6 +92,9 @@ NOT_FINITE = (
     "LogSumExp",
 )
 
+REFUSE_NOTHING = ("Center", "LargestFirst")
+"""An empty batch."""
+
 EXPECTED = {
     **{("right", name, "with spec"): {"status": "passed"} for name in PASSES},
     **{
@@ -99,4 +103,5 @@ EXPECTED = {
     },
     **{("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}} for name in MISMATCHES},
     **{("wrong", name, "with spec"): {"status": "failed", "errors": {"GV108"}} for name in NOT_FINITE},
+    **{("wrong", name, "with spec"): {"status": "failed", "errors": {"GV412"}} for name in REFUSE_NOTHING},
 }

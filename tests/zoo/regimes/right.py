@@ -330,3 +330,15 @@ class Eigenvalues(Function):
     def backward(ctx, grad_output):
         (vectors,) = ctx.saved_tensors
         return vectors @ torch.diag_embed(grad_output) @ vectors.mT
+
+
+class Center(Function):
+    """An empty batch is centred as well."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x - x.sum(0) / max(x.shape[0], 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output - grad_output.sum(0) / max(grad_output.shape[0], 1)

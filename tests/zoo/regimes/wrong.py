@@ -156,3 +156,33 @@ class LogSumExp(Function):
         (x,) = ctx.saved_tensors
         weights = torch.exp(12 * x)
         return 12 * grad_output[..., None] * weights / weights.sum(-1, keepdim=True)
+
+
+class Center(Function):
+    """Backward reads the first row of an empty batch."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x - x.sum(0) / max(x.shape[0], 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        mean = grad_output.sum(0) / max(grad_output.shape[0], 1)
+        return grad_output - mean.expand_as(grad_output[0])
+
+
+class LargestFirst(Function):
+    """Forward has no largest entry of an empty batch."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y, index = x.max(dim=0)
+        ctx.save_for_backward(index)
+        ctx.rows = x.shape[0]
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.rows, *grad_output.shape)
+        return grad.scatter(0, index[None], grad_output[None])
