@@ -234,7 +234,7 @@ class Center(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         mean = grad_output.sum(0) / max(len(grad_output), 1)
-        return grad_output - mean.expand_as(grad_output[0])  # an empty batch has no row 0
+        return grad_output - mean.expand_as(grad_output[0])  # no row 0
 """,
         remedy=(
             "Return early for empty inputs (`torch.zeros_like(x)`), or guard the division or the kernel"

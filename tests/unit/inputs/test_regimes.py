@@ -75,7 +75,6 @@ def test_no_zero_where_a_spec_forbids_it(seed):
     for forbidding in (
         {"avoid": (0.0,)},
         {"range": (0.5, 2.0)},
-        {"range": (0.0, 2.0)},
         {"domain": "nonzero"},
     ):
         for point, draw in DRAWS:
