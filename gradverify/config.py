@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradverify.errors import ConfigError, UsageError
-from gradverify.model import Location, Mistake
+from gradverify.model import Effort, Location, Mistake
 
 FILE = "pyproject.toml"
 TABLE = "[tool.gradverify]"
@@ -34,6 +34,7 @@ class Config:
     rtol: float | None = None
     atol: float | None = None
     device: str | None = None
+    effort: str | None = None
     timeout: float | None = None
     memory: int | None = None
 
@@ -157,10 +158,11 @@ KEYS: dict[str, tuple[Test, str]] = {
     "seed": (lambda value: value == "random" or _is_count(value), 'a whole number or "random"'),
     "rtol": (_is_number, "a number"),
     "atol": (_is_number, "a number"),
+    "effort": (lambda value: value in list(Effort), f"one of {', '.join(Effort)}"),
     "device": (_is_text, "a string"),
     "timeout": (_is_number, "a number of seconds"),
     "memory": (_is_count, "a whole number of MiB"),
 }
 """Every key with what it must hold."""
-NOT_YET = ("effort", "baseline")
+NOT_YET = ("baseline",)
 """Keys of the format that this version does not honour."""

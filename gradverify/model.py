@@ -82,6 +82,16 @@ class Engine(StrEnum):
     """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
 
 
+class Effort(StrEnum):
+    """How much is swept."""
+
+    QUICK = "quick"
+    """Typical values of the base case alone."""
+    NORMAL = "normal"
+    THOROUGH = "thorough"
+    """Every combination, more draws, degenerate sizes."""
+
+
 @dataclass(frozen=True, order=True)
 class Location:
     """A place in a file. Lines and columns count from 1; column 0 means the whole line."""
@@ -337,6 +347,7 @@ class Settings:
     select: tuple[str, ...] = ()
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()
+    effort: Effort = Effort.NORMAL
     strict: bool = False
     """Warnings fail a target as errors do."""
 
@@ -550,6 +561,8 @@ class TargetReport:
     spec_file: str = ""
     duration_s: float | None = None
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
+    effort: Effort = Effort.NORMAL
+    """How much of what could be swept was."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
     swept: Swept = field(default_factory=Swept)

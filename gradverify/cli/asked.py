@@ -13,7 +13,7 @@ from typing import TypeVar
 from gradverify.cli.options import Format
 from gradverify.config import Config
 from gradverify.errors import UsageError
-from gradverify.model import Engine, Settings
+from gradverify.model import Effort, Engine, Settings
 from gradverify.session.folders import exclusion
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
@@ -46,6 +46,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     rtol: float | None = None,
     atol: float | None = None,
     engine: Engine = Engine.PROBE,
+    effort: Effort | None = None,
     timeout: float | None = None,
     memory: int | None = None,
     in_process: bool = False,
@@ -70,6 +71,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         _settings(config, device, select, ignore, rtol, atol),
         engine=engine,
         strict=strict,
+        effort=effort or Effort(config.effort or Effort.NORMAL),
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
     )
     by_torch = engine is Engine.TORCH
@@ -173,6 +175,7 @@ def _repeated(
     words = ["--config", config.file.as_posix()] if config.named and config.file is not None else []
     words += [word for path in specs for word in ("--spec", path.as_posix())]
     words += ["--device", settings.device] if settings.device != "cpu" else []
+    words += ["--effort", settings.effort.value] if settings.effort is not Effort.NORMAL else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []
     words += ["--engine", settings.engine.value] if settings.engine is not Engine.PROBE else []

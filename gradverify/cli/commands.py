@@ -71,6 +71,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     rtol: options.Rtol = None,
     atol: options.Atol = None,
     engine: options.EngineOption = Engine.PROBE,
+    effort: options.EffortOption = None,
     timeout: options.Timeout = None,
     memory: options.Memory = None,
     in_process: options.InThisProcess = False,  # noqa: FBT002
@@ -109,6 +110,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             rtol=rtol,
             atol=atol,
             engine=engine,
+            effort=effort,
             timeout=timeout,
             memory=memory,
             in_process=in_process,

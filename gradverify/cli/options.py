@@ -10,7 +10,7 @@ import typer
 
 from gradverify.cli import completion
 from gradverify.cli.formats import MACHINES, Format
-from gradverify.model import Engine
+from gradverify.model import Effort, Engine
 
 __all__ = ["MACHINES", "Color", "Format"]
 
@@ -98,6 +98,15 @@ EngineOption = Annotated[
         help="Who gives the verdict: probe proves a gradient by a few probes and measures the Jacobian where "
         "that does not close; jacobian always measures it; "
         "torch asks torch.autograd.gradcheck, with its tolerances.",
+    ),
+]
+EffortOption = Annotated[
+    Effort | None,
+    typer.Option(
+        "--effort",
+        help="quick: typical values of the base case; normal (default): pairwise cases, large, small and "
+        "special values too; thorough: every combination, more draws, always full Jacobians.",
+        show_default=False,
     ),
 ]
 Timeout = Annotated[

@@ -32,8 +32,6 @@ Json = Scalar | list["Json"] | dict[str, "Json"]
 
 SCHEMA = "gradverify-report/1"
 """Changes when a reader of the previous version would break."""
-EFFORT = "normal"
-"""The only effort of this version."""
 
 
 def render_json(report: Report) -> str:
@@ -48,7 +46,7 @@ def render_json(report: Report) -> str:
         "settings": {
             "rtol": report.settings.rtol,
             "atol": report.settings.atol,
-            "effort": EFFORT,
+            "effort": report.settings.effort,
             "engine": report.settings.engine,
             "device": report.settings.device,
             "select": [*sorted(report.settings.select)],

@@ -8,7 +8,17 @@ from dataclasses import replace
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Companion, Finding, InputSource, Outcome, Severity, Swept, TargetReport, Verdict
+from gradverify.model import (
+    Companion,
+    Effort,
+    Finding,
+    InputSource,
+    Outcome,
+    Severity,
+    Swept,
+    TargetReport,
+    Verdict,
+)
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
@@ -114,9 +124,9 @@ def _verified(report: TargetReport) -> str:
         verified += ", inputs inferred"
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
-    if report.smallest_visible_error is None:
-        return verified
-    return f"{verified}; sees errors > {small(report.smallest_visible_error)}"
+    if report.smallest_visible_error is not None:
+        verified += f"; sees errors > {small(report.smallest_visible_error)}"
+    return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
 
 
 def _varied(report: TargetReport) -> str:

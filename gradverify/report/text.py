@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import InputSource, Report, Severity, TargetReport, Verdict
+from gradverify.model import Effort, InputSource, Report, Severity, TargetReport, Verdict
 from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
@@ -76,6 +76,8 @@ def _heading(file: str, targets: Sequence[TargetReport], report: Report) -> Text
     ]
     if settings.device != "cpu":
         words.append(settings.device)
+    if settings.effort is not Effort.NORMAL:
+        words.append(f"{settings.effort} effort")
     if settings.select:
         words.append(f"only {', '.join(settings.select)}")
     if settings.strict:

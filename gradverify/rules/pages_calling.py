@@ -209,4 +209,36 @@ class Pairwise(torch.autograd.Function):
             " raise `--memory`; if it grows with the number of calls, look for what keeps the tensors alive."
         ),
     ),
+    Rule(
+        code="GV412",
+        name="degenerate-size",
+        severity=Severity.ERROR,
+        family=Family.CONTRACT,
+        summary="raises at size 0, which the spec lists",
+        checks=(
+            "Whether forward and backward run where a tensor has no entries. There is nothing to measure, but"
+            " both must run, and backward must return gradients of the inputs' shapes. Size 0 is tried only"
+            " where the spec lists it, as in `sizes: {b: [3, 0]}`. A size of 1 has numbers to compare: what"
+            " is wrong there has its own code."
+        ),
+        matters=(
+            "The last batch of an epoch, an image without boxes, an expert without tokens: empty inputs come"
+            " up rarely, and end a training run when they do."
+        ),
+        example="""\
+class Center(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x - x.sum(0) / max(len(x), 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        mean = grad_output.sum(0) / max(len(grad_output), 1)
+        return grad_output - mean.expand_as(grad_output[0])  # no row 0
+""",
+        remedy=(
+            "Return early for empty inputs (`torch.zeros_like(x)`), or guard the division or the kernel"
+            " launch that they break. Where they are not valid, leave 0 out of the spec's sizes."
+        ),
+    ),
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.errors import UsageError
 from gradverify.events import Infer, Inferred, NotInferred
-from gradverify.model import Case, Finding, InputSource, RaisedError, Target, TargetPlan
+from gradverify.model import Case, Effort, Finding, InputSource, RaisedError, Target, TargetPlan
 from gradverify.rules import rule
 from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
@@ -119,12 +119,19 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         rtol=request.rtol,
         atol=request.atol,
         parameters=target.parameters,
+        effort=_effort(case_filter, request),
     )
     plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
     return Planned(module, target, replace(plan, cases=cases), case_filter)
+
+
+def _effort(case_filter: str, request: Request) -> Effort:
+    """Whoever names a case wants that one, and not the base case alone."""
+    effort = request.settings.effort
+    return Effort.NORMAL if case_filter and effort is Effort.QUICK else effort
 
 
 def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, request: Request) -> TargetPlan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gradverify.events import CaseStarted, Verify
 from gradverify.model import (
     CasePoint,
+    Effort,
     Finding,
     Frame,
     InputSource,
@@ -99,7 +100,7 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         settings,
         planned.module.path,
         request.extra_arguments,
-        filtered=bool(planned.case_filter),
+        filtered=bool(planned.case_filter) or settings.effort is Effort.QUICK,
         today=request.today,
     )
 

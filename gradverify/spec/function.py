@@ -59,6 +59,8 @@ class SpecFunction:
     cases: tuple[Case, ...] = ()
     spares: tuple[Case, ...] = ()
     """Cases at other sizes, run only to find out why another one fails."""
+    sweep: Sweep | None = None
+    """What the cases follow from; None where nothing is planned."""
     infeasible: int = 0
     reference: str = ""
     hook: str = ""
@@ -176,7 +178,9 @@ def _with_cases(
     if faults:
         return None, faults
     made = _made(key, parts, entry, cases, built.infeasible)
-    return replace(made, spares=spare_cases(sweep, cases) if planned else ()), []
+    if not planned:
+        return made, []
+    return replace(made, spares=spare_cases(sweep, cases), sweep=sweep), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:

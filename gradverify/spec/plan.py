@@ -5,8 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from gradverify.model import Case, ExpectedFailure, Input, InputSource, ListInput, Parameter, TargetPlan
-from gradverify.spec.cases import case_seed
+from gradverify.model import (
+    Case,
+    Effort,
+    ExpectedFailure,
+    Input,
+    InputSource,
+    ListInput,
+    Parameter,
+    TargetPlan,
+)
+from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
 
@@ -19,15 +28,17 @@ def plan_function(
     rtol: float | None = None,
     atol: float | None = None,
     parameters: Sequence[Parameter] = (),
+    effort: Effort = Effort.NORMAL,
 ) -> TargetPlan:
     """Plan the function that the spec calls `key`.
 
     Tolerances that are None come from the function's own `tolerance`, else from the spec's defaults,
     and so does the seed. Inputs are put in call order by `parameters` where the caller knows the live
     ones, else by what the module's source shows, else they stay in the order of the spec; lists of
-    tensors are splatted where the parameter is a `*args`.
+    tensors are splatted where the parameter is a `*args`. `effort` decides how many
+    of the combinations become cases.
     """
-    function = spec.functions[key]
+    function = _swept(spec.functions[key], effort)
     defaults = spec.defaults
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
@@ -46,6 +57,17 @@ def plan_function(
         atol=_first(atol, function.atol, defaults.atol),
         expected_failures=_expected_failures(spec, key, function),
     )
+
+
+def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
+    """Return a function with the cases that an effort asks for; the base case comes first in each."""
+    sweep = function.sweep
+    if effort is Effort.QUICK:
+        return dataclasses.replace(function, cases=function.cases[:1])
+    if effort is Effort.NORMAL or sweep is None or sweep.rows != "pairwise":
+        return function
+    built = build_cases(dataclasses.replace(sweep, rows="pairwise first"))
+    return dataclasses.replace(function, cases=built.cases, infeasible=built.infeasible)
 
 
 def _as_written(function: SpecFunction) -> TargetPlan:

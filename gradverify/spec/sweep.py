@@ -18,8 +18,9 @@ from gradverify.spec.pairwise import MAX_ROWS, Constraint, Row, TooManyError, co
 Values = tuple[Scalar, ...]
 """One value for each factor."""
 _Holds = Callable[[Row], bool]
-Rows = Literal["pairwise", "product"] | tuple[Mapping[str, Scalar], ...]
-"""How combinations are chosen, or the combinations themselves as a spec lists them."""
+Rows = Literal["pairwise", "product", "pairwise first"] | tuple[Mapping[str, Scalar], ...]
+"""How combinations are chosen, or the combinations themselves as a spec lists them. `pairwise first` has the
+others after those: a base that no value exists for does not become one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def choose(sweep: Sweep, factors: Sequence[Factor]) -> Chosen:
         return Chosen(tuple(_listed(row, factors) for row in sweep.rows))
     if sweep.rows == "product":
         return _product(sweep, factors)
-    return _pairwise(sweep, factors)
+    chosen = _pairwise(sweep, factors)
+    return _with_the_others(sweep, factors, chosen) if sweep.rows == "pairwise first" else chosen
 
 
 def allowed(sweep: Sweep, sizes: Mapping[str, int]) -> Condition | None:
@@ -105,6 +107,14 @@ def _product(sweep: Sweep, factors: Sequence[Factor]) -> Chosen:
     every = tuple(itertools.product(*(factor.levels for factor in factors)))
     kept = tuple(row for row in every if allowed(sweep, sizes_at(sweep, factors, row)) is None)
     return Chosen(kept, len(every) - len(kept))
+
+
+def _with_the_others(sweep: Sweep, factors: Sequence[Factor], chosen: Chosen) -> Chosen:
+    """Add every other combination, where they are not too many."""
+    if math.prod(len(factor.levels) for factor in factors) > MAX_ROWS:
+        return chosen
+    others = [row for row in _product(sweep, factors).rows if row not in chosen.rows]
+    return Chosen((*chosen.rows, *others), chosen.infeasible)
 
 
 def _pairwise(sweep: Sweep, factors: Sequence[Factor]) -> Chosen:

@@ -8,7 +8,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found, Verify
-from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Settings, Severity, Swept, TargetKind
+from gradverify.model import (
+    Case,
+    Engine,
+    Evaluations,
+    Finding,
+    Outcome,
+    Point,
+    Settings,
+    Severity,
+    Swept,
+    TargetKind,
+)
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
@@ -18,9 +29,10 @@ from gradverify.verifier.checks.inferred import persists
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.inputs.arguments import points_of
+from gradverify.verifier.inputs.regimes import is_declared, points_of
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 
@@ -132,7 +144,11 @@ def _verify_case(
     subject: Subject, case: Case, wanted: frozenset[Family], request: Verify, *, old_style_class: bool
 ) -> Iterator[Event]:
     state = _CaseState()
-    for point, draw in points_of(case):
+    for point, draw in points_of(case, request.settings.effort):
+        if not is_declared(point, draw):
+            if _stands_so_far(state, subject):
+                yield from _at_undeclared(subject, case, state, (point, draw), request)
+            continue
         yield CaseStarted(case.id, point, draw)
         sample = prepare(subject, case, point, draw)
         if isinstance(sample, NoSample):
@@ -156,6 +172,37 @@ def _verify_case(
         _account(state, sample, results)
     yield from _wanted_findings(_inconclusive(state), request)
     yield _verified(case, state)
+
+
+def _stands_so_far(state: _CaseState, subject: Subject) -> bool:
+    """Whether values that nobody declared can add anything.
+
+    They cannot where backward is wrong anyway, is not meant to be the derivative, or is torch's to judge.
+    """
+    verified = state.outcomes[Family.GRADCHECK] in {Outcome.PASSED, Outcome.INCONCLUSIVE}
+    contract = state.outcomes[Family.CONTRACT] is not Outcome.FAILED
+    return verified and contract and subject.surrogate is None and subject.settings.engine is not Engine.TORCH
+
+
+def _at_undeclared(
+    subject: Subject, case: Case, state: _CaseState, where: tuple[Point, int], request: Verify
+) -> Iterator[Event]:
+    """Judge one undeclared draw; where forward refuses it or nothing can be measured, it is no point.
+
+    Inferred inputs need no guard here: backward is the derivative at moderate values of any kind.
+    """
+    if subject.inferred and state.outcomes[Family.GRADCHECK] is not Outcome.PASSED:
+        return
+    yield CaseStarted(case.id, *where)
+    sample = prepare(subject, case, *where)
+    if isinstance(sample, NoSample):
+        return
+    found = at_undeclared(sample)
+    counter = sample.problem.counter
+    state.evaluations += Evaluations(counter.forward, counter.backward)
+    state.points += found.judged
+    state.add(Family.GRADCHECK, found.result)
+    yield from _wanted_findings(found.result.findings, request)
 
 
 def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResult]) -> None:

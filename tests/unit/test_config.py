@@ -94,14 +94,14 @@ def test_a_file_that_is_named(here):
 
 def test_wrong_keys_and_types(here):
     text = "[tool.other]\nseeed = 1\n[tool.gradverify]\nseeed = 1\npaths = 'src'\nrtol = true\n"
-    text += "effort = 'quick'\nq = 1\n"
-    keys = "paths, specs, exclude, select, ignore, seed, rtol, atol, device, timeout, memory"
+    text += "effort = 'quik'\nq = 1\n"
+    keys = "paths, specs, exclude, select, ignore, seed, rtol, atol, effort, device, timeout, memory"
     found = wrong(here, text)
     assert found[:4] == [
         (4, "unknown key `seeed` in [tool.gradverify]; did you mean `seed`?"),
         (5, "`paths` in [tool.gradverify] must be a list of strings"),
         (6, "`rtol` in [tool.gradverify] must be a number"),
-        (7, "`effort` in [tool.gradverify] is not supported yet"),
+        (7, "`effort` in [tool.gradverify] must be one of quick, normal, thorough"),
     ]
     assert found[4][1].startswith(f"unknown key `q` in [tool.gradverify]: it knows {keys}")
     assert wrong(here, "tool.gradverify = 3\n") == [(1, "[tool.gradverify] is not a table")]

@@ -41,6 +41,7 @@ NAMES = {
     "GV409": "repeat-backward",
     "GV410": "nondeterministic",
     "GV411": "tensor-on-ctx",
+    "GV412": "degenerate-size",
     "GV810": "old-style-function",
     "GV901": "crashed",
     "GV902": "timed-out",

@@ -27,6 +27,8 @@ MODULES = [
     ("tutorial", "bare"),
     ("general", "right"),
     ("general", "wrong"),
+    ("regimes", "right"),
+    ("regimes", "wrong"),
 ]
 
 
@@ -91,7 +93,8 @@ def test_verdicts(folder: str, module: str, seed: int) -> None:
     assert found.keys() == rows.keys()
     wrong = {name: complaints(found[name], row) for name, row in rows.items()}
     assert {name: said for name, said in wrong.items() if said} == {}
-    assert exit_code == (0 if module == "right" else 1)
+    unsure = any(row.get("or_else") for row in rows.values())
+    assert exit_code == 1 if module != "right" else exit_code in ({0, 1} if unsure else {0})
     assert report["exit_code"] == exit_code
 
 

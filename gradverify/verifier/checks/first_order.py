@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
@@ -16,6 +17,7 @@ from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.differentiable import differentiable_rows
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import judge_any_size
@@ -40,8 +42,12 @@ def first_order(sample: Sample) -> FirstOrder:
     """The certificate; where it does not close, both Jacobians."""
     if sample.disconnected:
         return _disconnected(sample)
-    if sample.subject.settings.engine is not Engine.JACOBIAN:
-        certificate = certify(sample.problem, rtol=sample.subject.settings.rtol, key=sample.key)
+    refused = refused_empty(sample)
+    if refused is not None:
+        return refused
+    settings = sample.subject.settings
+    if settings.engine is not Engine.JACOBIAN and settings.effort is not Effort.THOROUGH:
+        certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
         if certificate is not None:
             return FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
     return measured_first_order(sample)
@@ -65,12 +71,29 @@ def measured_first_order(sample: Sample) -> FirstOrder:
     if nonlinear is not None:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     single = single_precision_outputs(sample, judged.measured.centre)
+    judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
     result = CheckResult(tuple(findings), outcome, uncovered, visible)
     return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
+
+
+def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """At special points, where values tie or vanish, only rows that have a derivative can be wrong."""
+    accused = comparison.wrong | comparison.nonfinite
+    if sample.point is not Point.SPECIAL or not accused.any():
+        return comparison
+    rows = differentiable_rows(sample.problem, measured, sample.case.seed)[:, None]
+    # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
+    kept = rows | (measured.kink > 0)
+    return replace(
+        comparison,
+        wrong=comparison.wrong & kept,
+        nonfinite=comparison.nonfinite & rows,
+        covered=comparison.covered & (kept | ~accused),
+    )
 
 
 def _judge_blocks(

@@ -18,6 +18,7 @@ from gradverify.verifier.checks.wording import (
     number,
     part,
 )
+from gradverify.verifier.inputs.regimes import is_declared
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 
@@ -52,7 +53,8 @@ def describe_block(
     named = _named(sample, finding, position, name)
     if nonfinite.any():
         return _nonfinite(finding, named)
-    if wrong.any() and not analytical.any() and output.chosen is None:
+    whole = output.chosen is None and is_declared(sample.point, sample.draw)
+    if wrong.any() and not analytical.any() and whole:
         return _missing(sample, finding, named)
     if is_float32(analytical, numerical):
         return _float32_inside(finding, named)

@@ -112,7 +112,8 @@ def _linear_part(first: FirstOrder) -> KnownColumns | None:
     """
     if first.comparison is None or first.measured is None:
         return None
-    return KnownColumns(first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
+    rows, error = first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0)
+    return KnownColumns(rows, torch.where(rows.isfinite(), error, torch.inf))
 
 
 def _refusal(graph: Graph) -> RaisedError | None:

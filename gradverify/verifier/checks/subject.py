@@ -262,6 +262,10 @@ def _forward_raised(
     else:
         code, message = "GV002", f"forward raised {error.type}: {first_line(error.message)}"
         hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec."
+        if any(isinstance(a.value, Tensor) and not a.value.numel() for a in arguments):
+            code = "GV412"
+            message = f"forward raised {error.type} for an empty input: {first_line(error.message)}"
+            hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
     finding = Finding(
         code,
         rule(code).severity,

@@ -23,7 +23,7 @@ from gradverify.model import (
 )
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
-__all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "points_of", "shown_inputs"]
+__all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "shown_inputs"]
 
 SHOWN_ELEMENTS = 16
 """Tensors up to this many elements are printed in full."""
@@ -50,24 +50,6 @@ class Argument:
     def without_held(self, value: Tensor) -> Tensor:
         """Another value, with the held entries as they were."""
         return value if self.held is None else torch.where(self.held, self.value, value)
-
-
-def points_of(case: Case) -> tuple[tuple[Point, int], ...]:
-    """Which (point, draw) pairs a case is verified at.
-
-    Two typical draws, so that a branch on the data is entered from both sides; the declared range where
-    there is one; the declared special values and ties where there are some. Hooks draw their own values.
-    """
-    points = [(Point.TYPICAL, 0), (Point.TYPICAL, 1)]
-    if case.hook:
-        return tuple(points)
-    drawn = [t for i in case.inputs for t in tensors_of(i) if t.value is None and not t.make]
-    floating = [t for t in drawn if t.dtype in {"float64", "complex128"}]
-    if any(t.range is not None and not t.structure for t in floating):
-        points.append((Point.WIDE, 0))
-    if any(t.special or t.ties for t in floating):
-        points.append((Point.SPECIAL, 0))
-    return tuple(points)
 
 
 def paths_of(case: Case) -> tuple[str, ...]:

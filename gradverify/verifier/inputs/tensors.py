@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Point, TensorInput
+from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared, is_declared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
 from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
 
@@ -69,6 +70,8 @@ def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) ->
 
 
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:
+    if not is_declared(point, draw):
+        return _undeclared_entries(spec, dtype, seed, point, draw)
     if dtype is torch.bool:
         return draw_booleans(spec, seed, point, draw)
     if not _is_floating(dtype):
@@ -82,6 +85,19 @@ def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, dra
         return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
     values = draw_values(spec, seed, point, draw)
     return _tied(values, seed) if spec.ties and point is Point.SPECIAL else values
+
+
+def _undeclared_entries(
+    spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int
+) -> Sequence[Any]:
+    if _is_floating(dtype) and not dtype.is_complex:
+        return draw_undeclared(spec, seed, point, draw)
+    if dtype.is_complex:
+        real, imaginary = (draw_undeclared(spec, s, point, draw) for s in (seed, seed + 1))
+        return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
+    if point is Point.WIDE or spec.structure in INTEGER_STRUCTURES:
+        return _entries(spec, dtype, seed, Point.TYPICAL, draw)
+    return draw_one_truth(spec, draw) if dtype is torch.bool else draw_duplicates(spec, seed, draw)
 
 
 def _tied(values: list[float], seed: int) -> list[float]:

@@ -34,7 +34,7 @@ DOMAINS = {
 def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:
     """The entries of a real floating tensor in row-major order."""
     count = math.prod(spec.shape)
-    source = _source(seed, spec.name, point, draw)
+    source = source_of(seed, spec.name, point, draw)
     interval = _interval(spec, point)
     values = _distinct(source, count, interval, _kept_away_from(spec.avoid, interval))
     if point is Point.TYPICAL and draw % 2:
@@ -48,31 +48,35 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
 
 
 def draw_integers(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
-    """The entries of an integer tensor: distinct ones at the first typical draw where there are enough."""
+    """The entries of an integer tensor: distinct ones at even draws, if there are enough, else some twice."""
     count = math.prod(spec.shape)
     if not count:
         return []
     low, high = (int(bound) for bound in spec.range or (0, 2))
-    source = _source(seed, spec.name, point, draw)
+    source = source_of(seed, spec.name, point, draw)
     candidates = range(low, high)
-    if draw == 0 and len(candidates) >= count:
+    if (draw % 2 == 0 or spec.distinct) and len(candidates) >= count:
         return source.sample(candidates, count)
     values = [source.choice(candidates) for _ in range(count)]
     _plant(source, values, [v for v in (low, high - 1) if count > 1])
+    inner = [place for place, value in enumerate(values) if low < value < high - 1]
+    if len(set(values)) == count and inner:
+        values[source.choice(inner)] = low
     return values
 
 
 def draw_booleans(spec: TensorInput, seed: int, point: Point, draw: int) -> list[bool]:
     """The entries of a boolean tensor: both values occur where there is room."""
     count = math.prod(spec.shape)
-    source = _source(seed, spec.name, point, draw)
+    source = source_of(seed, spec.name, point, draw)
     values = [source.random() < 0.5 for _ in range(count)]
     if count > 1:
         _plant(source, values, (True, False))
     return values
 
 
-def _source(seed: int, name: str, point: Point, draw: int) -> random.Random:
+def source_of(seed: int, name: str, point: str, draw: int) -> random.Random:
+    """The generator behind one draw of one tensor."""
     return random.Random(f"{seed}/{name}/{point}/{draw}")
 
 

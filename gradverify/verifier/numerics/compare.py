@@ -67,7 +67,8 @@ def compare(
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
     conflict = known & finite & (difference > bound + room)
-    nonfinite = known & ~finite & ~at_kink
+    # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
+    nonfinite = known & ~finite & ~(at_kink | ~known).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
     negligible = measured.flat | _negligible(analytical, measured, bound, outputs)
     return Comparison(
@@ -78,7 +79,7 @@ def compare(
         imprecise=conflict & (difference <= tolerance + room),
         nonfinite=nonfinite,
         kinks=at_kink & ~conflict,
-        covered=known & (negligible | (bound <= COVERED * scale)),
+        covered=known & finite & (negligible | (bound <= COVERED * scale)),
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
     )
 

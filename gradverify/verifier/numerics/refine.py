@@ -41,6 +41,10 @@ CLEARLY_CONVERGED = 1e-6
 LARGEST_NOISE = 1e-2
 """Noise is noise up to this share of f's typical value (bfloat16 inside makes 4e-3)."""
 
+CUSP_GROWTH = 2.0
+"""From the coarser to the finer of `KINK_STEPS` the half-jump of |x|^p grows by 64^(1-p): by this much for
+p up to 5/6. That of a kink stays, curvature's shrinks."""
+
 VISIBLE_KINK = 20.0
 """A jump of the slope counts as a kink beyond this many noises divided by the step."""
 
@@ -95,6 +99,7 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
     if nearer is not None:  # seen from nearer, it may lie beside the kink
         kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
     jump = _is_jump(coarse, fine, floor) & ~kink & (error > UNTRUSTED * value.abs())
+    jump |= _is_cusp(coarse, fine, floor) & ~kink
     return Refined(
         value=torch.where(kink, (fine.left + fine.right) / 2, value),
         error=torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error)),
@@ -206,3 +211,14 @@ def _is_jump(coarse: Samples, fine: Samples, floor: Tensor) -> Tensor:
     step = (fine.derivative.abs() > growth * coarse.derivative.abs()) & (fine.derivative.abs() > visible)
     alone = (fine.half_jump > growth * coarse.half_jump) & (fine.half_jump > visible)
     return step | alone
+
+
+def _is_cusp(coarse: Samples, fine: Samples, floor: Tensor) -> Tensor:
+    """The half-jump grows as the step shrinks, well above the noise: the one-sided slopes are infinite.
+
+    By symmetry the central differences of sqrt(|x|) are exactly 0 at 0, where there is no derivative.
+    """
+    visible = VISIBLE_KINK * floor / fine.step
+    growth = fine.half_jump / coarse.half_jump
+    jumps = 0.5 * coarse.step / fine.step
+    return (growth > CUSP_GROWTH) & (growth < jumps) & (fine.half_jump > visible)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from gradverify.model import Case, Point, TensorInput
+from gradverify.model import Case, Effort, Point, TensorInput
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import points_of, show_value
+from gradverify.verifier.inputs.arguments import show_value
 from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.regimes import points_of
 from gradverify.verifier.inputs.tensors import build_tensor
 
 NAMES = ("x", "weight", "mode")
@@ -100,8 +101,13 @@ def test_points_follow_what_is_declared():
     plain = Case(id="base", seed=0, inputs=(TensorInput("x", (2,)),))
     both = Case(id="base", seed=0, inputs=(TensorInput("x", (2,), range=(0.0, 1.0), special=(0.5,)),))
     typical = ((Point.TYPICAL, 0), (Point.TYPICAL, 1))
-    assert points_of(plain) == typical
-    assert points_of(both) == (*typical, (Point.WIDE, 0), (Point.SPECIAL, 0))
+    hooked = Case(id="base", seed=0, hook="module:build")
+    special = ((Point.SPECIAL, 1), (Point.SPECIAL, 2))
+    assert points_of(plain) == (*typical, *((Point.WIDE, draw) for draw in (1, 2, 3)), *special)
+    assert points_of(both) == (*typical, (Point.WIDE, 0), (Point.SPECIAL, 0), *special)
+    assert points_of(hooked) == typical
+    assert points_of(plain, Effort.QUICK) == typical
+    assert len(points_of(plain, Effort.THOROUGH)) == 6 + 2 * 5
 
 
 def test_small_tensors_are_shown_in_full():

@@ -1,0 +1,152 @@
+"""First order at values that no spec declares: only what is certain there is told.
+
+Nobody has said that such values are valid, so an exception, a value that is not finite and everything that
+could not be measured is silence. A confirmed difference from a derivative that exists is a mistake wherever
+it shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Engine, Finding, Outcome, Point
+from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
+from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.result import CheckResult, outcome_of
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import blocks
+from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.confirm import SAME
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+RTOL = 1e-6
+"""Relative: extreme values are no place to argue about the last digits."""
+
+NEGLIGIBLE = 1e-9
+"""Differences below this share of the largest derivative, or of one where that is larger, count as none."""
+
+ABSORBED = 1e-13
+"""So do those below this, absolute: beside numbers of order one forward absorbs small terms that backward
+still has (log(1 + exp(-40)) is exactly 0), and then its own values do not tell how large those were."""
+
+VAGUE = 1e-3
+"""A derivative is known to exist if it is measured to within this share of itself, or of |f|/|x|."""
+
+FAR_STEPS = (2.0**-6, 2.0**-7)
+"""In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
+
+CERTAIN = frozenset({"GV101", "GV108"})
+"""Codes that need no declared input to be mistakes."""
+
+HINTS = {
+    Point.WIDE: "At moderate values it is right. Look for a branch or a clamp that backward does not share "
+    "with forward. If such values are not valid, say so in the spec with `range` or `domain`.",
+    Point.SPECIAL: "At ordinary values it is right: these hold zeros, ties or duplicates. If such values "
+    "are not valid, say so in the spec with `avoid`, `domain` or `distinct`.",
+}
+
+
+@dataclass(frozen=True)
+class AtUndeclared:
+    """What came of one undeclared draw."""
+
+    result: CheckResult
+    judged: bool
+    """Something of the Jacobian could be measured there."""
+
+
+def at_undeclared(sample: Sample) -> AtUndeclared:
+    """Judge the first order at one undeclared point; findings are the certain ones."""
+    if sample.disconnected:
+        return _SILENCE
+    if sample.subject.reader is not None:
+        sample.subject.reader.reset()
+    settings = sample.subject.settings
+    if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
+        return AtUndeclared(CheckResult(), judged=True)
+    judged = judge(sample.problem, rtol=max(RTOL, settings.rtol), atol=settings.atol)
+    if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
+        return _SILENCE
+    comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
+    comparison = where_differentiable(sample, comparison, judged.measured)
+    findings = tuple(_findings(sample, comparison))
+    known = judged.measured.error.isfinite()
+    return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
+
+
+_SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
+
+
+def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
+    names, positions = sample.problem.input_names, sample.problem.output_positions
+    found = (
+        describe_block(sample, comparison, positions[o], output, names[i], source)
+        for o, output, i, source in blocks(sample.problem.outputs, sample.inputs)
+    )
+    return [
+        replace(one, hint=f"{one.hint} {HINTS[sample.point]}".strip())
+        for one in found
+        if one is not None and one.code in CERTAIN
+    ]
+
+
+def _certain(sample: Sample, judged: Judged) -> Comparison:
+    """The comparison without what may have another explanation than a wrong backward."""
+    comparison = judged.comparison
+    difference = (comparison.analytical - comparison.numerical).abs()
+    largest = torch.where(comparison.bound.isfinite(), comparison.numerical.abs(), 0.0)
+    scale = min(1.0, largest.max().item()) if largest.numel() else 1.0
+    wrong = comparison.wrong & (difference > max(ABSORBED, NEGLIGIBLE * scale))
+    rough = _rough(sample, judged)
+    # 0 · NaN is NaN: where one output has no derivative, the gradients of all of them are lost.
+    lost = rough.any(dim=1, keepdim=True) & ~comparison.analytical.isfinite()
+    nonfinite = comparison.nonfinite & ~(rough | lost).any(dim=0, keepdim=True)
+    if sample.point is Point.SPECIAL:
+        wrong = wrong & ((judged.measured.kink > 0) | ~_beside(rough))
+    return replace(
+        comparison, wrong=wrong, nonfinite=nonfinite, imprecise=torch.zeros_like(comparison.imprecise)
+    )
+
+
+def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """Keep what differs over larger steps too.
+
+    Near 0 the numerator of (1 - cos x) / x² stands still in float64 while its denominator moves: the values
+    are as smooth as one may wish, and their slope has nothing to do with the derivative.
+    """
+    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
+    if not columns:
+        return comparison
+    sampler = Sampler(sample.problem, measured.centre)
+    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
+    value, claimed = measured.value.mT[columns], comparison.analytical.mT[columns]
+    same = torch.ones_like(value, dtype=torch.bool)
+    for step in FAR_STEPS:
+        far = sampler.sample(columns, step * size)
+        same &= (far.derivative - value).abs() <= SAME * (value - claimed).abs()
+    wrong = comparison.wrong.clone()
+    wrong[:, columns] &= same.mT | (measured.kink[:, columns] > 0)
+    return replace(comparison, wrong=wrong)
+
+
+def _rough(sample: Sample, judged: Judged) -> Tensor:
+    """Entries at a kink, and those that are not known well enough to say that a derivative exists."""
+    measured = judged.measured
+    slope = natural_slope(measured.centre, measured.scale, sample.problem.outputs)
+    vague = ~(measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope))
+    return (measured.kink > 0) | vague
+
+
+def _beside(rough: Tensor) -> Tensor:
+    """Entries in whose row another one has no derivative.
+
+    Where an output has no derivative in some direction, a generalised gradient need not equal the slopes
+    along the others.
+    """
+    return rough.sum(dim=1, keepdim=True) - rough.long() > 0

@@ -1,0 +1,65 @@
+"""Whether f has a derivative where it is measured: slopes along the coordinates do not prove it.
+
+The median of three equal numbers does not move with any one of them, yet moves with all: every column of the
+Jacobian measures as zero, and no backward could say so. Along a direction in which every coordinate moves,
+a differentiable f has the slope J·v from both sides.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.difference import OFFSETS, Samples, six_point
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.refine import KINK_STEPS, SAFETY, VISIBLE_KINK
+
+DIRECTIONS = 2
+"""A direction may lie in a plane of symmetry by luck; two do not."""
+
+LINEAR = 1e-3
+"""Share of |J|·|v| by which the slope along v may differ from J·v: truncation is far below it, what a
+missing derivative makes far above."""
+
+KINK_STAYS = 0.3
+"""Smooth curvature makes the half-jump 64 times smaller from step to step, a kink leaves it."""
+
+
+def differentiable_rows(problem: Problem, measured: NumericalJacobian, seed: int) -> Tensor:
+    """Rows of f (bool, M) that nothing shows to have no derivative here.
+
+    Rows whose Jacobian is not known in every column cannot be tested, and count as differentiable.
+    """
+    own = own_noise(measured.centre, problem.outputs)
+    noise = torch.maximum(own, measured.noise)
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    result = torch.ones_like(measured.centre, dtype=torch.bool)
+    for _ in range(DIRECTIONS):
+        uniform = torch.rand(2, measured.scale.numel(), generator=generator, dtype=torch.float64)
+        v = measured.scale * (uniform[0] + 0.5) * torch.where(uniform[1] < 0.5, -1.0, 1.0)
+        coarse, fine = (_along(problem, measured.centre, v, step) for step in KINK_STEPS)
+        expected, size = measured.value @ v, measured.value.abs() @ v.abs()
+        allowed = LINEAR * size + SAFETY * (coarse.error(noise) + measured.error @ v.abs())
+        linear = (coarse.derivative - expected).abs() <= allowed
+        visible = VISIBLE_KINK * noise / fine.step + LINEAR * size
+        kink = (fine.half_jump > KINK_STAYS * coarse.half_jump) & (fine.half_jump > visible)
+        result &= (linear & ~kink) | ~allowed.isfinite()
+    return result
+
+
+def _along(problem: Problem, centre: Tensor, v: Tensor, step: float) -> Samples:
+    """Six points along a direction; the slope is that of f(x + t·v) by t."""
+    inputs = Layout.of(problem.primals)
+    x = inputs.flatten(problem.primals)
+    values = {}
+    for k in OFFSETS:
+        result = problem.evaluate_fresh(inputs.unflatten(x + k * step * v))
+        if isinstance(result, Raised):
+            values[k] = torch.full_like(centre, torch.nan)
+        else:
+            values[k] = problem.outputs.flatten(result.value)
+    return six_point(values, centre, torch.tensor(step, dtype=torch.float64))

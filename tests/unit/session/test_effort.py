@@ -1,0 +1,119 @@
+"""How much each effort sweeps: cases, draws, what it says, and what a reproducing command repeats."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradverify.model import Effort
+from gradverify.rules import RULES
+from gradverify.spec import plan_function, read_spec
+
+MODULE = """
+import torch
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        wrong = 2.0 if x.shape == (2, 3, 5) else 1.0
+        return grad_output * w * wrong, grad_output * x
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(-50, 6)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (x > -50)
+"""
+SPEC = """
+gradverify: 1
+module: scale.py
+functions:
+  Scale:
+    sizes: {a: [4, 2], b: [1, 3], c: [2, 5]}
+    inputs: {x: [a, b, c], w: [a, b, c]}
+  Clipped: {inputs: {x: [n]}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "scale.py").write_text(MODULE)
+    (tmp_path / "scale.gradverify.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def check(folder: Path, *words: str) -> tuple[dict, dict]:
+    command = [sys.executable, "-m", "gradverify", "check", *(words or ("scale.py",)), "--format", "json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    report = json.loads(done.stdout)
+    return report, {target["name"]: target for target in report["targets"]}
+
+
+def ids(folder: Path, effort: Effort) -> list[str]:
+    file = folder / "scale.gradverify.yaml"
+    spec = read_spec(file, shown_path=file.name, known_codes=[rule.code for rule in RULES])
+    return [case.id for case in plan_function(spec, "Scale", effort=effort).cases]
+
+
+def test_cases_of_each_effort(folder):
+    quick, normal, thorough = (ids(folder, effort) for effort in Effort)
+    assert quick == normal[:1] == ["a=4,b=1,c=2"]
+    assert thorough[: len(normal)] == normal
+    assert len(set(thorough)) == len(thorough) == 8 > len(normal)
+
+
+def test_quick_is_the_base_case_at_typical_values(folder):
+    report, found = check(folder, "scale.py", "--effort", "quick")
+    assert report["settings"]["effort"] == "quick"
+    assert {name: target["status"] for name, target in found.items()} == {
+        "Scale": "passed",
+        "Clipped": "passed",
+    }
+    assert found["Scale"]["cases"] == 1
+
+
+def test_normal_sees_large_values(folder):
+    _, found = check(folder, "scale.py")
+    (finding,) = found["Clipped"]["findings"]
+    assert (finding["code"], finding["case"]["point"]) == ("GV101", "wide")
+
+
+def test_thorough_sees_every_combination_and_its_command_reproduces(folder):
+    assert "a=2,b=3,c=5" not in ids(folder, Effort.NORMAL)
+    _, found = check(folder, "scale.py::Scale", "--effort", "thorough")
+    (finding,) = found["Scale"]["findings"]
+    assert finding["case"]["id"] == "a=2,b=3,c=5"
+    words = finding["reproduce"].replace("'", "").split()[2:]
+    assert words[1:3] == ["--effort", "thorough"]
+    _, again = check(folder, *words)
+    assert [f["code"] for f in again["Scale"]["findings"]] == ["GV101"]
+
+
+def test_the_configuration_may_say_it(folder):
+    (folder / "pyproject.toml").write_text('[tool.gradverify]\neffort = "quick"\n')
+    assert check(folder)[0]["settings"]["effort"] == "quick"
+    report, found = check(folder, "scale.py::Clipped", "--effort", "normal")
+    assert (report["settings"]["effort"], found["Clipped"]["status"]) == ("normal", "failed")
+
+
+def test_a_pass_says_what_quick_leaves_out(folder):
+    command = [sys.executable, "-m", "gradverify", "check", "scale.py", "--effort", "quick"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert "quick effort" in done.stdout.splitlines()[0]
+    assert done.stdout.count("quick: base case only") == 2
