@@ -108,3 +108,21 @@ def test_findings_point_to_the_line(folder: str, module: str) -> None:
         target = next(t for t in report["targets"] if t["name"] == name)
         frames = [frame for f in target["findings"] for frame in (f.get("raised") or {}).get("frames", ())]
         assert any(row["source"] in lines[frame["line"] - 1] for frame in frames), name
+
+
+def test_a_pass_says_what_it_was_swept_over() -> None:
+    """And no more than that: what was refused, or would draw other random numbers, does not count."""
+    _, report = report_of("sweep", "right", 0)
+    swept = {target["name"]: target["swept"] for target in report["targets"]}
+    assert (swept["Linear"]["layouts"], swept["Linear"]["requires_grad"]) == (9, 7)
+    assert all(row["layouts"] and row["requires_grad"] and row["calls"] for row in swept.values())
+    assert swept["Dropout"]["layouts"] < swept["SumBoth"]["layouts"]
+    assert swept["OnlyContiguous"]["layouts"] < swept["SumBoth"]["layouts"]
+    assert swept["NeedsBoth"]["requires_grad"] == 1
+
+
+def test_a_sweep_that_could_not_run_is_not_green() -> None:
+    command = [sys.executable, "-m", "gradverify", "check", "wrong.py::SegmentSum", "--select", "GV404"]
+    done = subprocess.run(command, cwd=ZOO / "contract", capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "were not swept: the gradient is not verified" in " ".join(done.stdout.split())

@@ -31,8 +31,11 @@ HINT = (
 VIEW_REFUSED = "view size is not compatible"
 """What torch says of `view` on a tensor that is not contiguous: nobody writes that to refuse a layout."""
 
+EACH_ALONE = ARRANGEMENTS[:2]
+"""Layouts with other strides: a kernel may take one tensor's for another's, so each is tried alone."""
+
 MOST_ALONE = 4
-"""Up to so many tensors each is also laid out alone: a kernel may take one's strides for another's."""
+"""So many tensors are laid out alone."""
 
 NEAR = 1e-7
 """Relative distance at which the gradient is looked at again, to see whether it jumps there."""
@@ -65,19 +68,15 @@ def _with_arrangement(
     fitting = [i for i in tensors if _fits(base.sample.arguments[i], arrangement)]
     if not fitting:
         return None
-    alone = [(i,) for i in fitting] if 1 < len(fitting) <= MOST_ALONE else []
-    refused: Finding | None = None
-    accepted = False
-    for chosen in [*alone, tuple(fitting)]:
-        found = _judged(base, arrangement, chosen)
-        if found is not None and found.severity is Severity.ERROR:
-            swept.append(f"inputs {arrangement.name}")
-            return found
-        accepted = accepted or found is None
-        refused = refused or found
-    if accepted:
+    together = _judged(base, arrangement, tuple(fitting))
+    alone: list[Finding | None] = []
+    if len(fitting) > 1 and (together is not None or arrangement in EACH_ALONE):
+        alone = [_judged(base, arrangement, (i,)) for i in fitting[:MOST_ALONE]]
+    found = [f for f in (*alone, together) if f is not None]
+    errors = [f for f in found if f.severity is Severity.ERROR]
+    if errors or len(found) < len(alone) + 1:
         swept.append(f"inputs {arrangement.name}")
-    return refused
+    return (*errors, *found, None)[0]
 
 
 def _fits(argument: Argument, arrangement: Arrangement) -> bool:
