@@ -59,6 +59,8 @@ class Subject:
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
+    own_forward: Callable[..., Any] | None = None
+    """A Function's forward without autograd's wrapping; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
 
