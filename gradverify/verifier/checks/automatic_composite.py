@@ -22,10 +22,8 @@ from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.subject import Sample, reference_problem
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.calling import copies, substitute
 from gradverify.verifier.numerics.difference import EPSILON
-from gradverify.verifier.numerics.jacobian import SAFETY, NumericalJacobian
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.numerics.tracing import functional_graph, without_cuts
 
@@ -99,16 +97,6 @@ def confirmed_composite(sample: Sample, first: FirstOrder) -> Composite | NoComp
         if not ((mine - theirs).abs() <= allowed).all():
             return NoComposite("its gradient is not the one that was verified")
     return composite
-
-
-def agrees_with_numbers(composite: Composite, measured: NumericalJacobian) -> bool:
-    """Whether its Jacobian is the measured one, to within the measured errors, wherever that is known."""
-    claimed = analytical_jacobian(composite.problem)
-    if isinstance(claimed, Raised):
-        return False
-    known = measured.error.isfinite() & ~(measured.kink > 0)
-    room = SAFETY * measured.error + EPSILON**0.5 * measured.value.abs()
-    return bool(known.any()) and bool(((claimed.value - measured.value).abs() <= room)[known].all())
 
 
 def one_output_each(sample: Sample) -> list[tuple[Tensor | None, ...]]:

@@ -71,6 +71,12 @@ class Subject:
             self.reader.expect(result, arguments)
         return result
 
+    def reference_by_name(self, parameters: Sequence[str]) -> Callable[..., Any] | None:
+        """The reference as a function of what forward gets, None where there is none."""
+        if self.reference is None or not self.reference_arguments:
+            return self.reference
+        return _called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
+
 
 @dataclass(frozen=True)
 class Sample:

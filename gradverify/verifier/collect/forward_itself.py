@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -72,3 +75,23 @@ def plain_forward(function: type[Function]) -> Callable[..., Any]:
         return run_forward(function, arguments)[0]
 
     return forward
+
+
+def run_watched(
+    function: type[Function], arguments: Sequence[Any]
+) -> tuple[Any, StandInContext, dict[str, Any]]:
+    """The same, with the names that forward gave its values, as they stand where it returns."""
+    names: dict[str, Any] = {}
+    code = getattr(inspect.unwrap(function.forward), "__code__", None)
+
+    def watch(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is code:
+            names.update(frame.f_locals)
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        result, context = run_forward(function, arguments)
+    finally:
+        sys.setprofile(before)
+    return result, context, names
