@@ -93,6 +93,8 @@ def _settled_first_order(sample: Sample, composite: Composite, first: FirstOrder
     comparison, measured = first.comparison, first.measured
     if not first.result.uncovered or comparison is None or measured is None:
         return first
+    if comparison.analytical.shape != (sample.problem.outputs.size, sample.inputs.size):
+        return first  # rows of a Jacobian too large to build
     claimed = analytical_jacobian(composite.problem)
     if isinstance(claimed, Raised):
         return first
@@ -188,6 +190,8 @@ def settled_second_order(
     """
     if not uncovered or isinstance(composite, NoComposite):
         return uncovered
+    if judged.comparison.analytical.shape != (second.outputs.size, Layout.of(second.primals).size):
+        return uncovered  # rows of a Jacobian too large to build
     other = VjpProblem(composite.problem, second.cotangents)
     theirs = analytical_jacobian(other)
     if isinstance(theirs, Raised) or not _is_measured(theirs.value, judged, second):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradverify.model import Case, Outcome, Point, Settings, Target, TargetKind, TensorInput
+from gradverify.model import Case, Engine, Outcome, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.automatic_composite import (
     Composite,
     NoComposite,
@@ -52,7 +52,7 @@ def sample_of(name: str, draw: int = 0) -> Sample:
     subject = Subject(
         target=Target(name, name, TargetKind.FUNCTION, "composites.py", 1),
         function=function.apply,
-        settings=Settings(),
+        settings=Settings(engine=Engine.JACOBIAN),
         own_forward=plain_forward(function),
     )
     sample = prepare(subject, case, Point.TYPICAL, draw)
@@ -100,7 +100,7 @@ def test_accuses_no_right_function(name: str, draw: int) -> None:
 def test_sees_what_no_entry_shows() -> None:
     sample = sample_of("OffByAHair")
     # As where an engine has passed it without a Jacobian.
-    bare = FirstOrder(replace(first_order(sample).result, findings=()), passed_by_torch=True)
+    bare = FirstOrder(replace(first_order(sample).result, findings=()), proven=True)
     (finding,) = sharpened(sample, bare)[0].result.findings
     assert finding.code == "GV110"
     worst = finding.entries.worst[0]
