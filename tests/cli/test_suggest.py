@@ -14,6 +14,7 @@ SCREENS = {
     "suggest in place": (0, "MaskedExp"),
     "suggest lookup": (0, "Lookup"),
     "suggest nothing for NumPy": (1, "ByNumPy"),
+    "suggest nothing for a long loop": (1, "Bisected"),
     "suggest nothing for noise": (1, "Noise"),
     "suggest for nobody": (2, "Linaer"),
 }

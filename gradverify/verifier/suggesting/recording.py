@@ -22,6 +22,10 @@ from gradverify.verifier.suggesting.expression import Builder, Node
 from gradverify.verifier.suggesting.written_out import written_out
 
 
+MOST_OPERATIONS = 300
+"""Operations of a forward up to which its backward is still something to read: loops run to more."""
+
+
 class CannotSuggestError(Exception):
     """Why there is nothing to suggest, as a sentence without its end."""
 
@@ -75,6 +79,9 @@ def record(sample: Sample, function: type[Function], composite: Callable[..., An
     with torch.no_grad():
         first = without_cuts(functional_graph(forward, tensors))
         values = first(*tensors)
+    count = sum(node.op == "call_function" for node in first.graph.nodes)
+    if count > MOST_OPERATIONS:
+        raise CannotSuggestError(f"forward runs {count} operations, too many for a backward to be read")
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)
     u = sample.problem.outputs.unflatten(random_signs(sample.problem.outputs.size, sample.case.seed + 47))

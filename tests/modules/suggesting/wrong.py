@@ -149,7 +149,7 @@ class ByNumPy(Function):
 
 
 class Bisected(Function):
-    """What torch derives from the steps of a bisection is not the derivative."""
+    """A bisection: torch would derive a backward from each of its steps."""
 
     @staticmethod
     def forward(ctx, x):
