@@ -21,7 +21,6 @@ from gradverify.verifier.numerics.tracing import functional_graph, recorded_grap
 from gradverify.verifier.suggesting.expression import Builder, Node
 from gradverify.verifier.suggesting.written_out import written_out
 
-
 MOST_OPERATIONS = 300
 """Operations of a forward up to which its backward is still something to read: loops run to more."""
 
