@@ -102,7 +102,16 @@ class Dump:
     """The target's own file, an absolute path."""
 
 
-Request = Collect | Bind | Infer | Verify | Dump
+@dataclass(frozen=True)
+class Suggest:
+    """Write the right backward of one target, judged at the cases of its plan."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+
+
+Request = Collect | Bind | Infer | Verify | Dump | Suggest
 
 
 # ---------------------------------------------------------------------------------------------
@@ -212,6 +221,33 @@ class Dumped:
 
 
 @dataclass(frozen=True)
+class Suggested:
+    """A backward that was written, executed and judged."""
+
+    backward: str
+    """Its source: a method, not indented."""
+    source: str
+    """What it was derived from, in words."""
+    saved: tuple[str, ...] = ()
+    """What forward must save for it, in order; empty where it saves that already."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """(attribute, expression) pairs that forward must put on its ctx beside what it does."""
+    judged_at: tuple[str, ...] = ()
+    """The cases at which it is the derivative of forward, in words."""
+    not_at: tuple[str, ...] = ()
+    """Cases with other options, which need another backward."""
+    sizes_varied: bool = False
+    """Constants were told from sizes by other sizes."""
+
+
+@dataclass(frozen=True)
+class NotSuggested:
+    """Why no backward can be suggested."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -243,6 +279,8 @@ Event = (
     | CaseVerified
     | DiagnosisStarted
     | Dumped
+    | Suggested
+    | NotSuggested
     | Done
     | Failed
     | Broken

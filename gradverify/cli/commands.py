@@ -29,7 +29,13 @@ from gradverify.cli.screen import (
 )
 from gradverify.errors import UsageError
 from gradverify.model import Engine, Report
-from gradverify.report import render_listing, render_mistakes, render_rule, render_rules_table
+from gradverify.report import (
+    render_listing,
+    render_mistakes,
+    render_rule,
+    render_rules_table,
+    render_suggestion,
+)
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 
@@ -171,6 +177,35 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
         else:
             write_file(output, text, "--output")
     raise typer.Exit(code)
+
+
+@app.command()
+def suggest(
+    target: Annotated[str, typer.Argument(metavar="TARGET::NAME", help="One Function: module.py::Name.")],
+    spec: options.Specs = None,
+    config: options.ConfigFile = None,
+    seed: options.Seed = None,
+    timeout: options.Timeout = None,
+) -> None:
+    """Print the right backward, derived from the reference or from forward itself, in the user's names.
+
+    It is executed and verified before it is shown. Exit code: 0 a backward is shown, 1 none can be
+    suggested, 2 usage, spec or import error.
+    """
+    from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
+
+    style = style_for(Color.AUTO, 0)
+    with told(style, Format.TEXT):
+        request = request_of([target], config=configuration(config, 0), spec=spec, seed=seed, timeout=timeout)
+        with progress() as shown:
+            suggestion = suggest_backward(request, shown)
+        if suggestion.errors:
+            write(sys.stderr, render_mistakes(suggestion.errors, style))
+        elif suggestion.target is not None:
+            stream = sys.stdout if suggestion.exit_code is ExitCode.OK else sys.stderr
+            write(stream, render_suggestion(suggestion.target, suggestion.answer))
+        print_bugs(suggestion.bugs)
+    raise typer.Exit(suggestion.exit_code)
 
 
 @app.command()

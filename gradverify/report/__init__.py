@@ -13,6 +13,7 @@ from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
 from gradverify.report.sarif import render_sarif
+from gradverify.report.suggestion import render_suggestion
 from gradverify.report.text import render_text, slowest_lines
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "render_rule",
     "render_rules_table",
     "render_sarif",
+    "render_suggestion",
     "render_text",
     "slowest_lines",
 ]

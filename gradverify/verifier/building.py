@@ -13,6 +13,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
+from gradverify.verifier.collect.forward_itself import plain_forward
 from gradverify.verifier.collect.module_target import BuiltModule, build_module
 from gradverify.verifier.guard import Raised
 
@@ -33,6 +34,7 @@ def build_subject(
     """The target ready to be called on one case; for a module, the case with its parameters as inputs."""
     plan, value = request.plan, live.value
     defaults: Mapping[str, Any] = {}
+    own_forward = plain_forward(value) if request.target.kind is TargetKind.FUNCTION else None
     match request.target.kind:
         case TargetKind.FUNCTION:
             function, defaults = value.apply, defaults_of(value)
@@ -56,6 +58,7 @@ def build_subject(
         inferred=request.inferred,
         live=live.named,
         defaults=defaults,
+        own_forward=own_forward,
         binds_defaults=request.target.kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), case
 

@@ -42,6 +42,7 @@ from gradverify.events import (
     NotInferred,
     Ready,
     Request,
+    Suggest,
     Verify,
     decode,
     encode,
@@ -56,6 +57,7 @@ from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.run import verify
+from gradverify.verifier.suggesting.suggest import suggest
 
 HIGH_DESCRIPTOR = 200
 """The channel moves up here, out of the way of code that closes or reuses low descriptors."""
@@ -122,6 +124,9 @@ class Server:
                 self._state.restore()
             case Dump():
                 yield from self._dump(request)
+            case Suggest():
+                yield suggest(request, self._live(request))
+                self._state.restore()
 
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
@@ -169,7 +174,7 @@ class Server:
         yield from dump(request, self._live(request.verified), self._module)
         self._state.restore()
 
-    def _live(self, request: Verify) -> Live:
+    def _live(self, request: Verify | Suggest) -> Live:
         plan = request.plan
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}

@@ -68,7 +68,8 @@ def place(tmp_path_factory):
 
     def copied(name=""):
         folder = tmp_path_factory.mktemp("place") / "here"
-        ignored = shutil.ignore_patterns("__pycache__", *([] if name else ["imports", "screens", "dumped"]))
+        others = [] if name else ["imports", "screens", "dumped", "suggesting"]
+        ignored = shutil.ignore_patterns("__pycache__", *others)
         shutil.copytree(MODULES / name, folder, ignore=ignored)
         return Place(folder)
 

@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, matching
+from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import second_order
+from gradverify.verifier.checks.sharpening import sharpened
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.surrogate import surrogate_gradient, without_exact
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
@@ -32,6 +34,8 @@ class Results:
 
     first: FirstOrder
     contract: CheckResult
+    composite: Composite | NoComposite
+    """A map with the same gradient, which torch derives, where there is one."""
     second: CheckResult | None = None
     reference: CheckResult | None = None
     not_judged: str = ""
@@ -48,9 +52,10 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
     if not results.first.verified or stops_judgement(results.contract):
         results.not_judged = "second order was not judged: the first derivative is not verified"
         return CheckResult(outcome=Outcome.NOT_RUN)
-    by_torch = sample.subject.settings.engine is Engine.TORCH
-    run = torch_second_order if by_torch else second_order
-    results.second = run(sample, results.first)
+    if sample.subject.settings.engine is Engine.TORCH:
+        results.second = torch_second_order(sample, results.first)
+    else:
+        results.second = second_order(sample, results.first, results.composite)
     return results.second
 
 
@@ -129,9 +134,12 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if stops_judgement(kept):
         first = FirstOrder(CheckResult(outcome=Outcome.NOT_RUN))
     first = _without_repetitions(first, kept)
+    composite: Composite | NoComposite = NoComposite("it is not asked for")
     if sample.subject.surrogate is not None:
         first = without_exact(first, sample.subject.surrogate)
-    results = Results(first, kept, early=early)
+    elif not by_torch:
+        first, composite = sharpened(sample, first)
+    results = Results(first, kept, composite, early=early)
     found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
     found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
     for family, run in CHECKS:

@@ -9,18 +9,14 @@ from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, Outcome, Severity
 from gradverify.verifier.checks.first_order import measured_first_order
+from gradverify.verifier.checks.gradient_spread import ROUND_OFF_SAFETY, gradient_spread, value_spread
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line, reference_problem
 from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Block, Layout
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
-from gradverify.verifier.numerics.rounding import nudged
-
-ROUND_OFF_SAFETY = 10.0
-"""Differences up to this many measured round-offs of the two sides are explained by them."""
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 
 
 def reference(sample: Sample, first: FirstOrder, second: CheckResult | None) -> CheckResult:
@@ -87,7 +83,7 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
     if isinstance(a, Raised) or isinstance(b, Raised):
         return []
     x, y = mine.outputs.flatten(a.value), other.outputs.flatten(b.value)
-    noise = _spread(mine, x) + _spread(other, y)
+    noise = value_spread(mine, x) + value_spread(other, y)
     findings = []
     for position, block in zip(mine.output_positions, mine.outputs.blocks, strict=True):
         rows = slice(block.start, block.stop)
@@ -124,7 +120,7 @@ def compare_gradients(
         if isinstance(a, Raised) or isinstance(b, Raised):
             continue
         x, y = inputs.flatten(a.value), inputs.flatten(b.value)
-        noise = _gradient_spread(mine, alone, x) + _gradient_spread(other, alone, y)
+        noise = gradient_spread(mine, alone, x) + gradient_spread(other, alone, y)
         if first is not None and first.proven and _differs(sample, x, y, noise).any():
             first = measured_first_order(sample)  # where are the kinks, and who is right?
         smooth = _smooth_columns(first, inputs)
@@ -171,7 +167,7 @@ def _compare_second(sample: Sample, mine: CallProblem, other: CallProblem) -> li
     if isinstance(left, Raised) or isinstance(right, Raised):
         return []
     x, y = layout.flatten(left.value), layout.flatten(right.value)
-    noise = _gradient_spread(a, w, x) + _gradient_spread(b, w, y)
+    noise = gradient_spread(a, w, x) + gradient_spread(b, w, y)
     findings = []
     for name, block in zip(a.input_names, layout.blocks, strict=True):
         columns = slice(block.start, block.stop)
@@ -200,36 +196,6 @@ def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
     same = (x == y) | (x.isnan() & y.isnan())
     off = ~((x - y).abs() <= torch.maximum(allowed, ROUND_OFF_SAFETY * noise))
     return off & ~same
-
-
-def _spread(problem: CallProblem, base: Tensor) -> Tensor:
-    """How far rounding may move the outputs: inputs moved by a few units in the last place."""
-    layout = Layout.of(problem.primals)
-    spread = 4 * EPSILON * base.abs().nan_to_num(0.0, 0.0, 0.0)
-    for seed in (1, 2):
-        result = problem.evaluate(_moved(problem, layout, seed))
-        if not isinstance(result, Raised):
-            moved = problem.outputs.flatten(result.value)
-            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
-    return spread
-
-
-def _gradient_spread(problem: Problem, u: tuple[Tensor | None, ...], base: Tensor) -> Tensor:
-    """The same for a gradient; a gradient that cancels has the rounding of its largest neighbour."""
-    layout = Layout.of(problem.primals)
-    largest = base.abs().nan_to_num(0.0, 0.0, 0.0).max() if base.numel() else base.new_zeros(())
-    spread = 4 * EPSILON * largest.expand_as(base).clone()
-    for seed in (1, 2):
-        result = problem.pull_back(_moved(problem, layout, seed), u)
-        if not isinstance(result, Raised):
-            moved = layout.flatten(result.value)
-            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
-    return spread
-
-
-def _moved(problem: Problem, layout: Layout, seed: int) -> tuple[Tensor, ...]:
-    flat = layout.flatten(problem.primals)
-    return layout.unflatten(nudged(flat, layout, torch.Generator().manual_seed(seed), most=4))
 
 
 def _smooth_columns(first: FirstOrder | None, inputs: Layout) -> Tensor:

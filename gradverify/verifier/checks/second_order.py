@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gradverify.model import Engine, Entries, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
+from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -16,6 +17,7 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
     blocks,
@@ -41,6 +43,8 @@ ACCIDENTS = frozenset(
 )
 """Exceptions that nobody raises to refuse a double backward."""
 
+NONE_KNOWN = NoComposite("none was asked for")
+
 
 @dataclass(frozen=True)
 class _Pair:
@@ -53,8 +57,13 @@ class _Pair:
     position: int
 
 
-def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
-    """Verify the backward of backward at one grad_output, in the inputs and in grad_output."""
+def second_order(
+    sample: Sample, first: FirstOrder, composite: Composite | NoComposite = NONE_KNOWN
+) -> CheckResult:
+    """Verify the backward of backward at one grad_output, in the inputs and in grad_output.
+
+    Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
+    """
     problem = sample.problem
     u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + 17))
     second = VjpProblem(problem, u)
@@ -85,7 +94,9 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
         case NotJudged():
             return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
         case Judged():
-            return _compare(sample, second, judged, first)
+            result = _compare(sample, second, judged, first)
+            settled = settled_second_order(sample, composite, second, judged, result.uncovered)
+            return replace(result, uncovered=settled)
 
 
 def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder) -> CheckResult:

@@ -59,6 +59,8 @@ class Subject:
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
+    own_forward: Callable[..., Any] | None = None
+    """A Function's forward without autograd's wrapping; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
 
@@ -68,6 +70,12 @@ class Subject:
         if self.reader is not None:
             self.reader.expect(result, arguments)
         return result
+
+    def reference_by_name(self, parameters: Sequence[str]) -> Callable[..., Any] | None:
+        """The reference as a function of what forward gets, None where there is none."""
+        if self.reference is None or not self.reference_arguments:
+            return self.reference
+        return _called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
 
 
 @dataclass(frozen=True)

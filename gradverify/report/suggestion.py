@@ -1,0 +1,53 @@
+"""A suggested backward as it is printed: source to paste, and comments that say what it needs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from gradverify.events import NotSuggested, Suggested
+from gradverify.model import Target
+
+WIDTH = 100
+"""Columns of a comment."""
+
+NAMED_CASES = 4
+"""Cases that are named; of more, their number."""
+
+
+def render_suggestion(target: Target, answer: Suggested | NotSuggested) -> str:
+    """The method as Python source, its conditions as comments before it."""
+    if isinstance(answer, NotSuggested):
+        return f"{target.id}: no backward can be suggested: {answer.reason}\n"
+    lines = [line for sentence in _sentences(target, answer) for line in _comment(sentence)]
+    return "\n".join([*lines, "", *textwrap.indent(answer.backward, "    ").splitlines()]) + "\n"
+
+
+def _sentences(target: Target, answer: Suggested) -> Iterator[str]:
+    cases = answer.judged_at
+    named = "; ".join(cases) if len(cases) <= NAMED_CASES else f"{len(cases)} cases"
+    yield f"{target.id}: derived from {answer.source}, and verified as its derivative at {named}."
+    if answer.saved:
+        yield f"forward must save: ctx.save_for_backward({', '.join(answer.saved)})"
+    for name, expression in answer.attributes:
+        yield f"forward must also set: ctx.{name} = {expression}"
+    if answer.not_at:
+        yield f"It is another one for {'; '.join(answer.not_at[:NAMED_CASES])}."
+    if not answer.sizes_varied:
+        yield "No other sizes could be tried: numbers in it may belong to these."
+    if "@once_differentiable" in answer.backward:
+        yield (
+            "from torch.autograd.function import once_differentiable: a second derivative would lack what "
+            "reached the values that forward keeps."
+        )
+
+
+def _comment(sentence: str) -> list[str]:
+    return textwrap.wrap(
+        sentence,
+        WIDTH,
+        initial_indent="# ",
+        subsequent_indent="#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

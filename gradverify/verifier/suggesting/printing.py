@@ -1,0 +1,336 @@
+"""A recording as Python: ordinary operators and torch functions, in the author's own names."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from gradverify.verifier.suggesting.constants import SHAPED, Recording, constants_of
+from gradverify.verifier.suggesting.expression import Node
+
+WIDTH = 92
+"""Columns up to which an expression stays on one line."""
+
+BINARY = {
+    "add": ("+", 4),
+    "sub": ("-", 4),
+    "mul": ("*", 5),
+    "div": ("/", 5),
+    "pow": ("**", 7),
+    "mm": ("@", 5),
+    "bmm": ("@", 5),
+    "mv": ("@", 5),
+    "matmul": ("@", 5),
+    "dot": ("@", 5),
+    "eq": ("==", 1),
+    "ne": ("!=", 1),
+    "gt": (">", 1),
+    "ge": (">=", 1),
+    "lt": ("<", 1),
+    "le": ("<=", 1),
+    "logical_and": ("&", 3),
+    "logical_or": ("|", 2),
+    "bitwise_and": ("&", 3),
+    "bitwise_or": ("|", 2),
+}
+"""Operators with how strongly they bind."""
+
+ASSOCIATIVE = frozenset({"add", "mul", "logical_and", "logical_or"})
+ATOM, NEGATED, POWER = 9, 6, 7
+
+VARIABLES = {
+    "add": "total",
+    "sub": "difference",
+    "mul": "product",
+    "div": "quotient",
+    "sum": "total",
+    "mm": "product",
+    "bmm": "product",
+    "pow": "power",
+    "neg": "negative",
+    "t": "transposed",
+    "_softmax": "probabilities",
+    "gt": "mask",
+    "lt": "mask",
+    "ge": "mask",
+    "le": "mask",
+    "eq": "mask",
+}
+"""What a value is called that has no name in forward; others are called by their operation."""
+
+DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
+"""Keywords that say of a new tensor what its neighbour says already."""
+
+TORCH_NAMES = {"_softmax": "softmax", "_log_softmax": "log_softmax", "_conj": "conj", "_unsafe_view": "view"}
+
+
+class Printer:
+    """Writes expressions; `texts` say what numbered constants stand for."""
+
+    def __init__(self, recording: Recording, texts: Mapping[int, str]) -> None:
+        self._recording = recording
+        self._names = dict(recording.cut.at_hand)
+        self._counter = itertools.count()
+        self._constants = {
+            (node, k): texts.get(number)
+            for node in recording.cut.computed
+            for k, _ in enumerate(constants_of(node))
+            for number in [next(self._counter)]
+        }
+        self._taken = {*self._names.values(), "ctx", "torch", *recording.recorded.gradients}
+
+    def statements(self) -> list[str]:
+        """Assignments and the returned tuple's parts, all but the return itself."""
+        gradients = {n: g for g, n in self._gradients().items()}
+        uses = Counter(i for n in self._recording.cut.computed for i in n.inputs)
+        lines = []
+        for node in self._recording.cut.computed:
+            text = self.text(node)[0]
+            if node in gradients and (len(gradients) > 1 or len(text) > WIDTH or uses[node]):
+                name = f"grad_{gradients[node]}"
+            elif node in gradients or (uses[node] < 2 and len(text) <= WIDTH // 2) or _is_trivial(node):
+                continue
+            else:
+                name = self._variable(node)
+            lines.append(f"{name} = {text}")
+            self._names[node] = name
+        return lines
+
+    def _gradients(self) -> dict[str, Node]:
+        return {name: g for name, g in self._recording.recorded.gradients.items() if g is not None}
+
+    def returned(self, parameters: list[str]) -> list[str]:
+        """What is returned for each parameter."""
+        found = self._gradients()
+        return [self.text(found[p])[0] if p in found else "None" for p in parameters]
+
+    def _variable(self, node: Node) -> str:
+        own = self._recording.recorded.names.get(node, "")
+        name = own if own and own not in self._taken else VARIABLES.get(node.op, node.op.strip("_"))
+        if keyword.iskeyword(name) or not name.isidentifier():
+            name = "value"
+        candidates = itertools.chain([name], (f"{name}_{k}" for k in itertools.count(2)))
+        free = next(c for c in candidates if c not in self._taken)
+        self._taken.add(free)
+        return free
+
+    def text(self, node: Node) -> tuple[str, int]:
+        """An expression and how strongly its outermost operator binds."""
+        if node in self._names:
+            return self._names[node], ATOM
+        if node.op == "literal":
+            return number(node.args[0]), ATOM
+        constants = iter(range(10_000))
+        args = [self._argument(node, a, constants, k) for k, a in enumerate(node.args)]
+        kwargs = {n: self._argument(node, v, constants, -1) for n, v in node.kwargs}
+        return self._operator(node, args, kwargs) or (self._call(node, args, kwargs), ATOM)
+
+    def _argument(self, node: Node, value: Any, constants: Iterator[int], place: int) -> Any:  # noqa: ANN401
+        """An argument as (text, strength), or a tuple of such."""
+        if isinstance(value, Node):
+            return self.text(value)
+        if isinstance(value, tuple) and node.op in SHAPED and place >= 0:
+            said = self._constants.get((node, next(constants)))
+            return (said or repr(value), ATOM)
+        if isinstance(value, tuple):
+            return [self._argument(node, v, constants, -1) for v in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            said = self._constants.get((node, next(constants)))
+            return (said, _strength(said)) if said else (number(value), ATOM if value >= 0 else NEGATED)
+        return (str(value) if isinstance(value, torch.dtype) else repr(value), ATOM)
+
+    def _operator(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, int] | None:
+        """What Python has a sign for; None for a call."""
+        if node.op == "neg":
+            return f"-{_inside(args[0], NEGATED)}", NEGATED
+        if node.op == "rsub":
+            return self._binary(_renamed(node, "sub"), [args[1], args[0], *args[2:]], kwargs)
+        if node.op in BINARY and len(args) > 1 and not set(kwargs) - {"alpha"}:
+            return self._binary(node, args, kwargs)
+        return self._part(node, args)
+
+    def _part(self, node: Node, args: list[Any]) -> tuple[str, int] | None:
+        """Brackets and attributes behind a value."""
+        rank = len(node.shape)
+        if node.op == "getitem":
+            return self._item(node, args)
+        if node.op == "index" and isinstance(args[1], list):
+            return f"{_inside(args[0], ATOM)}[{_indices(args[1])}]", ATOM
+        if node.op == "slice":
+            return self._slice(node, args)
+        if node.op == "transpose" and {d % rank for d in node.args[1:]} == {rank - 2, rank - 1}:
+            return f"{_inside(args[0], ATOM)}.mT", ATOM
+        return None
+
+    def _binary(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, int]:
+        sign, strength = BINARY[node.op]
+        left, right = args[:2]
+        second = node.args[1]
+        if "alpha" in kwargs:
+            right = (f"{kwargs['alpha'][0]} * {_inside(right, 5)}", 5)
+        if node.op == "mul" and not isinstance(second, Node):
+            left, right, second = right, left, node.args[0]
+        # Elementwise products may be taken in any order; products of matrices keep theirs.
+        in_line = node.op == "mul" and isinstance(second, Node) and second.op in {"mul", "div"}
+        same = strength == BINARY["mul"][1] and right[1] == strength
+        needs_more = 0 if in_line or (node.op in ASSOCIATIVE and not same) else 1
+        inner_left = strength + 1 if node.op == "pow" or strength == 1 else strength
+        return f"{_inside(left, inner_left)} {sign} {_inside(right, strength + needs_more)}", strength
+
+    def _item(self, node: Node, args: list[Any]) -> tuple[str, int]:
+        made, k = node.args[0], node.args[1]
+        if made.op == "convolution_backward":
+            return self._convolution(made, k), ATOM
+        if made.op in {"max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"}:
+            return f"{args[0][0]}.{('values', 'indices')[k]}", ATOM
+        return f"{args[0][0]}[{k}]", ATOM
+
+    def _convolution(self, made: Node, which: int) -> str:
+        """The gradients of a convolution, by the functions that torch has for them."""
+        grad, x, weight, _, stride, padding, dilation, transposed, _, groups, *_ = made.args
+        dims = len(stride)
+        g, xs, w = (self.text(n)[0] for n in (grad, x, weight))
+        if transposed or dims > 3:
+            args = [self._argument(made, a, itertools.count(), -1) for a in made.args]
+            return f"{self._call(made, args, {})}[{which}]"
+        if which == 2:
+            return f"{g}.sum((0, {', '.join(str(k) for k in range(2, dims + 2))}))"
+        options = [
+            ("stride", stride, 1),
+            ("padding", padding, 0),
+            ("dilation", dilation, 1),
+            ("groups", groups, 1),
+        ]
+        said = ", ".join(f"{n}={v}" for n, v, d in options if v not in (d, (d,) * dims))
+        given = (f"{xs}.shape, {w}, {g}", f"{xs}, {w}.shape, {g}")[which]
+        return f"torch.nn.grad.conv{dims}d_{('input', 'weight')[which]}({given}{', ' + said if said else ''})"
+
+    def _slice(self, node: Node, args: list[Any]) -> tuple[str, int]:
+        dim, start, stop, step = (*node.args[1:], None, None, None, None)[:4]
+        dim = dim or 0
+        first = "" if not start else args[2][0]
+        last = "" if stop is None or stop >= node.args[0].shape[dim] else args[3][0]
+        by = "" if step in {None, 1} else f":{step}"
+        return f"{_inside(args[0], ATOM)}[{':, ' * dim}{first}:{last}{by}]", ATOM
+
+    def _call(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> str:
+        name = TORCH_NAMES.get(node.op, node.op)
+        if name in {"zeros", "new_zeros"}:
+            return self._new_zeros(node, args)
+        first = node.args[0] if node.args else None
+        words = self._words(node, args, kwargs)
+        if name in {"where", "softmax", "log_softmax", "cat", "stack"} or not isinstance(first, Node):
+            return f"{_function(node, name)}({', '.join(words)})"
+        if name.endswith("_like") or not hasattr(torch.Tensor, name):
+            return f"{_function(node, name)}({', '.join(words)})"
+        return f"{_inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
+
+    def _new_zeros(self, node: Node, args: list[Any]) -> str:
+        grads = self._recording.recorded.grad_outputs
+        like = next((g for g in grads if g.args[0] in self._recording.cut.used_grads), grads[0])
+        dtype = "" if node.dtype == like.dtype else f", dtype={node.dtype}"
+        return f"{like.args[0]}.new_zeros({_plain(args[-1 if node.op == 'new_zeros' else 0])}{dtype})"
+
+    def _words(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> list[str]:
+        """Arguments as written: defaults left out, truth values by name, dimensions from the end."""
+        schema = list(node.target._schema.arguments) if hasattr(node.target, "_schema") else []  # noqa: SLF001
+        words = []
+        skipped = False
+        for k, argument in enumerate(args):
+            about = schema[k] if k < len(schema) else None
+            value = node.args[k]
+            if about is not None and k and _is_default(about, value):
+                skipped = True
+                continue
+            if node.op in {"_softmax", "_log_softmax"} and k == 2:
+                continue
+            text = _plain(self._from_the_end(node, about, value) or argument)
+            named = about is not None and (
+                skipped or isinstance(value, bool) or (node.op in {"_softmax", "_log_softmax"} and k == 1)
+            )
+            words.append(f"{about.name}={text}" if named and about is not None else text)
+        kept = {n: v for n, v in kwargs.items() if n not in DROPPED and not _is_own_dtype(node, n)}
+        return [*words, *(f"{n}={_plain(v)}" for n, v in kept.items())]
+
+    def _from_the_end(self, node: Node, about: Any, value: Any) -> Any:  # noqa: ANN401
+        source = node.args[0]
+        if (
+            node.op == "permute"
+            or about is None
+            or about.name not in {"dim", "dims"}
+            or not isinstance(source, Node)
+        ):
+            return None
+        rank = len(source.shape) + (node.op == "unsqueeze")
+        dims = value if isinstance(value, tuple) else (value,)
+        if not all(isinstance(d, int) for d in dims) or rank < 2:
+            dims_text = [(str(d), ATOM) for d in dims]
+        else:
+            dims_text = [(str(-1 if d == rank - 1 else d), ATOM) for d in dims]
+        return dims_text[0] if len(dims_text) == 1 else dims_text
+
+
+def number(value: Any) -> str:  # noqa: ANN401
+    """A number as a person writes it: 2 and not 2.0."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    return repr(value)
+
+
+def _renamed(node: Node, op: str) -> Node:
+    return Node(op, (node.args[1], node.args[0], *node.args[2:]), node.kwargs, node.shape, node.dtype)
+
+
+def _inside(argument: Any, strength: int) -> str:  # noqa: ANN401
+    text, own = argument
+    return text if own >= strength else f"({text})"
+
+
+def _plain(argument: Any) -> str:  # noqa: ANN401
+    if isinstance(argument, list):
+        inside = ", ".join(_plain(a) for a in argument)
+        return f"({inside}{',' if len(argument) == 1 else ''})"
+    return str(argument[0])
+
+
+def _strength(text: str) -> int:
+    bracketed = text[0] == "(" and text[-1] == ")" and text.count("(") == 1
+    return ATOM if bracketed or (" " not in text.lstrip("-") and text[0] != "-") else BINARY["add"][1]
+
+
+def _indices(indices: list[Any]) -> str:
+    return ", ".join(":" if i[0] == "None" else i[0] for i in indices)
+
+
+def _function(node: Node, name: str) -> str:
+    if hasattr(torch, name) and not name.startswith("_"):
+        return f"torch.{name}"
+    overload = getattr(node.target, "_overloadname", "default")
+    return f"torch.ops.aten.{node.op}" + ("" if overload == "default" else f".{overload}")
+
+
+def _is_default(about: Any, value: Any) -> bool:  # noqa: ANN401
+    return about.has_default_value() and not isinstance(value, Node) and about.default_value == value
+
+
+def _is_own_dtype(node: Node, name: str) -> bool:
+    first = node.args[0] if node.args else None
+    return name == "dtype" and isinstance(first, Node) and first.dtype == dict(node.kwargs)["dtype"]
+
+
+def _is_trivial(node: Node) -> bool:
+    return (
+        node.op in {"t", "literal", "_conj", "transpose", "unsqueeze"}
+        and next(node.inputs, node).op == "name"
+    ) or (
+        node.op in {"getitem", "literal"}
+        or (not isinstance(node.dtype, torch.dtype) and node.op == "convolution_backward")
+    )

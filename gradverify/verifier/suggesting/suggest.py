@@ -1,0 +1,250 @@
+"""From a planned target to a backward that was written, executed and judged; or a sentence why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from torch.autograd import Function
+
+from gradverify.events import NotSuggested, Suggest, Suggested, Verify
+from gradverify.model import Case, Finding, LiteralInput, Outcome, Point, TargetKind
+from gradverify.verifier import guard
+from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.second_order import second_order
+from gradverify.verifier.checks.subject import Sample, Subject, first_line, prepare
+from gradverify.verifier.collect.discover import parameters_of
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.suggesting.candidate import candidate
+from gradverify.verifier.suggesting.constants import Constants, Recording, constants, same_program
+from gradverify.verifier.suggesting.cutting import cut
+from gradverify.verifier.suggesting.recording import CannotSuggestError, record
+from gradverify.verifier.suggesting.variations import generic, renumbered, resized
+from gradverify.verifier.suggesting.writing import Double, Written, write
+
+MOST_CASES = 4
+"""Cases of the plan at which a suggestion is judged, beside those made here."""
+
+MOST_ENTRIES = 10_000
+"""Entries of a Jacobian that is judged at another size than the first: one more is not worth the wait."""
+
+SECOND = "its second derivative would not be right"
+
+
+class Thorough(Enum):
+    """Whether a case is judged at two draws and to second order."""
+
+    YES = "yes"
+    NO = "no"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the gradient is derived from."""
+
+    composite: Callable[..., Any] | None
+    """None for forward itself."""
+    words: str
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The target of a request, alive."""
+
+    request: Suggest
+    live: Live
+    function: type[Function]
+    parameters: tuple[str, ...]
+
+    def sample(self, case: Case, draw: int = 0) -> Sample | None:
+        """One point of a case; None where forward does not take it."""
+        subject = self.subject(case)
+        sample = prepare(subject, case, Point.TYPICAL, draw) if subject is not None else None
+        return sample if isinstance(sample, Sample) else None
+
+    def subject(self, case: Case) -> Subject | None:
+        """The target ready to be called on a case."""
+        request = Verify(self.request.target, self.request.plan, self.request.settings)
+        built = build_subject(request, self.live, case, None)
+        return None if isinstance(built, Finding) else built[0]
+
+
+def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
+    """The backward of a target as its author would write it, judged before it is given."""
+    if request.target.kind is not TargetKind.FUNCTION:
+        return NotSuggested("only a torch.autograd.Function has a backward to be written")
+    found = parameters_of(live.value)
+    if any(p.variadic or p.keyword_only for p in found):
+        return NotSuggested("its forward takes a varying number of arguments")
+    target = _Target(request, live, live.value, tuple(p.name for p in found))
+    reasons, drafts = [], []
+    for source in _sources(target):
+        result = guard.call(_draft, target, source)
+        if isinstance(result, Raised):
+            reasons.append(f"from {source.words}: {_reason(result)}")
+        else:
+            drafts.append(result.value)
+    for draft in sorted(drafts, key=lambda d: d.length):
+        judged = _judged(target, draft)
+        if isinstance(judged, Suggested):
+            return judged
+        reasons.append(f"from {draft.source.words}: {judged.reason}")
+    return NotSuggested("; ".join(dict.fromkeys(reasons)))
+
+
+def _reason(raised: Raised) -> str:
+    error = raised.error
+    said = first_line(error.message)
+    return said if error.type == CannotSuggestError.__name__ else f"{error.type}: {said}"
+
+
+def _sources(target: _Target) -> Iterator[_Source]:
+    yield _Source(None, "forward itself")
+    subject = target.subject(target.request.plan.cases[0])
+    if subject is not None and subject.reference is not None:
+        yield _Source(subject.reference_by_name(target.parameters), "the reference")
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A backward that is written and not yet judged."""
+
+    source: _Source
+    recording: Recording
+    found: Constants
+    parameters: tuple[str, ...]
+    optional: tuple[str, ...]
+    varied: bool
+
+    def written(self, double: Double = Double.ALLOWED) -> Written:
+        """Its text."""
+        return write(self.recording, self.found, self.parameters, self.optional, double)
+
+    @property
+    def length(self) -> tuple[int, int, int]:
+        """What is better has no private names, less to save, less to read."""
+        text = self.written()
+        return text.backward.count("aten."), len(text.extra) + len(text.attributes), len(text.backward)
+
+
+def _draft(target: _Target, source: _Source) -> _Draft:
+    """Raises `CannotSuggestError`, and whatever user code raises."""
+    base_case = target.request.plan.cases[0]
+    sample = target.sample(generic(base_case)) or target.sample(base_case)
+    if sample is None:
+        raise CannotSuggestError("forward does not take the inputs of its first case")
+    base = _recording(sample, target, source)
+    others = [r for case in _variations(target) if (r := _varied(case, target, source, base)) is not None]
+    found = constants(base, others)
+    if found.fixed:
+        raise CannotSuggestError(
+            f"it would hold at these sizes alone: the constant {found.fixed[0]} changes with them in a way "
+            "that is not understood"
+        )
+    return _Draft(source, base, found, _given(sample, target), _optional(target), bool(others))
+
+
+def _given(sample: Sample, target: _Target) -> tuple[str, ...]:
+    return target.parameters[: len({a.in_list or a.name for a in sample.arguments})]
+
+
+def _recording(sample: Sample, target: _Target, source: _Source) -> Recording:
+    recorded = record(sample, target.function, source.composite)
+    return Recording(recorded, cut(recorded))
+
+
+def _varied(case: Case, target: _Target, source: _Source, base: Recording) -> Recording | None:
+    sample = target.sample(case)
+    if sample is None:
+        return None
+    made = guard.call(_recording, sample, target, source)
+    return None if isinstance(made, Raised) or not same_program(base, made.value) else made.value
+
+
+def _variations(target: _Target) -> list[Case]:
+    first, *rest = target.request.plan.cases
+    alike = [case for case in rest if _options(case) == _options(first)]
+    return [*alike[:MOST_CASES], *resized(first), *renumbered(first)]
+
+
+def _options(case: Case) -> list[object]:
+    literals = (i.value for i in case.inputs if isinstance(i, LiteralInput))
+    return [type(value) if isinstance(value, int | float) else value for value in literals]
+
+
+def _optional(target: _Target) -> tuple[str, ...]:
+    """Parameters that some case leaves out."""
+    absent = {
+        i.name
+        for case in target.request.plan.cases
+        for i in case.inputs
+        if isinstance(i, LiteralInput) and i.value is None
+    }
+    first = {i.name for i in target.request.plan.cases[0].inputs if not isinstance(i, LiteralInput)}
+    return tuple(name for name in target.parameters if name in absent & first)
+
+
+def _judged(target: _Target, draft: _Draft) -> Suggested | NotSuggested:
+    """Judge a written backward; without its second derivative where only that is wrong."""
+    result = _judged_text(target, draft, draft.written())
+    if isinstance(result, NotSuggested) and result.reason.startswith(SECOND):
+        return _judged_text(target, draft, draft.written(Double.REFUSED))
+    return result
+
+
+def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested | NotSuggested:
+    outputs = tuple(draft.recording.recorded.outputs)
+    made = candidate(target.function, written, target.parameters, outputs)
+    first, *rest = target.request.plan.cases[:MOST_CASES]
+    tried, only = [], []
+    for case in (first, *rest, *resized(first), *renumbered(first)):
+        wrong = _wrong(target, made, case, Thorough.YES if case is first else Thorough.NO)
+        if wrong is None:
+            continue
+        if not wrong:
+            tried.append(case.id)
+        elif _options(case) != _options(first):
+            only.append(case.id)
+        else:
+            at = "" if wrong.startswith(SECOND) else "what is derived is not the derivative "
+            return NotSuggested(f"{wrong} (at {case.id})" if not at else f"{at}at {case.id}: {wrong}")
+    if not tried:
+        return NotSuggested("nothing could be judged at the inputs that are known")
+    return Suggested(
+        backward=written.backward,
+        source=draft.source.words,
+        saved=written.saved if written.extra else (),
+        attributes=written.attributes,
+        judged_at=tuple(dict.fromkeys(tried)),
+        not_at=tuple(only),
+        sizes_varied=draft.varied,
+    )
+
+
+def _wrong(target: _Target, made: type[Function], case: Case, thorough: Thorough) -> str | None:
+    """What is wrong with a candidate at a case: empty for nothing, None where nothing can be judged."""
+    subject = target.subject(case)
+    if subject is None or not isinstance(prepare(subject, case, Point.TYPICAL, 0), Sample):
+        return None
+    judged = False
+    for draw in (0, 1) if thorough is Thorough.YES else (0,):
+        sample = prepare(replace(subject, function=made.apply, reference=None), case, Point.TYPICAL, draw)
+        if not isinstance(sample, Sample):
+            return "it does not run"
+        too_large = sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES
+        if thorough is Thorough.NO and too_large:
+            return None
+        first = first_order(sample)
+        if first.result.findings:
+            return first.result.findings[0].message
+        if not first.verified or first.result.uncovered:
+            continue
+        judged = True
+        if thorough is Thorough.YES and draw == 0:
+            second = second_order(sample, first)
+            if second.outcome is Outcome.FAILED:
+                return f"{SECOND}: {second.findings[0].message}"
+    return "" if judged else None

@@ -1,0 +1,52 @@
+"""`gradverify suggest`: whole screens, and that what is shown is what a user can paste."""
+
+import re
+
+import pytest
+
+SCREENS = {
+    "suggest linear": (0, "Linear"),
+    "suggest softmax": (0, "Softmax"),
+    "suggest layer norm": (0, "LayerNorm"),
+    "suggest attention": (0, "Attention"),
+    "suggest power": (0, "Power"),
+    "suggest complex": (0, "ComplexMultiply"),
+    "suggest in place": (0, "MaskedExp"),
+    "suggest lookup": (0, "Lookup"),
+    "suggest nothing for NumPy": (1, "ByNumPy"),
+    "suggest nothing for a long loop": (1, "Bisected"),
+    "suggest nothing for noise": (1, "Noise"),
+    "suggest for nobody": (2, "Linaer"),
+}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_screen(place, screen, name):
+    here = place("suggesting")
+    code, target = SCREENS[name]
+    ran = here("suggest", f"wrong.py::{target}")
+    assert ran.code == code, ran.err
+    assert ran.screen(here.folder) == screen
+
+
+def test_one_function_at_a_time(place):
+    ran = place("suggesting")("suggest", "wrong.py")
+    assert ran.code == 2
+    assert "module.py::Name" in ran.err
+
+
+@pytest.mark.parametrize("name", ["Linear", "Softmax", "LayerNorm", "Attention", "ComplexMultiply", "Lookup"])
+def test_pasted_over_the_wrong_one_it_passes(place, name):
+    here = place("suggesting")
+    failed = here("check", f"wrong.py::{name}")
+    assert failed.code == 1
+    shown = here("suggest", f"wrong.py::{name}").out
+    method = "\n".join(line for line in shown.splitlines() if not line.startswith("#"))
+    source = (here.folder / "wrong.py").read_text()
+    start = source.index(f"class {name}(")
+    old = re.compile(r"    @staticmethod\n    def backward.*?(?=\n\n\n|\Z)", re.DOTALL)
+    pasted = source[:start] + old.sub(lambda _: method.strip("\n"), source[start:], count=1)
+    imports = "from torch.autograd.function import once_differentiable\n"
+    (here.folder / "wrong.py").write_text(pasted.replace("import numpy", imports + "import numpy", 1))
+    passed = here("check", f"wrong.py::{name}")
+    assert passed.code == 0, passed.out
