@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradverify.report.block import render_failure
 from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle
 from gradverify.report.explain import render_rule, render_rules_table
@@ -21,6 +22,7 @@ __all__ = [
     "render_concise",
     "render_github",
     "render_html",
+    "render_failure",
     "render_json",
     "render_junit",
     "render_listing",

@@ -67,6 +67,18 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
         return Raised(describe(error))
 
 
+@contextlib.contextmanager
+def letting_through(*exceptions: type[BaseException]) -> Iterator[None]:
+    """Leave these exceptions alone for a while: in the caller's own process Ctrl-C is the caller's."""
+    global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
+    before = LET_THROUGH
+    LET_THROUGH = exceptions
+    try:
+        yield
+    finally:
+        LET_THROUGH = before
+
+
 class RandomStates:
     """The random states every call starts from, so that a stochastic forward repeats itself.
 

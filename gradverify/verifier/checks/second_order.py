@@ -61,9 +61,9 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
         return _raised(sample, graph.error, "under create_graph=True")
-    refusal = _refusal(graph.value)
-    if refusal is not None:
-        return _raised(sample, refusal, "at the second differentiation")
+    refused = refusal(graph.value)
+    if refused is not None:
+        return _raised(sample, refused, "at the second differentiation")
     settings = sample.subject.settings
     certificate = None
     if settings.engine is not Engine.JACOBIAN:
@@ -85,10 +85,13 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
         case NotJudged():
             return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
         case Judged():
-            return _compare(sample, second, judged, first)
+            return compare_second_order(sample, second, judged, first)
 
 
-def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder) -> CheckResult:
+def compare_second_order(
+    sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder
+) -> CheckResult:
+    """What a judged second-order problem says, in findings."""
     comparison = judged.comparison
     pairs = _pairs(second, judged)
     wrong = [p for p in pairs if _wrong(judged, p).any()]
@@ -115,7 +118,7 @@ def _linear_part(first: FirstOrder) -> KnownColumns | None:
     return KnownColumns(first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
 
 
-def _refusal(graph: Graph) -> RaisedError | None:
+def refusal(graph: Graph) -> RaisedError | None:
     """What differentiating the gradients raises, None if it does not.
 
     `once_differentiable` raises only when the whole graph runs: `torch.autograd.grad` skips nodes that lead
