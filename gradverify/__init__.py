@@ -8,16 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gradverify.api.command import check
     from gradverify.api.gradcheck import gradcheck, gradgradcheck
     from gradverify.api.gradient_error import GradientError
+    from gradverify.api.verify import verify
 
 __version__ = "0.1.0"
-__all__ = ["GradientError", "__version__", "gradcheck", "gradgradcheck"]
+__all__ = ["GradientError", "__version__", "check", "gradcheck", "gradgradcheck", "verify"]
 
 _HOMES = {
+    "check": "gradverify.api.command",
     "GradientError": "gradverify.api.gradient_error",
     "gradcheck": "gradverify.api.gradcheck",
     "gradgradcheck": "gradverify.api.gradcheck",
+    "verify": "gradverify.api.verify",
 }
 
 

@@ -27,7 +27,7 @@ from gradverify.api.original import (
     same,
 )
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
-from gradverify.api.telling import finding, name_of, told
+from gradverify.api.telling import failure, finding, name_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
@@ -54,11 +54,11 @@ def decide(question: Question) -> bool:
     if only_for_torch(question.inputs, question.options):
         return _torch_decides(question, "")
     require_usable(question.inputs)
-    with _states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+    with states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
         answer = _answer(question)
     match answer:
         case Wrong():
-            raise GradientError(told(question.user_function, answer.findings), answer.findings)
+            raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
             return _torch_decides(question, answer.reason)
         case Right():
@@ -76,7 +76,7 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
         found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {str(error).strip()}")
         if unverified_by_us:
             found = replace(found, hint=f"gradverify could not judge it itself: {unverified_by_us}.")
-        raise GradientError(told(question.user_function, (found,)), (found,)) from error
+        raise GradientError(failure(question.user_function, (found,)), (found,)) from error
     if unverified_by_us:
         warnings.warn(
             f"{name_of(question.user_function)}: not verified by gradverify, torch's own check decided: "
@@ -215,7 +215,7 @@ def _places(problem: Problem, missing: torch.Tensor) -> str:
 
 
 @contextmanager
-def _states_kept() -> Iterator[None]:
+def states_kept() -> Iterator[None]:
     """Leave the caller's random states as they were."""
     numpy = sys.modules.get("numpy")
     kept = random.getstate(), numpy.random.get_state() if numpy is not None else None

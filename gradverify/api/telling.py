@@ -26,8 +26,7 @@ UNTITLED = "function"
 
 def name_of(function: Callable[..., Any]) -> str:
     """How messages call a function: `Linear` for `Linear.apply`."""
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, type):
+    if isinstance(owner := getattr(function, "__self__", None), type):
         return owner.__name__
     return getattr(function, "__qualname__", "") or UNTITLED
 
@@ -49,8 +48,14 @@ def finding(code: str, message: str, hint: str = "") -> Finding:
     return Finding(code, Severity.ERROR, message, hint=hint)
 
 
-def told(function: Callable[..., Any], findings: tuple[Finding, ...]) -> str:
-    """The text report on a failed function."""
+def failure(function: Callable[..., Any], findings: tuple[Finding, ...]) -> str:
+    """The text report on a function with these findings."""
     shown = tuple(replace(f, case=None) for f in findings)
-    report = TargetReport(target_of(function), Verdict.FAILED, InputSource.SPEC, findings=shown)
-    return render_failure(report, TextStyle())
+    return told(TargetReport(target_of(function), Verdict.FAILED, InputSource.SPEC, findings=shown))
+
+
+def told(report: TargetReport) -> str:
+    """The text report on one target that is not verified."""
+    quiet = report.status is not Verdict.FAILED  # which says a verdict without a block of its own
+    text = render_failure(report, TextStyle(verbosity=-1 if quiet else 0))
+    return text or f"{report.target.name}: {report.status}: {report.reason}"

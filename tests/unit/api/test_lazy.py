@@ -23,3 +23,7 @@ def test_the_test_above_can_fail():
 def test_everything_public_is_there():
     assert all(getattr(gradverify, name) is not None for name in gradverify.__all__)
     assert set(gradverify.__all__) <= set(dir(gradverify))
+
+
+def test_check_leaves_torch_to_its_workers():
+    assert "torch" not in loaded_after("import gradverify; gradverify.check")
