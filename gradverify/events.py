@@ -18,6 +18,7 @@ from gradverify.model import (
     Evaluations,
     Finding,
     InputSource,
+    Mutation,
     Outcome,
     PassedOver,
     Point,
@@ -102,7 +103,23 @@ class Dump:
     """The target's own file, an absolute path."""
 
 
-Request = Collect | Bind | Infer | Verify | Dump
+@dataclass(frozen=True)
+class Mutate:
+    """Plant one known fault in a target, and verify it as planned."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+    fault: str
+    """Its name, as `ListFaults` was answered."""
+
+
+@dataclass(frozen=True)
+class ListFaults:
+    """Say which faults can be planted."""
+
+
+Request = Collect | Bind | Infer | Verify | Dump | Mutate | ListFaults
 
 
 # ---------------------------------------------------------------------------------------------
@@ -212,6 +229,20 @@ class Dumped:
 
 
 @dataclass(frozen=True)
+class Faults:
+    """The faults that can be planted, in the order of the table."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """What became of one planted fault."""
+
+    mutation: Mutation
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -243,6 +274,8 @@ Event = (
     | CaseVerified
     | DiagnosisStarted
     | Dumped
+    | Faults
+    | Mutated
     | Done
     | Failed
     | Broken

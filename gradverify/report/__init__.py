@@ -14,6 +14,7 @@ from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
 from gradverify.report.sarif import render_sarif
+from gradverify.report.mutations import render_selftest
 from gradverify.report.text import render_text, slowest_lines
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "render_rule",
     "render_rules_table",
     "render_sarif",
+    "render_selftest",
     "render_text",
     "slowest_lines",
 ]

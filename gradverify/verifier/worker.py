@@ -35,9 +35,12 @@ from gradverify.events import (
     Dump,
     Event,
     Failed,
+    Faults,
     Found,
     Infer,
     Inferred,
+    ListFaults,
+    Mutate,
     NotBound,
     NotInferred,
     Ready,
@@ -55,6 +58,7 @@ from gradverify.verifier.collect.infer import infer_inputs
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
+from gradverify.verifier.mutation.run import NAMES, mutate
 from gradverify.verifier.run import verify
 
 HIGH_DESCRIPTOR = 200
@@ -122,6 +126,11 @@ class Server:
                 self._state.restore()
             case Dump():
                 yield from self._dump(request)
+            case ListFaults():
+                yield Faults(NAMES)
+            case Mutate():
+                yield from mutate(request, self._live(request))
+                self._state.restore()
 
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
@@ -169,7 +178,7 @@ class Server:
         yield from dump(request, self._live(request.verified), self._module)
         self._state.restore()
 
-    def _live(self, request: Verify) -> Live:
+    def _live(self, request: Verify | Mutate) -> Live:
         plan = request.plan
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
