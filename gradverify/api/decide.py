@@ -32,6 +32,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
@@ -157,22 +158,29 @@ def _not_deterministic(question: Question) -> Answer:
 
 def _judged(question: Question, original: Original, problem: Problem) -> Answer:
     options = question.options
-    result = _judge(problem, min(FINEST, options.rtol or FINEST))
+    rtol = min(FINEST, options.rtol or FINEST)
+    if certify(problem, rtol=rtol) is not None:
+        return Right()
+    result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
         problem = replace(problem, function=watched(problem.function))
-        result = _judge(problem, min(FINEST, options.rtol or FINEST))
+        result = _judge(problem, rtol)
     if isinstance(result, Raised):
         return Unsure(f"backward raises {result.error.type} on copies of the inputs")
     if isinstance(result, NotJudged):
         return Unsure(result.reason)
-    result = accepted(problem, result, options)
+    return _measured(question, original, problem, accepted(problem, result, options))
+
+
+def _measured(question: Question, original: Original, problem: Problem, result: Judged) -> Answer:
+    """What the compared Jacobians say, by torch's tolerance."""
     comparison = result.comparison
     if comparison.wrong.any() or comparison.nonfinite.any():
         return Wrong(question.findings_of(problem, result, original))
     missing = unverified(comparison)
     if missing.any():
         return Unsure(_places(problem, missing))
-    broken = _not_linear(problem, comparison, original, options)
+    broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))
     return Right(question.findings_of(problem, result, original) if comparison.imprecise.any() else ())

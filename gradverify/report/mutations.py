@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradverify.model import Mutation, MutationOutcome, Report, TargetKind, TargetReport, Verdict
+from gradverify.model import Mutation, MutationOutcome, Report, TargetKind, TargetReport
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import hang
 from gradverify.report.words import clean, listed, plural
@@ -76,7 +76,7 @@ def render_selftest(report: Report, style: TextStyle) -> str:
                 word, look = _SAID[mutation.outcome]
                 said = Text.assemble("  ", (word.ljust(_INDENT - 2), look))
                 lines += hang(said, f"{target.target.name}, {_what(mutation)}", style, _INDENT)
-        if target.status is not Verdict.PASSED:
+        if target.mutations is None:
             lines.append(
                 Text(f"  {clean(target.target.name)} is {target.status} without a fault", "bold red")
             )

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
-from gradverify.verifier.checks.linearity import nonlinearity
-from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.linearity import nonlinearity, rounded_to_single
+from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
@@ -66,6 +66,9 @@ def measured_first_order(sample: Sample) -> FirstOrder:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     single = single_precision_outputs(sample, judged.measured.centre)
     findings, uncovered = _judge_blocks(sample, judged, single)
+    if not single and all(f.severity is not Severity.ERROR for f in findings):
+        names = rounded_to_single(sample, judged.comparison.analytical)
+        findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
