@@ -6,8 +6,9 @@
 Every float64 sample of `op_db` (and every entry of `autograd_function_db`) through the operator's own
 `gradcheck_wrapper`: is the verdict that of torch's slow mode, and what do ours, fast and slow cost, in one
 process? --limit stops after so many samples, --samples takes so many of each operator, --entries leaves out
-samples with a larger Jacobian. Without --skip-slow slow mode runs on every sample, which takes minutes. Prints
-Markdown; only the ratios of the times mean anything. An alarm is a sample that slow mode passes and ours fails.
+samples with a larger Jacobian. Without --skip-slow slow mode runs on every sample, which takes minutes.
+Prints Markdown; only the ratios of the times mean anything. An alarm is a sample that slow mode passes and
+ours fails.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Figures:
     """(slow, ours)."""
     notes: list[str] = field(default_factory=list)
     by_torch: int = 0
+    slowest: list[tuple[float, str, str]] = field(default_factory=list)
 
 
 def operators(only: str) -> list[Any]:
@@ -90,8 +92,11 @@ def samples_of(op: Any, *, second: bool = False) -> Iterator[Called]:
 
 
 def size_of(called: Called) -> int:
-    """Entries of its Jacobian."""
-    outputs = pytree.tree_flatten(called.function(*called.inputs))[0]
+    """Entries of its Jacobian; 0 where it raises."""
+    try:
+        outputs = pytree.tree_flatten(called.function(*called.inputs))[0]
+    except Exception:  # noqa: BLE001 - a sample that raises has its verdict in that
+        return 0
     rows = sum(o.numel() for o in outputs if isinstance(o, Tensor) and o.requires_grad)
     return rows * sum(x.numel() for x in called.inputs)
 
@@ -113,6 +118,7 @@ def verdict(check: Callable[..., bool], called: Called, **more: Any) -> tuple[st
 def compare(called: Called, options: argparse.Namespace, figures: Figures) -> None:
     ours = gradverify.gradgradcheck if options.second else gradverify.gradcheck
     theirs = torch.autograd.gradgradcheck if options.second else torch.autograd.gradcheck
+    before = figures.seconds["ours"]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found, figures.seconds["ours"], said = _timed(ours, called, figures, "ours")
@@ -123,6 +129,7 @@ def compare(called: Called, options: argparse.Namespace, figures: Figures) -> No
     if options.slow:
         slow, figures.seconds["slow"], _ = _timed(theirs, called, figures, "slow")
     figures.verdicts[slow, found] += 1
+    figures.slowest.append((figures.seconds["ours"] - before, called.name, found))
     if found != slow:
         first = next((line for line in said.splitlines() if line.strip()), "")
         figures.notes.append(
@@ -190,6 +197,10 @@ def show(count: int, options: argparse.Namespace, figures: Figures) -> None:
         if name in figures.seconds:
             share = figures.seconds["ours"] / figures.seconds[name]
             print(f"| {name} | {figures.seconds[name]:.2f} | {share:.3f} × |")
+    shown = [
+        f"{name} {1e3 * seconds:.0f} ms ({found})" for seconds, name, found in sorted(figures.slowest)[:-9:-1]
+    ]
+    print(f"\nours took longest on {', '.join(shown)}")
     if figures.notes:
         print(f"\n| sample | {judge} | fast | ours | what ours says |\n|---|---|---|---|---|")
         print("\n".join(figures.notes))

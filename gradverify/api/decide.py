@@ -14,7 +14,7 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.api.acceptance import FINEST, accepted, unverified
-from gradverify.api.given import only_for_torch, require_usable
+from gradverify.api.given import DOUBLE, only_for_torch, require_usable
 from gradverify.api.gradient_error import GradientError
 from gradverify.api.options import Options
 from gradverify.api.orders import watched
@@ -91,12 +91,13 @@ def _answer(question: Question) -> Answer:
     """Our own answer: the rules that hold on the caller's tensors, then the numbers."""
     states = guard.RandomStates(SEED)
     original = call_original(question.function, question.inputs, states)
-    if not original.positions or any(o.layout is not torch.strided for o in original.outputs):
-        return Unsure()
-    problem = question.problem_of(original, states)
-    refused = _unlike_its_copy(original, problem, question)
+    refused = _not_ours(original)
     if refused is not None:
         return refused
+    problem = question.problem_of(original, states)
+    unlike = _unlike_its_copy(original, problem, question)
+    if unlike is not None:
+        return unlike
     answer = _judged(question, original, problem)
     if isinstance(answer, Wrong):
         return answer
@@ -105,10 +106,19 @@ def _answer(question: Question) -> Answer:
         return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
     if question.options.check_undefined_grad:
         states.replay()
-        broken = refuses_undefined(question.function, question.inputs)
+        broken = refuses_undefined(question.function, original)
         if broken:
             return Wrong((finding("GV407", broken),))
     return answer
+
+
+def _not_ours(original: Original) -> Unsure | None:
+    """What only torch defines: no differentiable output, sparse ones; or cannot be measured finely enough."""
+    if not original.positions or any(o.layout is not torch.strided for o in original.outputs):
+        return Unsure()
+    if any(o.dtype not in DOUBLE for o in original.outputs):
+        return Unsure("an output is of low precision")
+    return None
 
 
 def _unlike_its_copy(
@@ -226,12 +236,15 @@ def _places(problem: Problem, missing: torch.Tensor) -> str:
 def states_kept() -> Iterator[None]:
     """Leave the caller's random states as they were."""
     numpy = sys.modules.get("numpy")
-    kept = random.getstate(), numpy.random.get_state() if numpy is not None else None
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices):
-        try:
-            yield
-        finally:
-            random.setstate(kept[0])
-            if numpy is not None:
-                numpy.random.set_state(kept[1])
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+    of_python, of_torch = random.getstate(), torch.get_rng_state()
+    of_cuda = torch.cuda.get_rng_state_all() if guard.cuda_in_use() else []
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        torch.set_rng_state(of_torch)
+        if of_cuda:
+            torch.cuda.set_rng_state_all(of_cuda)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)

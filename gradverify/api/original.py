@@ -91,10 +91,9 @@ def ignores_zero_grad_output(original: Original) -> str:
     return ""
 
 
-def refuses_undefined(function: Callable[..., Any], inputs: tuple[Any, ...]) -> str:
+def refuses_undefined(function: Callable[..., Any], original: Original) -> str:
     """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
-    leaves = [x for x in inputs if is_differentiable(x)]
-    count = len(_differentiable(function(*inputs)))
+    inputs, leaves, count = original.inputs, original.leaves, len(original.positions)
     chosen = [range(count), *([i] for i in range(count) if count > 1)]
     for undefined in chosen:
         outputs = [
