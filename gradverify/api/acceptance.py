@@ -10,20 +10,19 @@ from torch import Tensor
 from gradverify.api.options import Options
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.verdict import Judged
 
 FINEST = 1e-7
 """Relative difference from which on an entry is looked at twice; coarser tolerances choose from these."""
 
 
-def accepted(problem: Problem, judged: Judged, options: Options) -> Judged:
+def accepted(judged: Judged, options: Options) -> Judged:
     """The same measurement with torch's tolerance: what lies below it is imprecise, not wrong."""
     comparison = judged.comparison
     different = comparison.wrong | comparison.imprecise
     if not different.any():
         return judged
-    inputs = Layout.of(problem.primals)
+    inputs = judged.inputs
     difference = _sizes(comparison.analytical - comparison.numerical, inputs)
     tolerance = options.atol + options.rtol * _sizes(comparison.numerical, inputs)
     beyond = difference > tolerance

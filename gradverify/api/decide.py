@@ -32,12 +32,13 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
-from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 SEED = 0
 """Where every call of the function starts from, so that a stochastic one repeats itself."""
@@ -179,7 +180,9 @@ def _judged(question: Question, original: Original, problem: Problem) -> Answer:
         return Unsure(f"backward raises {result.error.type} on copies of the inputs")
     if isinstance(result, NotJudged):
         return Unsure(result.reason)
-    return _measured(question, original, problem, accepted(problem, result, options))
+    if isinstance(result, Certificate):
+        return Right()
+    return _measured(question, original, problem, accepted(result, options))
 
 
 def _measured(question: Question, original: Original, problem: Problem, result: Judged) -> Answer:
@@ -187,18 +190,20 @@ def _measured(question: Question, original: Original, problem: Problem, result: 
     comparison = result.comparison
     if comparison.wrong.any() or comparison.nonfinite.any():
         return Wrong(question.findings_of(problem, result, original))
+    if result.inputs.size < Layout.of(problem.primals).size:
+        return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
     missing = unverified(comparison)
     if missing.any():
-        return Unsure(_places(problem, missing))
+        return Unsure(_places(problem, result, missing))
     broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))
     return Right(question.findings_of(problem, result, original) if comparison.imprecise.any() else ())
 
 
-def _judge(problem: Problem, rtol: float) -> Judged | NotJudged | Raised:
+def _judge(problem: Problem, rtol: float) -> Judged | Certificate | NotJudged | Raised:
     noise = gradient_noise(problem) if isinstance(problem, VjpProblem) else None
-    return judge(problem, rtol=rtol, noise=noise)
+    return judge_any_size(problem, rtol=rtol, noise=noise)
 
 
 def _not_linear(problem: Problem, comparison: Comparison, original: Original, options: Options) -> str:
@@ -220,10 +225,10 @@ def _not_linear(problem: Problem, comparison: Comparison, original: Original, op
     )
 
 
-def _places(problem: Problem, missing: torch.Tensor) -> str:
+def _places(problem: Problem, judged: Judged, missing: torch.Tensor) -> str:
     names, positions = problem.input_names, problem.output_positions
     places = []
-    for o, output, i, source in blocks(problem.outputs, Layout.of(problem.primals)):
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
         here = missing[output.start : output.stop, source.start : source.stop]
         if here.any():
             places.append(

@@ -58,13 +58,14 @@ def first_order_findings(
     """A finding for every wrong (output, input) block."""
     assert isinstance(problem, CallProblem)  # noqa: S101 - `first_order_problem` made it
     sample = sample_of(function, options, problem)
-    nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
-    if nonlinear is not None and judged.comparison.wrong.any():
-        return (nonlinear,)
+    if judged.inputs.size == sample.inputs.size and judged.comparison.wrong.any():
+        nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
+        if nonlinear is not None:
+            return (nonlinear,)
     names, positions = problem.input_names, problem.output_positions
     found = (
         describe_block(sample, judged.comparison, positions[o], output, names[i], source)
-        for o, output, i, source in blocks(problem.outputs, sample.inputs)
+        for o, output, i, source in blocks(judged.outputs, judged.inputs)
     )
     return tuple(f for f in found if f is not None)
 

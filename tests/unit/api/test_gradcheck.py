@@ -193,6 +193,11 @@ def test_the_message_names_the_input_the_output_and_the_entry():
     assert [f.input for f in caught.value.findings] == ["inputs[1]"]
 
 
+def test_one_wrong_entry_of_a_jacobian_too_large_to_build_is_named():
+    with pytest.raises(gradverify.GradientError, match=r"d y\[0,1\] / d inputs\[0\]\[0,1\]"):
+        gradverify.gradcheck(WRONG_ENTRY, tensor(50, 60))
+
+
 def test_a_pass_by_torch_alone_is_said():
     with pytest.warns(UserWarning, match="not verified by gradverify.*copies"):
         assert gradverify.gradcheck(captures, (tensor(4, 3), *LINEAR.parameters()))
