@@ -13,17 +13,17 @@ from gradverify.report.junit import render_junit
 from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
-from gradverify.report.sarif import render_sarif
 from gradverify.report.mutations import render_selftest
+from gradverify.report.sarif import render_sarif
 from gradverify.report.text import render_text, slowest_lines
 
 __all__ = [
     "ListedTarget",
     "TextStyle",
     "render_concise",
+    "render_failure",
     "render_github",
     "render_html",
-    "render_failure",
     "render_json",
     "render_junit",
     "render_listing",

@@ -73,7 +73,9 @@ def verdict_words(report: TargetReport) -> str:
             return _verified(report)
         case Verdict.FAILED:
             return (
-                f"failed: {listed(codes_of(report))} (below)" if report.findings else because("failed", report)
+                f"failed: {listed(codes_of(report))} (below)"
+                if report.findings
+                else because("failed", report)
             )
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
