@@ -18,6 +18,7 @@ from gradverify.model import (
     Evaluations,
     Finding,
     InputSource,
+    Mutation,
     Outcome,
     PassedOver,
     Point,
@@ -111,7 +112,23 @@ class Suggest:
     settings: Settings
 
 
-Request = Collect | Bind | Infer | Verify | Dump | Suggest
+@dataclass(frozen=True)
+class Mutate:
+    """Plant one known fault in a target, and verify it as planned."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+    fault: str
+    """Its name, as `ListFaults` was answered."""
+
+
+@dataclass(frozen=True)
+class ListFaults:
+    """Say which faults can be planted."""
+
+
+Request = Collect | Bind | Infer | Verify | Dump | Suggest | Mutate | ListFaults
 
 
 # ---------------------------------------------------------------------------------------------
@@ -248,6 +265,20 @@ class NotSuggested:
 
 
 @dataclass(frozen=True)
+class Faults:
+    """The faults that can be planted, in the order of the table."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mutated:
+    """What became of one planted fault."""
+
+    mutation: Mutation
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -281,6 +312,8 @@ Event = (
     | Dumped
     | Suggested
     | NotSuggested
+    | Faults
+    | Mutated
     | Done
     | Failed
     | Broken

@@ -496,6 +496,30 @@ class Evaluations:
         return Evaluations(self.forward + other.forward, self.backward + other.backward)
 
 
+class MutationOutcome(StrEnum):
+    """What became of a planted fault."""
+
+    CAUGHT = "caught"
+    ESCAPED = "escaped"
+    """It changed the gradient, and every check passed."""
+    NO_EFFECT = "no-effect"
+    """It changed nothing at these sizes and values: they would not notice it."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A known fault, planted in a target that passed."""
+
+    fault: str
+    inputs: tuple[str, ...]
+    """Names of the inputs whose gradient was changed; none where all were."""
+    outcome: MutationOutcome
+    code: str = ""
+    """Of the first finding that told it."""
+    located: bool = False
+    """That finding names the input, and the entries where they were known."""
+
+
 @dataclass(frozen=True)
 class Swept:
     """What a verified case was varied over, by name: what did not change its gradient, or what did."""
@@ -569,6 +593,8 @@ class TargetReport:
     """What its verified cases were varied over."""
     case_reports: tuple[CaseReport, ...] = ()
     """One for each planned case, and one with an empty id for what no case stands for."""
+    mutations: tuple[Mutation, ...] | None = None
+    """The faults planted in it; None where none were asked for, or it did not pass without them."""
 
 
 @dataclass(frozen=True)

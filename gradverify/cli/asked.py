@@ -56,6 +56,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     strict: bool = False,
     durations: int | None = None,
     dump: Path | None = None,
+    mutate: bool = False,
 ) -> Request:
     """Read what the command line asks for; what it does not say, the configuration may.
 
@@ -94,6 +95,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         slowest=durations,
         shard=_shard(shard),
         dump=dump_folder(dump),
+        mutate=mutate,
         extra_arguments=(
             *_repeated(config, specs, settings, rtol, atol),
             *(("--memory", str(limit)) if limit else ()),

@@ -28,12 +28,13 @@ from gradverify.cli.screen import (
     write_file,
 )
 from gradverify.errors import UsageError
-from gradverify.model import Engine, Report
+from gradverify.model import Engine, Report, Verdict
 from gradverify.report import (
     render_listing,
     render_mistakes,
     render_rule,
     render_rules_table,
+    render_selftest,
     render_suggestion,
 )
 from gradverify.session.outcome import ExitCode
@@ -84,6 +85,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     shard: options.Shard = None,
+    mutate: options.Mutate = False,  # noqa: FBT002
     strict: options.Strict = False,  # noqa: FBT002
     durations: options.Durations = None,
     dump: options.DumpFolder = None,
@@ -126,6 +128,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             strict=strict,
             durations=durations,
             dump=dump,
+            mutate=mutate,
         )
         report = _check(request)
         print_report(report, style, output, files)
@@ -252,6 +255,26 @@ def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) 
         surprises = unintended(report)
         write(sys.stdout, _closing(report, surprises))
     raise typer.Exit(ExitCode.BUG if surprises else ExitCode.OK)
+
+
+@app.command()
+def selftest(color: options.ColorOption = Color.AUTO) -> None:
+    """Plant known faults in right Functions that ship with the package, and show that each is caught.
+
+    Exit code 0 when every fault that changes a gradient is caught, 1 when one escapes.
+    """
+    from gradverify.demo.intended import INTENDED  # noqa: PLC0415
+
+    style = style_for(color, 0)
+    with told(style, Format.TEXT):
+        from gradverify import demo as package  # noqa: PLC0415
+
+        module = Path(package.__path__[0]) / "functions.py"
+        right = [name for name, (status, _) in INTENDED.items() if status is Verdict.PASSED]
+        report = _check(request_of([f"{module}::{name}" for name in right], mutate=True, strict=True))
+        write(sys.stdout, render_selftest(report, style))
+        print_bugs(report.bugs)
+    raise typer.Exit(report.exit_code)
 
 
 def main() -> None:

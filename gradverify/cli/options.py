@@ -149,6 +149,14 @@ Reports = Annotated[
 MergedTo = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="PATH", help="Write it there, not to stdout.")
 ]
+Mutate = Annotated[
+    bool,
+    typer.Option(
+        "--mutate",
+        help="Plant known faults in each Function that passes and say which its sizes and values would not "
+        "notice; with --strict, one that escapes fails it.",
+    ),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Warnings fail their target, as errors do.")]
 Durations = Annotated[
     int | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gradverify.report.block import render_failure
 from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle
 from gradverify.report.explain import render_rule, render_rules_table
@@ -12,6 +13,7 @@ from gradverify.report.junit import render_junit
 from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
+from gradverify.report.mutations import render_selftest
 from gradverify.report.sarif import render_sarif
 from gradverify.report.suggestion import render_suggestion
 from gradverify.report.text import render_text, slowest_lines
@@ -20,6 +22,7 @@ __all__ = [
     "ListedTarget",
     "TextStyle",
     "render_concise",
+    "render_failure",
     "render_github",
     "render_html",
     "render_json",
@@ -30,6 +33,7 @@ __all__ = [
     "render_rule",
     "render_rules_table",
     "render_sarif",
+    "render_selftest",
     "render_suggestion",
     "render_text",
     "slowest_lines",

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from gradverify.model import Finding, Location, Severity, TargetReport, Verdict
 from gradverify.report import finding as one
-from gradverify.report.console import TextStyle
+from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, field, hang, spot, verbatim
 from gradverify.report.targets import because, is_shown
 from gradverify.report.words import clean
@@ -15,6 +15,11 @@ _TELLING = ("GV901", "GV002", "GV102", "GV105", "GV103", "GV106", "GV301", "GV10
 """Codes whose findings come first: a refused shape explains a missing gradient, not the other way round."""
 _CONTINUED = 4
 """Columns before the further lines of a heading."""
+
+
+def render_failure(report: TargetReport, style: TextStyle) -> str:
+    """Return the block of one failed target alone, as the message of an exception."""
+    return emit(block_lines(report, style, set()), style)
 
 
 def block_lines(report: TargetReport, style: TextStyle, explained: set[str]) -> list[Text]:

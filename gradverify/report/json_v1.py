@@ -18,6 +18,7 @@ from gradverify.model import (
     Finding,
     Frame,
     Mistake,
+    Mutation,
     RaisedError,
     Report,
     Scalar,
@@ -106,8 +107,21 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["reason"] = report.reason
     if report.ignored:
         shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
+    if report.mutations is not None:
+        shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
     return shape
+
+
+def _mutation(mutation: Mutation) -> Json:
+    """Return what became of one planted fault."""
+    return {
+        "fault": mutation.fault,
+        "inputs": [*mutation.inputs],
+        "outcome": mutation.outcome,
+        "code": mutation.code or None,
+        "located": mutation.located,
+    }
 
 
 def _swept(report: TargetReport) -> Json:

@@ -82,7 +82,11 @@ def verdict_words(report: TargetReport) -> str:
         case Verdict.PASSED:
             return _verified(report)
         case Verdict.FAILED:
-            return f"failed: {listed(codes_of(report))} (below)"
+            return (
+                f"failed: {listed(codes_of(report))} (below)"
+                if report.findings
+                else because("failed", report)
+            )
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
         case Verdict.UNCHECKED:

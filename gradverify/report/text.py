@@ -14,6 +14,7 @@ from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
 from gradverify.report.mistakes import closing, mistake_lines
+from gradverify.report.mutations import mutation_lines
 from gradverify.report.nothing import empty_line, module_lines, nothing_lines
 from gradverify.report.targets import target_lines
 from gradverify.report.words import clean, plural
@@ -33,6 +34,7 @@ def render_text(report: Report, style: TextStyle) -> str:
         blocks += _modules(report, style)
     explained: set[str] = set()
     blocks += [block_lines(target, style, explained) for target in report.targets]
+    blocks.append(mutation_lines(report, style))
     blocks += [mistake_lines(mistake, style) for mistake in report.errors]
     blocks.append(_end(report, style))
     return emit(_spaced(blocks), style)

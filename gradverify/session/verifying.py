@@ -12,14 +12,19 @@ from gradverify.model import (
     Finding,
     Frame,
     InputSource,
+    Mutation,
+    MutationOutcome,
     RaisedError,
+    Settings,
     TargetPlan,
     TargetReport,
+    Verdict,
 )
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.dumping import dumped
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
+from gradverify.session.mutating import plant_all
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import (
     WorkerBrokenError,
@@ -63,12 +68,25 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
             return Judged(state.skipped(reason))
         if plan.cases:
             _run(planned, plan, request, state, at_case)
+        report = state.report()
+        if request.mutate and report.status is Verdict.PASSED:
+            report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
     except WorkerError as error:
         planned.module.close()
         judged = _without_worker(planned, state, error, request)
     else:
-        judged = Judged(state.report())
+        judged = Judged(report)
     return replace(judged, report=dumped(judged.report, planned, state, request))
+
+
+def _mutated(report: TargetReport, mutations: tuple[Mutation, ...], settings: Settings) -> TargetReport:
+    """The report with what became of the planted faults; under --strict, one that escapes fails it."""
+    escaped = sum(m.outcome is MutationOutcome.ESCAPED for m in mutations)
+    report = replace(report, mutations=mutations)
+    if not (escaped and settings.strict):
+        return report
+    which = "a planted fault" if escaped == 1 else f"{escaped} planted faults"
+    return replace(report, status=Verdict.FAILED, reason=f"its checks do not notice {which} (--strict)")
 
 
 def _not_for(plan: TargetPlan, device: str) -> str:

@@ -67,6 +67,18 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
         return Raised(describe(error))
 
 
+@contextlib.contextmanager
+def letting_through(*exceptions: type[BaseException]) -> Iterator[None]:
+    """Leave these exceptions alone for a while: in the caller's own process Ctrl-C is the caller's."""
+    global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
+    before = LET_THROUGH
+    LET_THROUGH = exceptions
+    try:
+        yield
+    finally:
+        LET_THROUGH = before
+
+
 class RandomStates:
     """The random states every call starts from, so that a stochastic forward repeats itself.
 
@@ -76,10 +88,14 @@ class RandomStates:
     def __init__(self, seed: int) -> None:
         """Seed every generator once and remember the states."""
         random.seed(seed)
-        torch.manual_seed(seed % 2**63)
+        # Not `torch.manual_seed`: for every kind of device not in use it keeps a stack trace, which takes
+        # longer than a small forward.
+        torch.default_generator.manual_seed(seed % 2**63)
+        if cuda_in_use():
+            torch.cuda.manual_seed_all(seed % 2**63)
         self._python = random.getstate()
         self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if _cuda_in_use() else []
+        self._cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else []
         self._numpy_seed = seed % 2**32
 
     def replay(self) -> None:
@@ -106,7 +122,8 @@ class RandomStates:
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
 
 
-def _cuda_in_use() -> bool:
+def cuda_in_use() -> bool:
+    """Whether this process has used a CUDA device."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -92,7 +92,7 @@ class _History:
                 pass
 
 
-def verify(request: Verify, live: Live) -> Iterator[Event]:
+def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     is_function = request.target.kind is TargetKind.FUNCTION
     wanted = wanted_families(request.settings, request.ignored)

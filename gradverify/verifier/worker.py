@@ -35,9 +35,12 @@ from gradverify.events import (
     Dump,
     Event,
     Failed,
+    Faults,
     Found,
     Infer,
     Inferred,
+    ListFaults,
+    Mutate,
     NotBound,
     NotInferred,
     Ready,
@@ -56,6 +59,7 @@ from gradverify.verifier.collect.infer import infer_inputs
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
+from gradverify.verifier.mutation.run import NAMES, mutate
 from gradverify.verifier.run import verify
 from gradverify.verifier.suggesting.suggest import suggest
 
@@ -127,6 +131,11 @@ class Server:
             case Suggest():
                 yield suggest(request, self._live(request))
                 self._state.restore()
+            case ListFaults():
+                yield Faults(NAMES)
+            case Mutate():
+                yield from mutate(request, self._live(request))
+                self._state.restore()
 
     def _collect(self, request: Collect) -> Event:
         result = guard.call(import_file, Path(request.path))
@@ -174,7 +183,7 @@ class Server:
         yield from dump(request, self._live(request.verified), self._module)
         self._state.restore()
 
-    def _live(self, request: Verify | Suggest) -> Live:
+    def _live(self, request: Verify | Suggest | Mutate) -> Live:
         plan = request.plan
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.empty import refused_empty
-from gradverify.verifier.checks.linearity import nonlinearity
-from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.linearity import nonlinearity, rounded_to_single
+from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
@@ -73,6 +73,9 @@ def measured_first_order(sample: Sample) -> FirstOrder:
     single = single_precision_outputs(sample, judged.measured.centre)
     judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
+    if not single and all(f.severity is not Severity.ERROR for f in findings):
+        names = rounded_to_single(sample, judged.comparison.analytical)
+        findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None

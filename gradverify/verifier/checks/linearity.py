@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding
+from gradverify.verifier.checks.mismatch import is_float32
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
@@ -53,6 +54,28 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
                 return _ignores(sample, name)
             return _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()), cause)
     return None
+
+
+def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
+    """Names of the inputs whose gradient has only float32's digits for grad_outputs that have more.
+
+    The rows themselves need not show it: those of a sum are ones and zeros, which any precision holds.
+    """
+    problem, inputs = sample.problem, sample.inputs
+    mixed, found = [], []
+    for offset in range(len(MAGNITUDES)):
+        u = random_signs(problem.outputs.size, sample.case.seed + offset)
+        result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+        if isinstance(result, Raised):
+            return ()
+        mixed.append(u @ analytical)
+        found.append(inputs.flatten(result.value))
+    expected, values = torch.stack(mixed), torch.stack(found)
+    return tuple(
+        name
+        for name, block in zip(problem.input_names, inputs.blocks, strict=True)
+        if is_float32(values[:, block.start : block.stop], expected[:, block.start : block.stop])
+    )
 
 
 def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:

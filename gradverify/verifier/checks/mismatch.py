@@ -22,6 +22,11 @@ from gradverify.verifier.inputs.regimes import is_declared
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 
+KEEP_THE_DTYPE = (
+    "Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 constant): "
+    "keep the dtype of grad_output."
+)
+
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
 
@@ -174,6 +179,19 @@ def _missing(sample: Sample, finding: Finding, named: _Named) -> Finding:
     )
 
 
+def rounded(sample: Sample, name: str) -> Finding:
+    """GV110 for a gradient that is rounded to float32 though the Jacobian's entries do not show it."""
+    return sample.finding(
+        "GV110",
+        f"the gradient with respect to `{name}` has float32 precision only: it is rounded for every "
+        "grad_output that needs more digits",
+        severity=Severity.ERROR,
+        cause="float32-inside",
+        hint=KEEP_THE_DTYPE,
+        input=name,
+    )
+
+
 def _float32_inside(finding: Finding, named: _Named) -> Finding:
     worst = named.worst
     tiny = torch.finfo(torch.float64).tiny
@@ -185,8 +203,7 @@ def _float32_inside(finding: Finding, named: _Named) -> Finding:
         cause="float32-inside",
         message=f"the gradient{named.of_output} with respect to `{named.input}` has float32 precision only: "
         f"off by {number(relative)} of its value",
-        hint="Something in backward computes in float32 (`.float()`, torch.empty without dtype, a float32 "
-        "constant): keep the dtype of grad_output.",
+        hint=KEEP_THE_DTYPE,
     )
 
 

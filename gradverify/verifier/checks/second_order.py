@@ -70,9 +70,9 @@ def second_order(
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
         return _raised(sample, graph.error, "under create_graph=True")
-    refusal = _refusal(graph.value)
-    if refusal is not None:
-        return _raised(sample, refusal, "at the second differentiation")
+    refused = refusal(graph.value)
+    if refused is not None:
+        return _raised(sample, refused, "at the second differentiation")
     settings = sample.subject.settings
     certificate = None
     if settings.engine is not Engine.JACOBIAN:
@@ -94,12 +94,15 @@ def second_order(
         case NotJudged():
             return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
         case Judged():
-            result = _compare(sample, second, judged, first)
+            result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             return replace(result, uncovered=settled)
 
 
-def _compare(sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder) -> CheckResult:
+def compare_second_order(
+    sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder
+) -> CheckResult:
+    """What a judged second-order problem says, in findings."""
     comparison = judged.comparison
     pairs = _pairs(second, judged)
     wrong = [p for p in pairs if _wrong(judged, p).any()]
@@ -127,7 +130,7 @@ def _linear_part(first: FirstOrder) -> KnownColumns | None:
     return KnownColumns(rows, torch.where(rows.isfinite(), error, torch.inf))
 
 
-def _refusal(graph: Graph) -> RaisedError | None:
+def refusal(graph: Graph) -> RaisedError | None:
     """What differentiating the gradients raises, None if it does not.
 
     `once_differentiable` raises only when the whole graph runs: `torch.autograd.grad` skips nodes that lead

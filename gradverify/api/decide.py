@@ -1,0 +1,255 @@
+"""Who answers a question of a drop-in: our own judgement where it can, torch's own check where it cannot."""
+
+from __future__ import annotations
+
+import random
+import sys
+import warnings
+from bdb import BdbQuit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch.autograd.gradcheck import GradcheckError
+
+from gradverify.api.acceptance import FINEST, accepted, unverified
+from gradverify.api.given import DOUBLE, only_for_torch, require_usable
+from gradverify.api.gradient_error import GradientError
+from gradverify.api.options import Options
+from gradverify.api.orders import watched
+from gradverify.api.original import (
+    Original,
+    call_original,
+    identical,
+    ignores_zero_grad_output,
+    refuses_undefined,
+    same,
+)
+from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
+from gradverify.api.telling import failure, finding, name_of
+from gradverify.verifier import guard
+from gradverify.verifier.checks.wording import blocks, number
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.certificate import Certificate, certify
+from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.rounding import gradient_noise
+from gradverify.verifier.numerics.verdict import Judged, NotJudged
+
+SEED = 0
+"""Where every call of the function starts from, so that a stochastic one repeats itself."""
+
+
+CALLER = 4
+"""Stack frames from a warning made in `decide` to the test that called the drop-in."""
+
+
+def decide(question: Question) -> bool:
+    """True for a right gradient.
+
+    Raises `GradientError` for a wrong one, and whatever the function itself raises.
+    """
+    if only_for_torch(question.inputs, question.options):
+        return _torch_decides(question, "")
+    require_usable(question.inputs)
+    with states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+        answer = _answer(question)
+    match answer:
+        case Wrong():
+            raise GradientError(failure(question.user_function, answer.findings), answer.findings)
+        case Unsure():
+            return _torch_decides(question, answer.reason)
+        case Right():
+            for finer in answer.finer:
+                warnings.warn(
+                    f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
+                )
+    return _torch_decides(question, "") if question.options.parts_of_torch else True
+
+
+def _torch_decides(question: Question, unverified_by_us: str) -> bool:
+    try:
+        result = question.ask_torch()
+    except GradcheckError as error:
+        found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {str(error).strip()}")
+        if unverified_by_us:
+            found = replace(found, hint=f"gradverify could not judge it itself: {unverified_by_us}.")
+        raise GradientError(failure(question.user_function, (found,)), (found,)) from error
+    if unverified_by_us:
+        warnings.warn(
+            f"{name_of(question.user_function)}: not verified by gradverify, torch's own check decided: "
+            f"{unverified_by_us}",
+            stacklevel=CALLER + 1,
+        )
+    return result
+
+
+def _answer(question: Question) -> Answer:
+    """Our own answer: the rules that hold on the caller's tensors, then the numbers."""
+    states = guard.RandomStates(SEED)
+    original = call_original(question.function, question.inputs, states)
+    refused = _not_ours(original)
+    if refused is not None:
+        return refused
+    problem = question.problem_of(original, states)
+    unlike = _unlike_its_copy(original, problem, question)
+    if unlike is not None:
+        return unlike
+    answer = _judged(question, original, problem)
+    if isinstance(answer, Wrong):
+        return answer
+    broken = ignores_zero_grad_output(original)
+    if broken:
+        return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
+    if question.options.check_undefined_grad:
+        states.replay()
+        broken = refuses_undefined(question.function, original)
+        if broken:
+            return Wrong((finding("GV407", broken),))
+    return answer
+
+
+def _not_ours(original: Original) -> Unsure | None:
+    """What only torch defines: no differentiable output, sparse ones; or cannot be measured finely enough."""
+    if not original.positions or any(o.layout is not torch.strided for o in original.outputs):
+        return Unsure()
+    if any(o.dtype not in DOUBLE for o in original.outputs):
+        return Unsure("an output is of low precision")
+    return None
+
+
+def _unlike_its_copy(
+    original: Original, problem: CallProblem | VjpProblem, question: Question
+) -> Answer | None:
+    """Compare the caller's tensors with copies of them: outputs, gradients, and gradients once more.
+
+    The second backward starts from another random state: one that draws numbers is not deterministic.
+    """
+    gradients = original.gradients()
+    copy = problem.graph(problem.primals)
+    if isinstance(copy, Raised):
+        return Unsure(f"the function raises {copy.error.type} on copies of its inputs")
+    torch.rand(1)
+    of_copy = dict(zip(problem.output_positions, copy.value.outputs, strict=True))
+    outputs = [of_copy[p] for p in original.positions]
+    repeated = guard.call(differentiate_again, outputs, copy.value.leaves, original.cotangents)
+    if isinstance(repeated, Raised):
+        return Unsure(f"backward raises {repeated.error.type} on copies of the inputs")
+    if not identical(repeated.value, gradients):
+        again = original.gradients()
+        if not identical(again, gradients):
+            return _not_deterministic(question)
+        if not same(repeated.value, gradients):
+            return Unsure(
+                "the gradient is another one on copies of the inputs: the function does not depend "
+                "on its arguments alone, or minds their strides"
+            )
+    if not same(outputs, original.outputs):
+        return Unsure("the function gives other values on copies of its inputs")
+    return None
+
+
+def _not_deterministic(question: Question) -> Answer:
+    if question.options.nondet_tol > 0:
+        return Unsure("backward is not deterministic")
+    return Wrong(
+        (
+            finding(
+                "GV106",
+                "backward gives other gradients each time for the same input and grad_output (not reentrant)",
+                hint="If it uses operations that are not deterministic, give `nondet_tol`.",
+            ),
+        )
+    )
+
+
+def _judged(question: Question, original: Original, problem: Problem) -> Answer:
+    options = question.options
+    rtol = min(FINEST, options.rtol or FINEST)
+    if certify(problem, rtol=rtol) is not None:
+        return Right()
+    result = _judge(problem, rtol)
+    if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
+        problem = replace(problem, function=watched(problem.function))
+        result = _judge(problem, rtol)
+    if isinstance(result, Raised):
+        return Unsure(f"backward raises {result.error.type} on copies of the inputs")
+    if isinstance(result, NotJudged):
+        return Unsure(result.reason)
+    if isinstance(result, Certificate):
+        return Right()
+    return _measured(question, original, problem, accepted(result, options))
+
+
+def _measured(question: Question, original: Original, problem: Problem, result: Judged) -> Answer:
+    """What the compared Jacobians say, by torch's tolerance."""
+    comparison = result.comparison
+    if comparison.wrong.any() or comparison.nonfinite.any():
+        return Wrong(question.findings_of(problem, result, original))
+    if result.inputs.size < Layout.of(problem.primals).size:
+        return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
+    missing = unverified(comparison)
+    if missing.any():
+        return Unsure(_places(problem, result, missing))
+    broken = _not_linear(problem, comparison, original, question.options)
+    if broken:
+        return Wrong((finding("GV106", broken),))
+    return Right(question.findings_of(problem, result, original) if comparison.imprecise.any() else ())
+
+
+def _judge(problem: Problem, rtol: float) -> Judged | Certificate | NotJudged | Raised:
+    noise = gradient_noise(problem) if isinstance(problem, VjpProblem) else None
+    return judge_any_size(problem, rtol=rtol, noise=noise)
+
+
+def _not_linear(problem: Problem, comparison: Comparison, original: Original, options: Options) -> str:
+    """What is wrong where a random grad_output does not give that combination of the rows of backward.
+
+    Every row was right: a backward that is none the less wrong here is not linear in grad_output.
+    """
+    given = dict(zip(original.positions, original.cotangents, strict=True))
+    u = problem.outputs.flatten([given.get(p) for p in problem.output_positions])
+    rows = comparison.analytical
+    actual = Layout.of(problem.primals).flatten(original.gradients())
+    difference = (actual - u @ rows).abs()
+    room = options.atol + options.rtol * (u.abs() @ rows.abs())
+    if not (difference > room).any():
+        return ""
+    return (
+        f"backward is not linear in grad_output: for a random one its gradient is off by "
+        f"{number(difference.max().item())} from what it gives for each entry alone"
+    )
+
+
+def _places(problem: Problem, judged: Judged, missing: torch.Tensor) -> str:
+    names, positions = problem.input_names, problem.output_positions
+    places = []
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
+        here = missing[output.start : output.stop, source.start : source.stop]
+        if here.any():
+            places.append(
+                f"{int(here.sum())} of {here.numel()} entries of output {positions[o]} by {names[i]}"
+            )
+    return f"{'; '.join(places)} (a kink, a jump, or too noisy there)"
+
+
+@contextmanager
+def states_kept() -> Iterator[None]:
+    """Leave the caller's random states as they were."""
+    numpy = sys.modules.get("numpy")
+    of_numpy = numpy.random.get_state() if numpy is not None else None
+    of_python, of_torch = random.getstate(), torch.get_rng_state()
+    of_cuda = torch.cuda.get_rng_state_all() if guard.cuda_in_use() else []
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        torch.set_rng_state(of_torch)
+        if of_cuda:
+            torch.cuda.set_rng_state_all(of_cuda)
+        if numpy is not None:
+            numpy.random.set_state(of_numpy)

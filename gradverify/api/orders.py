@@ -1,0 +1,174 @@
+"""First and second order as problems, and what to say where they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.api.given import as_tuple, is_differentiable
+from gradverify.api.options import Options
+from gradverify.api.original import Original
+from gradverify.api.telling import target_of
+from gradverify.model import Case, Finding, Outcome, Point, Settings, Severity
+from gradverify.verifier import guard
+from gradverify.verifier.checks.linearity import nonlinearity
+from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.second_order import compare_second_order, refusal
+from gradverify.verifier.checks.subject import Sample, Subject, first_line
+from gradverify.verifier.checks.wording import blocks
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.verdict import Judged
+
+
+def first_order_problem(
+    function: Callable[..., Any], original: Original, states: guard.RandomStates
+) -> CallProblem:
+    """The function at the caller's inputs, as a map of fresh tensors."""
+    return CallProblem(
+        function=function,
+        arguments=arguments_of(original.inputs),
+        output_positions=original.positions,
+        outputs=Layout.of(original.outputs),
+        random_states=states,
+    )
+
+
+def arguments_of(inputs: Sequence[Any], names: Sequence[str] = ()) -> tuple[Argument, ...]:
+    """The caller's inputs, named by position where they have no names."""
+    return tuple(
+        Argument(
+            names[i] if i < len(names) else f"inputs[{i}]",
+            x.detach() if isinstance(x, Tensor) else x,
+            differentiable=is_differentiable(x),
+        )
+        for i, x in enumerate(inputs)
+    )
+
+
+def first_order_findings(
+    function: Callable[..., Any], options: Options, problem: Problem, judged: Judged
+) -> tuple[Finding, ...]:
+    """A finding for every wrong (output, input) block."""
+    assert isinstance(problem, CallProblem)  # noqa: S101 - `first_order_problem` made it
+    sample = sample_of(function, options, problem)
+    if judged.inputs.size == sample.inputs.size and judged.comparison.wrong.any():
+        nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
+        if nonlinear is not None:
+            return (nonlinear,)
+    names, positions = problem.input_names, problem.output_positions
+    found = (
+        describe_block(sample, judged.comparison, positions[o], output, names[i], source)
+        for o, output, i, source in blocks(judged.outputs, judged.inputs)
+    )
+    return tuple(f for f in found if f is not None)
+
+
+def sample_of(function: Callable[..., Any], options: Options, problem: CallProblem) -> Sample:
+    """What the checks of the command start from, for a function without a spec."""
+    settings = Settings(rtol=options.rtol, atol=options.atol)
+    returned = max(problem.output_positions, default=0) + 1
+    subject = Subject(target_of(function), function, settings)
+    return Sample(subject, Case("", 0), Point.TYPICAL, 0, problem.arguments, problem, returned)
+
+
+def gradient_function(
+    function: Callable[..., Any], inputs: Sequence[Any], grad_outputs: Sequence[Tensor]
+) -> Callable[..., tuple[Tensor | None, ...]]:
+    """(inputs…, grad_outputs…) -> the gradient of every input that requires grad, with its graph.
+
+    None where the outputs do not depend on an input.
+    """
+    count = len(grad_outputs)
+    by_input = [is_differentiable(x) for x in inputs]
+    by_grad_output = [u.requires_grad for u in grad_outputs]
+
+    def gradients(*arguments: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        given = _requiring(arguments[:-count], by_input)
+        outputs = [o for o in as_tuple(function(*given)) if is_differentiable(o)]
+        return torch.autograd.grad(
+            outputs,
+            [x for x, wanted in zip(given, by_input, strict=True) if wanted],
+            _requiring(arguments[-count:], by_grad_output),
+            create_graph=True,
+            allow_unused=True,
+        )
+
+    return gradients
+
+
+def _requiring(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    return [v.requires_grad_() if w else v for v, w in zip(values, wanted, strict=True)]
+
+
+def watched(function: Any) -> Any:  # noqa: ANN401 - user code
+    """The function with grad mode on and arguments that require grad: it may differentiate inside."""
+
+    def call(*arguments: Any) -> Any:  # noqa: ANN401
+        with torch.enable_grad():
+            return function(*(_requiring_if_inexact(a) for a in arguments))
+
+    return call
+
+
+def _requiring_if_inexact(argument: Any) -> Any:  # noqa: ANN401
+    plain = isinstance(argument, Tensor) and not argument.requires_grad
+    inexact = plain and (argument.is_floating_point() or argument.is_complex())
+    return argument.requires_grad_().clone() if inexact else argument
+
+
+def second_order_problem(
+    function: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    grad_outputs: tuple[Tensor, ...],
+    states: guard.RandomStates,
+    original: Original,
+) -> VjpProblem | CallProblem:
+    """The gradients as a map of inputs and grad_outputs; of only those grad_outputs that require grad."""
+    if not all(u.requires_grad for u in grad_outputs):
+        return first_order_problem(
+            watched(gradient_function(function, inputs, grad_outputs)), original, states
+        )
+    states.replay()
+    returned = as_tuple(function(*inputs))
+    positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
+    first = CallProblem(
+        function=function,
+        arguments=arguments_of(inputs),
+        output_positions=positions,
+        outputs=Layout.of([returned[p] for p in positions]),
+        random_states=states,
+    )
+    return VjpProblem(first, tuple(u.detach() for u in grad_outputs))
+
+
+def second_order_findings(
+    function: Callable[..., Any], options: Options, problem: Problem, judged: Judged
+) -> tuple[Finding, ...]:
+    """A finding for every wrong block of the second derivative."""
+    if not isinstance(problem, VjpProblem):
+        return first_order_findings(function, options, problem, judged)
+    sample = sample_of(function, options, problem.first_order)
+    graph = problem.graph(problem.primals)
+    refused = None if isinstance(graph, Raised) else refusal(graph.value)
+    if refused is not None:
+        said = f"the second derivative raises {refused.type}: {first_line(refused.message)}"
+        return (sample.finding("GV203", said, severity=Severity.ERROR, raised=refused),)
+    nothing = FirstOrder(CheckResult(outcome=Outcome.PASSED))
+    if judged.comparison.wrong.any() or judged.comparison.nonfinite.any():
+        return compare_second_order(sample, problem, judged, nothing).findings
+    off = int(judged.comparison.imprecise.sum())
+    return (
+        sample.finding(
+            "GV110",
+            f"the second derivative is slightly off at {off} of {judged.comparison.imprecise.numel()} "
+            "entries: within the tolerance, but more than rounding explains",
+            severity=Severity.WARNING,
+        ),
+    )

@@ -1,0 +1,147 @@
+"""The function called on the caller's own tensors, as torch calls it: what a pure problem cannot see.
+
+A problem calls the function on copies. A function that captures its inputs instead of using its arguments,
+one that minds their strides, or a backward that is not deterministic shows here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.api.given import as_tuple, is_differentiable
+from gradverify.verifier import guard
+from gradverify.verifier.numerics.problem import Gradients
+
+SAME = 1e-9
+"""Relative to the largest value: gradients nearer to each other differ by rounding only."""
+
+COTANGENT_SEED = 20_263
+"""Seed of the grad_outputs of this comparison; any other would do."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """One call on the caller's tensors, with its graph."""
+
+    inputs: tuple[Any, ...]
+    returned: tuple[Any, ...]
+    positions: tuple[int, ...]
+    """Positions of the outputs that require grad."""
+    cotangents: tuple[Tensor, ...]
+    """A random grad_output for each of them."""
+
+    @property
+    def leaves(self) -> tuple[Tensor, ...]:
+        """The inputs that require grad."""
+        return tuple(x for x in self.inputs if is_differentiable(x))
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """The outputs that require grad."""
+        return tuple(self.returned[p] for p in self.positions)
+
+    def gradients(self, cotangents: Sequence[Tensor] | None = None) -> Gradients:
+        """One backward through the graph, which stays. Raises whatever backward raises."""
+        return torch.autograd.grad(
+            self.outputs,
+            self.leaves,
+            list(cotangents or self.cotangents),
+            retain_graph=True,
+            allow_unused=True,
+        )
+
+
+def call_original(
+    function: Callable[..., Any], inputs: tuple[Any, ...], states: guard.RandomStates
+) -> Original:
+    """Call the function as the caller would. Raises whatever it raises."""
+    states.replay()
+    returned = as_tuple(function(*inputs))
+    positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
+    generator = torch.Generator().manual_seed(COTANGENT_SEED)
+    cotangents = tuple(_random_like(returned[p], generator) for p in positions)
+    return Original(inputs, returned, positions, cotangents)
+
+
+def same(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
+    """Whether two lists of tensors agree up to rounding; None agrees with None and with zeros."""
+    return all(_same(a, e) for a, e in zip(actual, expected, strict=True))
+
+
+def identical(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
+    """Whether two lists of tensors agree to the last bit; NaN agrees with NaN."""
+    return all(_identical(a, e) for a, e in zip(actual, expected, strict=True))
+
+
+def ignores_zero_grad_output(original: Original) -> str:
+    """What is wrong with the gradients for a grad_output of zeros; empty where nothing is."""
+    zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in original.outputs]
+    for number, (gradient, leaf) in enumerate(zip(original.gradients(zeros), original.leaves, strict=True)):
+        if gradient is None:
+            continue
+        if gradient.shape != leaf.shape or gradient.dtype != leaf.dtype or gradient.device != leaf.device:
+            return f"the gradient of differentiable input {number} has not its shape, dtype or device"
+        if not gradient.eq(0).all():
+            return f"the gradient of differentiable input {number} is not zero for a grad_output of zeros"
+    return ""
+
+
+def refuses_undefined(function: Callable[..., Any], original: Original) -> str:
+    """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
+    inputs, leaves, count = original.inputs, original.leaves, len(original.positions)
+    chosen = [range(count), *([i] for i in range(count) if count > 1)]
+    for undefined in chosen:
+        outputs = [
+            _undefined(o) if i in undefined else o for i, o in enumerate(_differentiable(function(*inputs)))
+        ]
+        zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
+        which = "every grad_output" if len(undefined) == count else f"grad_output {undefined[0]}"
+        try:
+            gradients: Gradients = torch.autograd.grad(outputs, leaves, zeros, allow_unused=True)
+        except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
+            return f"backward raises {type(error).__name__} where {which} is undefined (None): {error}"
+        if any(g is not None and not g.eq(0).all() for g in gradients):
+            return f"a gradient is not zero where {which} is undefined (None) and the others are zero"
+    return ""
+
+
+def _differentiable(returned: Any) -> list[Tensor]:  # noqa: ANN401 - what user code returned
+    return [r for r in as_tuple(returned) if is_differentiable(r)]
+
+
+def _undefined(output: Tensor) -> Tensor:
+    """The output behind a node that hands on no gradient: there is no public name for it."""
+    hidden: Any = torch._C._functions.UndefinedGrad()  # noqa: SLF001
+    result: Tensor = hidden(output)
+    return result
+
+
+def _random_like(output: Tensor, generator: torch.Generator) -> Tensor:
+    """Values between ½ and 1 in size, of either sign: no entry counts much less than another."""
+    shape = (*output.shape, 2) if output.is_complex() else tuple(output.shape)
+    values = torch.rand(shape, generator=generator, dtype=torch.float64) / 2 + 0.5
+    values *= torch.randint(0, 2, shape, generator=generator) * 2 - 1
+    return (torch.view_as_complex(values) if output.is_complex() else values).to(output)
+
+
+def _identical(actual: Tensor | None, expected: Tensor | None) -> bool:
+    if actual is None:
+        return expected is None
+    return expected is not None and torch.equal(actual.nan_to_num(), expected.nan_to_num())
+
+
+def _same(actual: Tensor | None, expected: Tensor | None) -> bool:
+    if actual is None or expected is None:
+        rest = expected if actual is None else actual
+        return rest is None or not bool(rest.any())
+    if actual.shape != expected.shape:
+        return False
+    if not actual.numel() or torch.equal(actual, expected):
+        return True
+    largest = expected.detach().abs().nan_to_num(0.0, 0.0, 0.0).max().item()
+    return torch.allclose(actual, expected, rtol=SAME, atol=SAME * largest, equal_nan=True)

@@ -1,0 +1,107 @@
+"""`verify`: everything the command checks, on the inputs of a test and in its process."""
+
+from __future__ import annotations
+
+import warnings
+from bdb import BdbQuit
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.api.decide import states_kept
+from gradverify.api.given import as_tuple
+from gradverify.api.gradient_error import GradientError
+from gradverify.api.telling import target_of, told
+from gradverify.errors import UsageError
+from gradverify.events import Verify
+from gradverify.model import (
+    Case,
+    InputSource,
+    Settings,
+    Severity,
+    TargetPlan,
+    TargetReport,
+    Verdict,
+)
+from gradverify.session.aggregate import TargetState
+from gradverify.verifier import guard
+from gradverify.verifier.building import Live
+from gradverify.verifier.collect.discover import describe_target
+from gradverify.verifier.run import verify as verify_target
+
+GIVEN, REFERENCE = "inputs", "reference"
+"""Under which names the case finds the objects of the call."""
+
+CALLER = 2
+"""Stack frames from `verify` to the test that called it."""
+
+
+def verify(
+    fn: Callable[..., Any] | type[torch.autograd.Function],
+    inputs: Tensor | Sequence[Any] | Mapping[str, Any],
+    reference: Callable[..., Any] | None = None,
+    *,
+    rtol: float = Settings.rtol,
+    atol: float = Settings.atol,
+    name: str = "",
+) -> TargetReport:
+    """Verify first and second order, the contract of backward, and a composite reference where one is given.
+
+    `fn` is an autograd Function (the class or its `apply`) or any callable. `inputs` are its arguments, by
+    position or by name: tensors that require grad are differentiated, and if none does, every floating one.
+    An entry is wrong only beyond its measured error and atol + rtol · (its size + the typical size of its
+    row). `name` is what the report calls it.
+
+    Returns the report of a pass; its warnings are issued as warnings. Raises `GradientError` with the text
+    report where something is wrong or could not be verified, `UsageError` without a tensor to differentiate.
+    """
+    given = inputs if isinstance(inputs, Mapping) else as_tuple(inputs)
+    values = list(given.values() if isinstance(given, Mapping) else given)
+    tensors = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
+    if not tensors:
+        raise UsageError("verify: none of the inputs is a floating or complex tensor")
+    settings = Settings(rtol=rtol, atol=atol, device=str(tensors[0].device))
+    with states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+        report = _report(_live(fn, given, reference), name, settings)
+    if report.status is not Verdict.PASSED:
+        raise GradientError(told(report), report.findings)
+    for found in report.findings:
+        if found.severity is Severity.WARNING:
+            warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER)
+    return report
+
+
+def _live(
+    fn: Callable[..., Any], given: Mapping[str, Any] | Sequence[Any], reference: Callable[..., Any] | None
+) -> Live:
+    def arguments(*_: Any, **__: Any) -> Any:  # noqa: ANN401
+        return ((), dict(given)) if isinstance(given, Mapping) else list(given)
+
+    owner = getattr(fn, "__self__", None)
+    applied = isinstance(owner, type) and issubclass(owner, torch.autograd.Function) and fn == owner.apply
+    named = {GIVEN: arguments, **({} if reference is None else {REFERENCE: reference})}
+    return Live(owner if applied else fn, named)
+
+
+def _report(live: Live, name: str, settings: Settings) -> TargetReport:
+    where = target_of(live.value)
+    called = name or where.name
+    plan = TargetPlan(
+        called,
+        called,
+        InputSource.SPEC,
+        cases=(Case("", settings.seed, hook=GIVEN),),
+        reference=REFERENCE if REFERENCE in live.named else "",
+        rtol=settings.rtol,
+        atol=settings.atol,
+    )
+    target = replace(describe_target(live.value, called, called, where.file), line=where.line)
+    state = TargetState(target, plan, settings, Path(where.file))
+    for event in verify_target(Verify(target, plan, settings), live):
+        state.add(event, str)
+    report = state.report()
+    return replace(report, findings=tuple(replace(f, case=None, reproduce="") for f in report.findings))

@@ -1,0 +1,1 @@
+"""Known faults planted in a right Function, to see whether its cases would notice them."""

@@ -1,0 +1,109 @@
+"""Planting a fault: the class's backward wrapped for a while, and whether that changed anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+
+from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.mutation.faults import Fault, Scope
+
+CHANGED = 1e-10
+"""A gradient that moved by less than this share of its largest entry was not changed: nothing resolves it."""
+
+
+@dataclass
+class Planted:
+    """A fault in a backward, at some positions of its arguments."""
+
+    fault: Fault | None
+    """None only watches."""
+    positions: tuple[int, ...] = ()
+    changed: bool = False
+    """Whether any gradient has been another one because of it."""
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """By argument position: the shape of the last gradient returned for it."""
+
+
+@contextmanager
+def planting(function: type[Function], planted: Planted) -> Iterator[None]:
+    """Wrap the class's backward while the context lasts."""
+    name = backward_name(function)
+    original = getattr(function, name)
+    own = vars(function).get(name)
+    setattr(function, name, staticmethod(_with_fault(original, planted)))
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(function, name)
+        else:
+            setattr(function, name, own)
+
+
+def _with_fault(original: Callable[..., Any], planted: Planted) -> Callable[..., Any]:
+    fault = planted.fault
+
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401 - user code's
+        if fault is not None and fault.scope is Scope.GRAD_OUTPUT:
+            right = _values(original(ctx, *grad_outputs))
+            wrong = _values(original(ctx, *map(_changed_by(fault), grad_outputs)))
+        else:
+            right = _values(original(ctx, *grad_outputs))
+            wrong = _wrong(right, planted)
+        planted.shapes.update({i: tuple(g.shape) for i, g in enumerate(right) if isinstance(g, Tensor)})
+        planted.changed = planted.changed or _differ(right, wrong, fault)
+        return tuple(wrong)
+
+    return backward
+
+
+def _values(returned: Any) -> list[Any]:  # noqa: ANN401
+    return list(returned) if isinstance(returned, tuple | list) else [returned]
+
+
+def _changed_by(fault: Fault) -> Callable[[Any], Any]:
+    return lambda value: fault.change(value) if isinstance(value, Tensor) else value
+
+
+def _wrong(right: Sequence[Any], planted: Planted) -> list[Any]:
+    fault, wrong = planted.fault, list(right)
+    if fault is None:
+        return wrong
+    if fault.scope is Scope.PAIR:
+        one, other = planted.positions
+        if isinstance(wrong[one], Tensor) and isinstance(wrong[other], Tensor):
+            wrong[one], wrong[other] = wrong[other], wrong[one]
+        return wrong
+    chosen = range(len(wrong)) if fault.scope is Scope.CALL else planted.positions
+    for position in chosen:
+        if position < len(wrong) and _fits(wrong[position], fault):
+            wrong[position] = fault.change(wrong[position])
+    return wrong
+
+
+def _fits(value: Any, fault: Fault) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and value.numel() > 0 and fault.fits(tuple(value.shape))
+
+
+def _differ(right: Sequence[Any], wrong: Sequence[Any], fault: Fault | None) -> bool:
+    if fault is not None and fault.of_second_order:
+        return any(isinstance(g, Tensor) and g.requires_grad for g in right)
+    return any(_differs(r, w) for r, w in zip(right, wrong, strict=True))
+
+
+def _differs(right: Any, wrong: Any) -> bool:  # noqa: ANN401
+    if not isinstance(right, Tensor) or right is wrong:
+        return False
+    right = right.detach().nan_to_num()
+    if not isinstance(wrong, Tensor):
+        return bool(right.any())
+    if wrong.shape != right.shape:
+        return True
+    difference = (wrong.detach().nan_to_num() - right).abs()
+    return bool(difference.numel()) and bool((difference > CHANGED * right.abs().max()).any())

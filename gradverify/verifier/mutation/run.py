@@ -1,0 +1,115 @@
+"""One fault in one target, at every input it fits: the ordinary checks, up to the first finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from torch.autograd import Function
+
+from gradverify.events import CaseVerified, Found, Mutate, Mutated, Verify
+from gradverify.model import Finding, Mutation, MutationOutcome, Severity, TargetKind
+from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.inputs.regimes import points_of
+from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope, fault_named
+from gradverify.verifier.mutation.planting import Planted, planting
+from gradverify.verifier.run import verify
+
+NAMES = tuple(fault.name for fault in FAULTS)
+"""What can be asked for."""
+
+
+def mutate(request: Mutate, live: Live) -> Iterator[Mutated]:
+    """Plant one fault and say, for each place it fits, whether the checks of the plan notice it."""
+    if request.target.kind is not TargetKind.FUNCTION:
+        return
+    fault = fault_named(request.fault)
+    verifying = Verify(request.target, request.plan, request.settings)
+    for positions in _places(fault, _gradients(verifying, live)):
+        planted = Planted(fault, positions)
+        yield Mutated(_planted(verifying, live, planted))
+
+
+def _gradients(request: Verify, live: Live) -> dict[int, set[tuple[int, ...]]]:
+    """By argument position: the shapes of the gradients that backward returns over the plan's cases."""
+    found: dict[int, set[tuple[int, ...]]] = {}
+    function: type[Function] = live.value
+    for case in request.plan.cases:
+        watching = Planted(None)
+        with planting(function, watching):
+            built = build_subject(request, live, case, None)
+            if isinstance(built, Finding):
+                continue
+            sample = prepare(*built, *points_of(case)[0])
+            if isinstance(sample, Sample):
+                ones = [p.new_ones(p.shape) for p in _outputs(sample)]
+                sample.problem.pull_back(sample.problem.primals, ones)
+        for position, shape in watching.shapes.items():
+            found.setdefault(position, set()).add(shape)
+    return found
+
+
+def _outputs(sample: Sample) -> Any:  # noqa: ANN401 - a tuple of tensors
+    result = sample.problem.evaluate(sample.problem.primals)
+    return getattr(result, "value", ())
+
+
+def _places(fault: Fault, gradients: dict[int, set[tuple[int, ...]]]) -> list[tuple[int, ...]]:
+    fitting = {i: {s for s in shapes if fault.fits(s)} for i, shapes in sorted(gradients.items())}
+    single = [i for i, shapes in fitting.items() if shapes]
+    match fault.scope:
+        case Scope.GRADIENT:
+            return [(i,) for i in single]
+        case Scope.PAIR:
+            return [(i, j) for i, j in combinations(single, 2) if fitting[i] & fitting[j]]
+        case Scope.GRAD_OUTPUT | Scope.CALL:
+            return [()]
+
+
+def _planted(request: Verify, live: Live, planted: Planted) -> Mutation:
+    """The verdict on one planted fault."""
+    assert planted.fault is not None  # noqa: S101 - only `_gradients` watches
+    names = _names(request, planted)
+    found, refused = None, False
+    with planting(live.value, planted):
+        events = verify(request, live)
+        for event in events:
+            if isinstance(event, Found) and _tells(event.finding):
+                found = event.finding
+                break
+            if isinstance(event, CaseVerified):
+                refused = dict(event.capabilities).get("double_backward") == "no"
+        events.close()
+    if found is None:
+        # A second derivative that raises as it did before has not been changed.
+        effective = planted.changed and not (refused and planted.fault.of_second_order)
+        outcome = MutationOutcome.ESCAPED if effective else MutationOutcome.NO_EFFECT
+        return Mutation(planted.fault.name, names, outcome)
+    return Mutation(
+        planted.fault.name, names, MutationOutcome.CAUGHT, found.code, _is_located(found, names, planted)
+    )
+
+
+def _tells(finding: Finding) -> bool:
+    """Whether a target with this finding would not be green."""
+    return finding.severity is Severity.ERROR or finding.code == "GV109"
+
+
+def _names(request: Verify, planted: Planted) -> tuple[str, ...]:
+    parameters = request.target.parameters
+    return tuple(parameters[i].name if i < len(parameters) else f"argument {i}" for i in planted.positions)
+
+
+def _is_located(finding: Finding, names: tuple[str, ...], planted: Planted) -> bool:
+    """Whether the finding names an input that was changed, and only entries that were."""
+    fault = planted.fault
+    if fault is None or not names:
+        return fault is not None
+    if finding.input is None or finding.input.partition("[")[0] not in names:
+        return False
+    if fault.place is None or finding.entries is None:
+        return True
+    place = fault.place(planted.shapes[planted.positions[0]])
+    return all(entry.input is None or entry.input[: len(place)] == place for entry in finding.entries.worst)

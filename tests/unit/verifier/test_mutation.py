@@ -1,0 +1,116 @@
+"""Planted faults: what each does to a backward, and what the checks make of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.demo import functions as demo
+from gradverify.events import Mutate
+from gradverify.model import Case, InputSource, MutationOutcome, Settings, TargetPlan, TensorInput
+from gradverify.verifier.building import Live
+from gradverify.verifier.collect.discover import describe_target
+from gradverify.verifier.mutation.faults import FAULTS, fault_named
+from gradverify.verifier.mutation.planting import Planted, planting
+from gradverify.verifier.mutation.run import mutate
+
+X = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+
+
+class Twice(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return 2 * x + 3 * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g, 3 * g
+
+
+def gradients(fault, *positions, u=None):
+    x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+    u = X / 7 if u is None else u
+    planted = Planted(fault_named(fault), positions)
+    with planting(Twice, planted):
+        found = torch.autograd.grad(Twice.apply(x, y), (x, y), u, allow_unused=True)
+    return [g if g is None else g / u for g in found], planted.changed
+
+
+@pytest.mark.parametrize(
+    ("fault", "positions", "first", "second"),
+    [
+        ("factor 2", (0,), 4, 3),
+        ("sign", (1,), 2, -3),
+        ("zero gradient", (0,), 0, 3),
+        ("one entry zero", (0,), torch.tensor([[2, 2], [2, 0]]), 3),
+        ("tail dropped", (1,), 2, torch.tensor([[3, 0], [3, 0]])),
+        ("transposed", (0,), 2 * X.mT / X, 3),
+        ("gradients swapped", (0, 1), 3, 2),
+        ("grad_output squared", (), 2 * X / 7, 3 * X / 7),
+        ("detached", (), 2, 3),
+    ],
+)
+def test_what_a_fault_does(fault, positions, first, second):
+    (x, y), changed = gradients(fault, *positions)
+    assert changed is (fault != "detached")
+    assert torch.allclose(x, torch.as_tensor(first, dtype=torch.float64).expand(2, 2))
+    assert torch.allclose(y, torch.as_tensor(second, dtype=torch.float64).expand(2, 2))
+
+
+def test_small_faults_and_none():
+    assert gradients("factor 1 + 1e-6", 0)[0][0][0, 0].item() == pytest.approx(2 * (1 + 1e-6), rel=1e-12)
+    assert gradients("None for a gradient", 0)[0][0] is None
+    assert gradients("float32 inside", 0)[1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "u"),
+    [("transposed", X + X.mT), ("float32 inside", X), ("grad_output ignored", torch.ones_like(X))],
+)
+def test_what_changes_nothing_has_no_effect(fault, u):
+    assert not gradients(fault, 0, u=u)[1]
+
+
+def test_the_class_is_left_as_it_was():
+    before = vars(Twice)["backward"]
+    with pytest.raises(ZeroDivisionError), planting(Twice, Planted(None)):
+        assert vars(Twice)["backward"] is not before
+        raise ZeroDivisionError
+    assert vars(Twice)["backward"] is before
+
+
+def outcomes(function, fault, *shapes, rtol=1e-7):
+    target = describe_target(function, function.__name__, function.__name__, "m.py")
+    inputs = tuple(TensorInput(p.name, s) for p, s in zip(target.parameters, shapes, strict=False))
+    plan = TargetPlan(target.name, target.name, InputSource.SPEC, cases=(Case("base", 3, inputs=inputs),))
+    request = Mutate(target, plan, Settings(rtol=rtol), fault)
+    return [event.mutation for event in mutate(request, Live(function))]
+
+
+@pytest.mark.parametrize("fault", [fault.name for fault in FAULTS])
+def test_every_fault_is_caught_and_located(fault):
+    found = outcomes(demo.Linear, fault, (3, 3), (3, 3), (3,))
+    assert len(found) == {"transposed": 2, "gradients swapped": 1}.get(fault, len(found))
+    assert [m.outcome for m in found] == [MutationOutcome.CAUGHT] * len(found)
+    assert found
+    assert all(m.located for m in found)
+
+
+def test_a_weak_case_is_told():
+    (tail,) = outcomes(demo.GELU, "one entry off by 1e-6", (4,), rtol=1e-3)
+    assert (tail.outcome, tail.inputs) == (MutationOutcome.ESCAPED, ("x",))
+    assert outcomes(demo.GELU, "tail dropped", (1,)) == []
+    sign = outcomes(demo.Linear, "sign", (0, 3), (2, 3))[0]
+    assert sign.outcome is MutationOutcome.NO_EFFECT
+
+
+def test_a_second_derivative_that_raises_cannot_be_wrong():
+    (found,) = outcomes(demo.LogSumExp, "second derivative, sign", (3, 4))
+    assert found.outcome is MutationOutcome.NO_EFFECT
+    (found,) = outcomes(demo.LogSumExp, "detached", (3, 4))
+    assert (found.outcome, found.code) == (MutationOutcome.CAUGHT, "GV202")
+
+
+def test_nothing_is_planted_in_what_has_no_backward_of_its_own():
+    assert outcomes(torch.tanh, "sign", (3,)) == []
