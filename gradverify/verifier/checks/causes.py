@@ -58,7 +58,8 @@ def _factor(cause: Cause, pairs: Pairs) -> _Said:
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"
-        advice = f"Divide by `{cause.law}`."
+        inverse = cause.law.removeprefix("1 / ")
+        advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
         return _Said(what, advice)
@@ -89,7 +90,7 @@ def _other_factor(cause: Cause, pairs: Pairs) -> str:
         entries = pair.known & (pair.true.abs() >= pair.true.abs()[pair.known].max() / 2)
         c = (pair.claimed[entries] / pair.true[entries]).median().item() if entries.any() else None
         if c is not None and cause.factor is not None and abs(c - cause.factor) > 1e-6 * abs(c):
-            return f", at another size {number(c)} times"
+            return f" (at another size it {_times(c)})"
     return ""
 
 
@@ -202,6 +203,8 @@ def _place(cause: Cause, name: str) -> str:
     if cause.kind.startswith("remainder"):
         return f"the {cause.kind} {along}"
     words = {
+        "first two": "the first two slices",
+        "last two": "the last two slices",
         "odd": "the odd indices",
         "even": "the even indices",
         "ends": "both ends",
@@ -219,7 +222,11 @@ def _inside(factor: float) -> str:
 def _branch(cause: Cause, pairs: Pairs) -> _Said:
     low, high = (number(v or 0.0) for v in (cause.low, cause.high))
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
-    threshold = "" if " - " in cause.condition else f", c between {low} and {high}{_round_number(cause)}"
+    threshold = (
+        ""
+        if " - " in cause.condition
+        else f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
+    )
     if cause.condition.startswith("a <"):
         threshold = f", a just below {low} and b just above {high}"
     condition = cause.condition.replace(" c", " 0") if " - " in cause.condition else cause.condition
@@ -230,11 +237,13 @@ def _branch(cause: Cause, pairs: Pairs) -> _Said:
     )
 
 
-def _round_number(cause: Cause) -> str:
+def _likely_threshold(cause: Cause, pair: Pair) -> str:
     """` (0?)` where a threshold that people write lies between the values seen."""
     if cause.low is None or cause.high is None:
         return ""
-    return next((f" ({n}?)" for n in (0, 1, -1) if cause.low <= n <= cause.high), "")
+    likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
+    inside = [n for n in sorted(likely) if cause.low <= n <= cause.high]
+    return f" ({number(inside[0])}?)" if len(inside) == 1 else ""
 
 
 def _diagonal(cause: Cause, pairs: Pairs) -> _Said:

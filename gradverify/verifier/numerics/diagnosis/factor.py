@@ -85,13 +85,15 @@ def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
 
 
 def _literal(pair: Pair, factor: float) -> str:
-    """The literal argument that a factor is, or whose inverse it is."""
+    """The one expression in a literal argument with the value of a factor; empty where several have it."""
+    found = []
     for name, value in pair.point.scalars:
-        if abs(value) not in {0.0, 1.0}:
-            for text, number in ((name, value), (f"1 / {name}", 1 / value), (f"-{name}", -value)):
-                if abs(number - factor) <= SAME_FACTOR * abs(factor):
-                    return text
-    return ""
+        forms = ((name, value), (f"1 / {name}", 1 / value if value else 0.0), (f"1 - {name}", 1 - value))
+        inverse = ((f"1 / (1 - {name})", 1 / (1 - value) if value != 1 else 0.0), (f"-{name}", -value))
+        for text, number in (*forms, *inverse):
+            if abs(number - factor) <= SAME_FACTOR * abs(factor) and abs(factor) != 1.0:
+                found.append(text)
+    return found[0] if len(found) == 1 else ""
 
 
 def _data(pair: Pair) -> Iterator[tuple[str, float]]:
