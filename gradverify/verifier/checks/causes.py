@@ -48,7 +48,7 @@ def _zero(cause: Cause, pairs: Pairs) -> _Said:
 def _ignored_output(cause: Cause, pairs: Pairs) -> _Said:
     return _Said(
         f"the part of {_gradient(pairs[0])} that comes through output `{cause.other}` is missing",
-        f"Backward does not use the grad_output of `{cause.other}`: add its term.",
+        f"Backward does not use the grad_output of `{cause.other}` for `{pairs[0].name}`: add its term.",
     )
 
 
@@ -222,12 +222,10 @@ def _inside(factor: float) -> str:
 def _branch(cause: Cause, pairs: Pairs) -> _Said:
     low, high = (number(v or 0.0) for v in (cause.low, cause.high))
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
-    threshold = (
-        ""
-        if " - " in cause.condition
-        else f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
-    )
-    if cause.condition.startswith("a <"):
+    threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
+    if " - " in cause.condition:
+        threshold = ""
+    elif cause.condition.startswith("a <"):
         threshold = f", a just below {low} and b just above {high}"
     condition = cause.condition.replace(" c", " 0") if " - " in cause.condition else cause.condition
     return _Said(

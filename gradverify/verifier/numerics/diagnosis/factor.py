@@ -21,9 +21,7 @@ def zero(pairs: Pairs) -> Cause | None:
         return None
     rest = wrong_ones(pairs)[0]
     others = [k for k in range(len(rest.point.outputs.blocks)) if k != rest.output]
-    through = [Pair(rest.point, k, rest.source) for k in others]
-    whole_row = rest.point.claimed[rest.output_block.start : rest.output_block.stop]
-    if any(pair.claimed.any() for pair in through) and not whole_row.any():
+    if any(Pair(rest.point, k, rest.source).claimed.any() for k in others):
         return Cause("ignored-output", other=rest.output_name)
     return Cause("zero", factor=0.0)
 
