@@ -41,7 +41,7 @@ def _prod(a, y, g):
 
 
 def _bias(a, y, g):
-    x, w, b = a
+    x, w, _ = a
     return g @ w, g.mT @ x, g.sum(0)
 
 
@@ -143,50 +143,99 @@ SECOND = (
     _bug("softplus-y", lambda a, y, g: (g * y,), "wrong-saved", "chain-factor"),
     _bug("softplus-sigmoid-y", lambda a, y, g: (g * sigmoid(y),), "wrong-saved"),
     _bug("softplus-complement", lambda a, y, g: (g * sigmoid(-a[0]),), "chain-factor", "operand"),
-    _bug("rms-no-coupling", lambda a, y, g: (g * a[1] * (a[0].square().mean(-1, keepdim=True) + 1e-3).rsqrt(),
-                                             _rms(a, y, g)[1]), "missing-term"),
+    _bug(
+        "rms-no-coupling",
+        lambda a, y, g: (g * a[1] * (a[0].square().mean(-1, keepdim=True) + 1e-3).rsqrt(), _rms(a, y, g)[1]),
+        "missing-term",
+    ),
     _bug("rms-sum", lambda a, y, g: (_rms_summed(a, g), _rms(a, y, g)[1]), "missing-term"),
     _bug("rms-weight-twice", _with("rms", 0, lambda t, a, y, g: t * a[1]), "operand", "chain-factor"),
     _bug("rms-weight-grad-without-r", lambda a, y, g: (_rms(a, y, g)[0], (g * a[0]).sum(0)), at=1),
-    _bug("cosine-no-projection", lambda a, y, g: (
-        g[:, None] * a[1] / (a[0].norm(dim=-1, keepdim=True) * a[1].norm(dim=-1, keepdim=True)),
-        _cosine(a, y, g)[1]), "missing-term"),
+    _bug(
+        "cosine-no-projection",
+        lambda a, y, g: (
+            g[:, None] * a[1] / (a[0].norm(dim=-1, keepdim=True) * a[1].norm(dim=-1, keepdim=True)),
+            _cosine(a, y, g)[1],
+        ),
+        "missing-term",
+    ),
     _bug("cosine-swapped", lambda a, y, g: _cosine(a, y, g)[::-1], "swapped-inputs"),
     _bug("entropy-no-mean", _with("entropy", 0, lambda t, a, y, g: t * a[0].shape[0]), "constant-factor"),
-    _bug("entropy-mean-twice", _with("entropy", 1, lambda t, a, y, g: t / a[0].shape[1]), "constant-factor", at=1),
-    _bug("entropy-unnormalised", _with("entropy", 0, lambda t, a, y, g: g * (torch.softmax(a[0], -1) - a[1])
-                                       / a[0].shape[0])),
+    _bug(
+        "entropy-mean-twice",
+        _with("entropy", 1, lambda t, a, y, g: t / a[0].shape[1]),
+        "constant-factor",
+        at=1,
+    ),
+    _bug(
+        "entropy-unnormalised",
+        _with("entropy", 0, lambda t, a, y, g: g * (torch.softmax(a[0], -1) - a[1]) / a[0].shape[0]),
+    ),
     _bug("prod-no-division", lambda a, y, g: ((g * y)[:, None].expand_as(a[0]).clone(),), "chain-factor"),
     _bug("prod-ones", lambda a, y, g: (g[:, None] / a[0],), "chain-factor"),
     _bug("bias-not-summed", lambda a, y, g: (*_bias(a, y, g)[:2], g[0]), "not-summed-over-broadcast", at=2),
     _bug("bias-mean", lambda a, y, g: (*_bias(a, y, g)[:2], g.mean(0)), "constant-factor", at=2),
-    _bug("bias-total", lambda a, y, g: (*_bias(a, y, g)[:2], g.sum().expand_as(a[2]).clone()),
-         "grad-output-summed", at=2),
-    _bug("bias-weight-reshaped", _with("bias", 1, lambda t, a, y, g: t.mT.reshape(t.shape)), "transposed", at=1),
-    _bug("quadratic-one-side", lambda a, y, g: (g[:, None] * (a[0] @ a[1]), _quadratic(a, y, g)[1]), "missing-term"),
+    _bug(
+        "bias-total",
+        lambda a, y, g: (*_bias(a, y, g)[:2], g.sum().expand_as(a[2]).clone()),
+        "grad-output-summed",
+        at=2,
+    ),
+    _bug(
+        "bias-weight-reshaped", _with("bias", 1, lambda t, a, y, g: t.mT.reshape(t.shape)), "transposed", at=1
+    ),
+    _bug(
+        "quadratic-one-side",
+        lambda a, y, g: (g[:, None] * (a[0] @ a[1]), _quadratic(a, y, g)[1]),
+        "missing-term",
+    ),
     _bug("quadratic-twice", lambda a, y, g: (g[:, None] * (2 * a[0] @ a[1]), _quadratic(a, y, g)[1])),
-    _bug("quadratic-last-sample", lambda a, y, g: (_quadratic(a, y, g)[0], a[0][:-1].mT @ (g[:-1, None] * a[0][:-1])),
-         "region", "not-summed-over-broadcast", at=1),
+    _bug(
+        "quadratic-last-sample",
+        lambda a, y, g: (_quadratic(a, y, g)[0], a[0][:-1].mT @ (g[:-1, None] * a[0][:-1])),
+        "region",
+        "not-summed-over-broadcast",
+        at=1,
+    ),
     _bug("roll-again", lambda a, y, g: (g.roll(1, -1),), "transposed", "permuted"),
     _bug("roll-identity", lambda a, y, g: (g.clone(),), "permuted"),
-    _bug("var-biased", lambda a, y, g: (_var(a, y, g)[0] * (a[0].shape[0] - 1) / a[0].shape[0],), "constant-factor"),
+    _bug(
+        "var-biased",
+        lambda a, y, g: (_var(a, y, g)[0] * (a[0].shape[0] - 1) / a[0].shape[0],),
+        "constant-factor",
+    ),
     _bug("var-no-mean", lambda a, y, g: (g * 2 * a[0] / (a[0].shape[0] - 1),)),
-    _bug("var-dim1-mean", lambda a, y, g: (g * 2 * (a[0] - a[0].mean(1, keepdim=True)) / (a[0].shape[0] - 1),)),
+    _bug(
+        "var-dim1-mean", lambda a, y, g: (g * 2 * (a[0] - a[0].mean(1, keepdim=True)) / (a[0].shape[0] - 1),)
+    ),
     _bug("maximum-both", lambda a, y, g: (g.clone(), g.clone()), "branch"),
     _bug("maximum-swapped", lambda a, y, g: _minmax(a, y, g)[::-1], "swapped-inputs"),
     _bug("maximum-by-sign", lambda a, y, g: (g * (a[0] > 0), g * (a[0] <= 0))),
     _bug("gated-no-derivative", lambda a, y, g: (g * sigmoid(a[1]), g * a[0]), "chain-factor", at=1),
     _bug("gated-raw-gate", lambda a, y, g: (g * a[1], _gated(a, y, g)[1]), "chain-factor"),
-    _bug("stack-second-lost", lambda a, y, g: (torch.zeros_like(a[0]) if g[0] is None else g[0].clone(),
-                                               _stack(a, y, g)[1]), "ignored-output"),
-    _bug("stack-second-operand", lambda a, y, g: (_stack(a, y, (g[0], None if g[1] is None else g[1] * a[0] / a[1]))[0],
-                                                  _stack(a, y, g)[1]), "operand", "chain-factor", "swapped-inputs"),
+    _bug(
+        "stack-second-lost",
+        lambda a, y, g: (torch.zeros_like(a[0]) if g[0] is None else g[0].clone(), _stack(a, y, g)[1]),
+        "ignored-output",
+    ),
+    _bug(
+        "stack-second-operand",
+        lambda a, y, g: (
+            _stack(a, y, (g[0], None if g[1] is None else g[1] * a[0] / a[1]))[0],
+            _stack(a, y, g)[1],
+        ),
+        "operand",
+        "chain-factor",
+        "swapped-inputs",
+    ),
     _bug("cube-square", lambda a, y, g: (2 * a[0] ** 2 * g,), "constant-factor"),
     _bug("cube-power", lambda a, y, g: (3 * a[0] * g,), "chain-factor"),
     _bug("cube-moved", _with("cube", 0, lambda t, a, y, g: t.transpose(0, 1).reshape(t.shape)), "transposed"),
     _bug("cube-channel", _with("cube", 0, lambda t, a, y, g: _zero_at(t, slice(None), 1)), "region"),
     _bug("cube-corner", _with("cube", 0, lambda t, a, y, g: _zero_at(t, 0, 0, 0)), "region"),
-    _bug("cube-border", _with("cube", 0, lambda t, a, y, g: _zero_at(_zero_at(t, ..., 0), ..., -1)), "region"),
+    _bug(
+        "cube-border", _with("cube", 0, lambda t, a, y, g: _zero_at(_zero_at(t, ..., 0), ..., -1)), "region"
+    ),
     _bug("hardtanh-wide", lambda a, y, g: (g * (a[0].abs() < 1.5),), "branch"),
     _bug("hardtanh-upper-only", lambda a, y, g: (g * (a[0] < 1),), "branch"),
     _bug("tril-full", lambda a, y, g: (g.clone(),)),
@@ -198,8 +247,10 @@ SECOND = (
     _bug("csquare-no-conj", lambda a, y, g: (2 * g * a[0],), "conjugate"),
     _bug("csquare-conj-g", lambda a, y, g: (2 * g.conj() * a[0].conj(),), "conjugate"),
     _bug("gather-assigned", _assigned, "duplicates"),
-    _bug("gather-half", lambda a, y, g: (torch.zeros_like(a[0]).index_add(0, a[1], g), None), "constant-factor"),
-)  # fmt: skip
+    _bug(
+        "gather-half", lambda a, y, g: (torch.zeros_like(a[0]).index_add(0, a[1], g), None), "constant-factor"
+    ),
+)
 
 
 def _rms_summed(a, g):
