@@ -18,6 +18,8 @@ def operand(pairs: Pairs) -> Cause | None:
     """Backward's block is the true one with another input replaced: by ones, its negative, or reordered."""
     first = pairs[0]
     for j in range(len(first.point.inputs.blocks)):
+        if j == first.source and not _varies(pairs):
+            continue
         for kind, change in _changes(first, j):
             if all(_is_true_at(pair, _replaced(pair, j, change)) for pair in wrong_first(pairs)):
                 return Cause("operand", Strength.WEAK, other=first.point.input_names[j], kind=kind)
@@ -37,7 +39,7 @@ def output_for_input(pairs: Pairs) -> Cause | None:
 
 
 def _varies(pairs: Pairs) -> bool:
-    """Whether backward's block depends on the data at all: else it is that of many inputs."""
+    """Whether backward's block depends on the data at all: else it is right at many values of the input."""
     return any(
         a.claimed.shape == b.claimed.shape and not torch.equal(a.claimed, b.claimed)
         for a in pairs
