@@ -96,10 +96,12 @@ def _other_factor(cause: Cause, pairs: Pairs) -> str:
 
 def _chain(cause: Cause, pairs: Pairs) -> _Said:
     where = " at every entry" if cause.kind == "scalar" else ", entry by entry"
-    return _Said(
-        f"{_gradient(pairs[0])} is `{cause.law}` times what it should be{where}",
-        "Divide by that: a factor of the chain rule is missing, or one too many.",
-    )
+    inverse = cause.law.removeprefix("1 / ")
+    if inverse != cause.law:
+        advice = f"Multiply by `{inverse}`: this factor of the chain rule is missing."
+    else:
+        advice = "Divide by that: a factor of the chain rule is one too many, or another one is missing."
+    return _Said(f"{_gradient(pairs[0])} is `{cause.law}` times what it should be{where}", advice)
 
 
 def _surrogate(cause: Cause, pairs: Pairs) -> _Said:
