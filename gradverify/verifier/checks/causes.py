@@ -10,6 +10,9 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes
 from gradverify.verifier.numerics.diagnosis.sizes import sizes_equal_to
 
+NARROW = 0.5
+"""A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
+
 
 @dataclass(frozen=True)
 class _Said:
@@ -239,7 +242,7 @@ def _branch(cause: Cause, pairs: Pairs) -> _Said:
 
 def _likely_threshold(cause: Cause, pair: Pair) -> str:
     """` (0?)` where a threshold that people write lies between the values seen."""
-    if cause.low is None or cause.high is None:
+    if cause.low is None or cause.high is None or cause.high - cause.low > NARROW:
         return ""
     likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
     inside = [n for n in sorted(likely) if cause.low <= n <= cause.high]
