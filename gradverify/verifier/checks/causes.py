@@ -10,6 +10,9 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes
 from gradverify.verifier.numerics.diagnosis.sizes import sizes_equal_to
 
+NARROW = 0.5
+"""A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
+
 
 @dataclass(frozen=True)
 class _Said:
@@ -48,7 +51,7 @@ def _zero(cause: Cause, pairs: Pairs) -> _Said:
 def _ignored_output(cause: Cause, pairs: Pairs) -> _Said:
     return _Said(
         f"the part of {_gradient(pairs[0])} that comes through output `{cause.other}` is missing",
-        f"Backward does not use the grad_output of `{cause.other}`: add its term.",
+        f"Backward does not use the grad_output of `{cause.other}` for `{pairs[0].name}`: add its term.",
     )
 
 
@@ -58,7 +61,8 @@ def _factor(cause: Cause, pairs: Pairs) -> _Said:
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"
-        advice = f"Divide by `{cause.law}`."
+        inverse = cause.law.removeprefix("1 / ")
+        advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
         return _Said(what, advice)
@@ -89,16 +93,18 @@ def _other_factor(cause: Cause, pairs: Pairs) -> str:
         entries = pair.known & (pair.true.abs() >= pair.true.abs()[pair.known].max() / 2)
         c = (pair.claimed[entries] / pair.true[entries]).median().item() if entries.any() else None
         if c is not None and cause.factor is not None and abs(c - cause.factor) > 1e-6 * abs(c):
-            return f", at another size {number(c)} times"
+            return f" (at another size it {_times(c)})"
     return ""
 
 
 def _chain(cause: Cause, pairs: Pairs) -> _Said:
     where = " at every entry" if cause.kind == "scalar" else ", entry by entry"
-    return _Said(
-        f"{_gradient(pairs[0])} is `{cause.law}` times what it should be{where}",
-        "Divide by that: a factor of the chain rule is missing, or one too many.",
-    )
+    inverse = cause.law.removeprefix("1 / ")
+    if inverse != cause.law:
+        advice = f"Multiply by `{inverse}`: this factor of the chain rule is missing."
+    else:
+        advice = "Divide by that: a factor of the chain rule is one too many, or another one is missing."
+    return _Said(f"{_gradient(pairs[0])} is `{cause.law}` times what it should be{where}", advice)
 
 
 def _surrogate(cause: Cause, pairs: Pairs) -> _Said:
@@ -202,6 +208,8 @@ def _place(cause: Cause, name: str) -> str:
     if cause.kind.startswith("remainder"):
         return f"the {cause.kind} {along}"
     words = {
+        "first two": "the first two slices",
+        "last two": "the last two slices",
         "odd": "the odd indices",
         "even": "the even indices",
         "ends": "both ends",
@@ -219,8 +227,10 @@ def _inside(factor: float) -> str:
 def _branch(cause: Cause, pairs: Pairs) -> _Said:
     low, high = (number(v or 0.0) for v in (cause.low, cause.high))
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
-    threshold = "" if " - " in cause.condition else f", c between {low} and {high}{_round_number(cause)}"
-    if cause.condition.startswith("a <"):
+    threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
+    if " - " in cause.condition:
+        threshold = ""
+    elif cause.condition.startswith("a <"):
         threshold = f", a just below {low} and b just above {high}"
     condition = cause.condition.replace(" c", " 0") if " - " in cause.condition else cause.condition
     return _Said(
@@ -230,11 +240,13 @@ def _branch(cause: Cause, pairs: Pairs) -> _Said:
     )
 
 
-def _round_number(cause: Cause) -> str:
+def _likely_threshold(cause: Cause, pair: Pair) -> str:
     """` (0?)` where a threshold that people write lies between the values seen."""
-    if cause.low is None or cause.high is None:
+    if cause.low is None or cause.high is None or cause.high - cause.low > NARROW:
         return ""
-    return next((f" ({n}?)" for n in (0, 1, -1) if cause.low <= n <= cause.high), "")
+    likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
+    inside = [n for n in sorted(likely) if cause.low <= n <= cause.high]
+    return f" ({number(inside[0])}?)" if len(inside) == 1 else ""
 
 
 def _diagonal(cause: Cause, pairs: Pairs) -> _Said:

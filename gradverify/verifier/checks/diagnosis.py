@@ -18,7 +18,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
-__all__ = ["Place", "causes_of"]
+__all__ = ["Place", "causes_of", "is_diagnosed"]
 
 DIAGNOSED = frozenset({"GV101", "GV107"})
 """Codes of findings that a measured Jacobian contradicts entry by entry."""
@@ -27,11 +27,17 @@ LEAST_ALLOWED = 3000
 """Evaluations of forward and backward that a diagnosis may always cost; the three Jacobians of small inputs
 take some 500."""
 
+SHARE_ALLOWED = 3
+"""... or so many times what verifying the target has cost, if that is more."""
+
 FACTOR_DIGITS = 8
 """Significant digits of a factor that is given: fewer than a measured derivative has."""
 
-SHARE_ALLOWED = 3
-"""... or so many times what verifying the target has cost, if that is more."""
+LARGEST_MEASURED = 250_000
+"""Entries of a Jacobian that is still measured for a diagnosis."""
+
+DRAWS = (0, 1)
+"""Draws of a spare case that takes the place of one that is too large."""
 
 Build = Callable[[Case], tuple[Subject, Case] | Finding]
 """A case to the subject that it is verified with."""
@@ -70,7 +76,8 @@ class _Measurements:
         sample = prepare(subject, case, place.point, place.draw)
         if isinstance(sample, NoSample) or sample.disconnected:
             return None
-        if self.spent + _cost(sample) > self.allowed:
+        entries = sample.inputs.size * sample.problem.outputs.size
+        if self.spent + _cost(sample) > self.allowed or entries > LARGEST_MEASURED:
             return None
         point = measured_point(sample)
         counter = sample.problem.counter
@@ -124,31 +131,41 @@ def _pairs(
     own = [p for p in visited if p.case.options == case.options]
     here = [p for p in own if (p.case.id, p.point, p.draw) == (case.id, case.point, case.draw)]
     draws = [p for p in own if p.case.id == case.id and p not in here and p.point is Point.TYPICAL]
-    pairs = [pair for place in here + draws if (pair := _pair(measurements, place, worst)) is not None]
+    spares = [spare for spare in plan.spares if spare.options == case.options]
+    pairs: list[Pair] = []
+    # Where the case itself is too large to be measured, a spare one is small.
+    for draw_places in ([*here, *draws], *([Place(s, Point.TYPICAL, d) for d in DRAWS] for s in spares)):
+        pairs = pairs or [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
     if not pairs or not pairs[0].is_wrong:
         return []
-    pairs += _first_pair(measurements, _of_other_sizes(plan, own, case.id, case.options), worst)
-    chosen = {id(pair.point) for pair in pairs}
+    pairs += _first_pair(measurements, _of_other_sizes(spares, own, case.id), worst, but=pairs)
     passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
-    more = _first_pair(measurements, passed, worst)
-    return pairs + [pair for pair in more if id(pair.point) not in chosen and pair.usable]
+    return pairs + _first_pair(measurements, passed, worst, but=pairs)
 
 
-def _of_other_sizes(plan: TargetPlan, own: Sequence[Place], case_id: str, options: object) -> list[Place]:
+def _of_other_sizes(spares: Sequence[Case], own: Sequence[Place], case_id: str) -> list[Place]:
     """Spare cases first: in them every size is another one."""
-    spares = [Place(c, Point.TYPICAL, 0) for c in plan.spares if c.options == options and c.id != case_id]
     sizes = next(p.case.sizes for p in own if p.case.id == case_id)
     others = [p for p in own if p.case.sizes != sizes and all(n > 1 for _, n in p.case.sizes)]
-    return spares + [p for p in others if p.point is Point.TYPICAL]
+    return [Place(c, Point.TYPICAL, 0) for c in spares] + [p for p in others if p.point is Point.TYPICAL]
 
 
-def _first_pair(measurements: _Measurements, places: Sequence[Place], worst: Finding) -> list[Pair]:
-    """The block at the first place where it can be measured."""
+def _first_pair(
+    measurements: _Measurements, places: Sequence[Place], worst: Finding, *, but: Sequence[Pair]
+) -> list[Pair]:
+    """The block at the first place where it can be measured, and has not been."""
+    shapes = {pair.point.shapes for pair in but}
+    measured = {id(pair.point) for pair in but}
+    # Another size first; at the sizes that are known already there is less to learn.
+    found: list[Pair] = []
     for place in places:
         pair = _pair(measurements, place, worst)
-        if pair is not None and pair.usable:
+        if pair is None or not pair.usable or id(pair.point) in measured:
+            continue
+        if pair.point.shapes not in shapes or not pair.is_wrong:
             return [pair]
-    return []
+        found = found or [pair]
+    return found
 
 
 def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:

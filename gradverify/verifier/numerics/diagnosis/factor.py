@@ -21,9 +21,7 @@ def zero(pairs: Pairs) -> Cause | None:
         return None
     rest = wrong_ones(pairs)[0]
     others = [k for k in range(len(rest.point.outputs.blocks)) if k != rest.output]
-    through = [Pair(rest.point, k, rest.source) for k in others]
-    whole_row = rest.point.claimed[rest.output_block.start : rest.output_block.stop]
-    if any(pair.claimed.any() for pair in through) and not whole_row.any():
+    if any(Pair(rest.point, k, rest.source).claimed.any() for k in others):
         return Cause("ignored-output", other=rest.output_name)
     return Cause("zero", factor=0.0)
 
@@ -85,13 +83,15 @@ def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
 
 
 def _literal(pair: Pair, factor: float) -> str:
-    """The literal argument that a factor is, or whose inverse it is."""
+    """The one expression in a literal argument with the value of a factor; empty where several have it."""
+    found = []
     for name, value in pair.point.scalars:
-        if abs(value) not in {0.0, 1.0}:
-            for text, number in ((name, value), (f"1 / {name}", 1 / value), (f"-{name}", -value)):
-                if abs(number - factor) <= SAME_FACTOR * abs(factor):
-                    return text
-    return ""
+        forms = ((name, value), (f"1 / {name}", 1 / value if value else 0.0), (f"1 - {name}", 1 - value))
+        inverse = ((f"1 / (1 - {name})", 1 / (1 - value) if value != 1 else 0.0), (f"-{name}", -value))
+        for text, number in (*forms, *inverse):
+            if abs(number - factor) <= SAME_FACTOR * abs(factor) and abs(factor) != 1.0:
+                found.append(text)
+    return found[0] if len(found) == 1 else ""
 
 
 def _data(pair: Pair) -> Iterator[tuple[str, float]]:

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
-from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere, wrong_ones
+from gradverify.verifier.numerics.diagnosis.evidence import (
+    Pair,
+    Pairs,
+    has_other_sizes,
+    same_everywhere,
+    wrong_ones,
+)
 from gradverify.verifier.numerics.diagnosis.factor import SAME_FACTOR, factor_of
 
 HIGHEST_INDEX = 3
@@ -35,6 +41,8 @@ def _parts() -> Iterator[_Part]:
     yield _Part("all but the last", lambda n: torch.arange(n) != n - 1)
     for k in range(1, HIGHEST_INDEX + 1):
         yield _Part(f"index {k}", _index(k))
+    yield _Part("first two", lambda n: torch.arange(n) < 2)
+    yield _Part("last two", lambda n: torch.arange(n) >= n - 2)
     yield _Part("odd", lambda n: torch.arange(n) % 2 == 1)
     yield _Part("even", lambda n: torch.arange(n) % 2 == 0)
     yield _Part("ends", lambda n: (torch.arange(n) == 0) | (torch.arange(n) == n - 1))
@@ -74,6 +82,8 @@ def irregular_region(pairs: Pairs) -> Cause | None:
 
 
 def _region(pairs: Pairs, *, with_factor: bool) -> Cause | None:
+    if not has_other_sizes(pairs):
+        return None
     for side in ("input", "output"):
         dims = len(_shape(pairs[0], side))
         for dim in range(dims):

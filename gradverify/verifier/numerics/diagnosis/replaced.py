@@ -18,6 +18,8 @@ def operand(pairs: Pairs) -> Cause | None:
     """Backward's block is the true one with another input replaced: by ones, its negative, or reordered."""
     first = pairs[0]
     for j in range(len(first.point.inputs.blocks)):
+        if j == first.source and not _varies(pairs):
+            continue
         for kind, change in _changes(first, j):
             if all(_is_true_at(pair, _replaced(pair, j, change)) for pair in wrong_first(pairs)):
                 return Cause("operand", Strength.WEAK, other=first.point.input_names[j], kind=kind)
@@ -29,9 +31,20 @@ def output_for_input(pairs: Pairs) -> Cause | None:
     for pair in pairs:
         if pair.x.numel() != pair.y.numel():
             return None
+    if not _varies(pairs):
+        return None
     if all(_is_true_at(pair, _at_output(pair)) for pair in wrong_first(pairs)):
         return Cause("wrong-saved", Strength.WEAK, kind="output")
     return None
+
+
+def _varies(pairs: Pairs) -> bool:
+    """Whether backward's block depends on the data at all: else it is right at many values of the input."""
+    return any(
+        a.claimed.shape == b.claimed.shape and not torch.equal(a.claimed, b.claimed)
+        for a in pairs
+        for b in pairs
+    )
 
 
 def wrong_first(pairs: Pairs) -> list[Pair]:

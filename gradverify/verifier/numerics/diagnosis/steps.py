@@ -12,11 +12,12 @@ MOVES = (1.0, -1.0, 3.0)
 
 
 def looks_surrogate(pairs: Pairs) -> Cause | None:
-    """The derivative is exactly zero at every entry of every point, backward's is not, and forward has steps.
+    """The derivative is exactly zero wherever it exists, backward's is not, and forward has steps.
 
     A forward that does not depend on the input at all is flat too: no surrogate, only a wrong gradient.
     """
-    if not all(bool(pair.flat.all()) for pair in pairs):
+    # Entries that are not known lie at a step itself.
+    if not all(bool(pair.flat[pair.known].all()) for pair in pairs):
         return None
     if all(_has_steps(pair) for pair in wrong_ones(pairs)):
         return Cause("looks-surrogate")

@@ -40,7 +40,7 @@ _VECTORS: tuple[tuple[str, Callable[[_Slices], Tensor]], ...] = (
     ("1", lambda s: torch.ones_like(s.x)),
     ("{y}", lambda s: s.y),
     ("{x}", lambda s: s.x),
-    ("{x} - mean", lambda s: s.x - s.x.mean(1, keepdim=True)),
+    ("({x} - {x}.mean({dim}, keepdim=True))", lambda s: s.x - s.x.mean(1, keepdim=True)),
 )
 """What such a term is a multiple of, in each slice."""
 
@@ -61,7 +61,7 @@ def coupling_term(pairs: Pairs) -> Cause | None:
         for side, transposed in (("input", False), ("output", True)):
             for name, vector in _VECTORS:
                 if all(_is_product(s, vector, transposed=transposed) for s in known):
-                    law = name.format(x=pairs[0].name, y=pairs[0].output_name)
+                    law = name.format(x=pairs[0].name, y=pairs[0].output_name, dim=dim)
                     return Cause("missing-term", Strength.WEAK, kind="coupling", side=side, dim=dim, law=law)
     return None
 
