@@ -138,6 +138,7 @@ class TargetState:
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
             swept=reduce(Swept.joined, (c.swept for c in self.verified), Swept()),
+            deduced=self.plan.shown,
         )
 
     def _outcome(self, family: Family) -> Outcome:

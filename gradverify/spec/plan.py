@@ -48,6 +48,24 @@ def plan_function(
     )
 
 
+def plan_deduced(
+    function: SpecFunction, *, seed: int, rtol: float, atol: float, parameters: Sequence[Parameter]
+) -> TargetPlan:
+    """Plan an entry that no file holds, because inference deduced it."""
+    return dataclasses.replace(
+        _as_written(function),
+        source=InputSource.INFERRED,
+        cases=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
+        ),
+        spares=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
+        ),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
 def _as_written(function: SpecFunction) -> TargetPlan:
     """Return what neither the file around a function nor the command line has a say in."""
     return TargetPlan(

@@ -54,6 +54,7 @@ def build_subject(
         outputs=plan.outputs,
         hook=live.named.get(case.hook),
         inferred=request.inferred,
+        doubts=plan.doubts,
         live=live.named,
         defaults=defaults,
         binds_defaults=request.target.kind is TargetKind.FUNCTION and uses_setup_context(value),

@@ -68,7 +68,9 @@ def place(tmp_path_factory):
 
     def copied(name=""):
         folder = tmp_path_factory.mktemp("place") / "here"
-        ignored = shutil.ignore_patterns("__pycache__", *([] if name else ["imports", "screens", "dumped"]))
+        ignored = shutil.ignore_patterns(
+            "__pycache__", *([] if name else ["imports", "screens", "dumped", "inference"])
+        )
         shutil.copytree(MODULES / name, folder, ignore=ignored)
         return Place(folder)
 
