@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from gradverify import model
+from gradverify import deduced, model
+from gradverify.deduced import Attempt, Deduced
 from gradverify.model import (
     Evaluations,
     Finding,
@@ -27,7 +28,6 @@ from gradverify.model import (
     Swept,
     Target,
     TargetPlan,
-    TensorInput,
 )
 
 CHANNEL_LOST = 79
@@ -172,17 +172,17 @@ class NotBound:
 
 @dataclass(frozen=True)
 class Inferred:
-    """Inputs that forward accepted."""
+    """Inputs that forward accepted, as the entry of a spec."""
 
-    inputs: tuple[TensorInput, ...]
+    deduced: Deduced
 
 
 @dataclass(frozen=True)
 class NotInferred:
     """No guess made forward run."""
 
-    attempts: tuple[tuple[str, RaisedError], ...]
-    """(what was tried, how forward answered) pairs."""
+    attempts: tuple[Attempt, ...]
+    """The first of them."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ Event = (
 
 _CLASSES: dict[str, type[Any]] = {
     name: value
-    for namespace in (vars(model), globals())
+    for namespace in (vars(model), vars(deduced), globals())
     for name, value in namespace.items()
     if isinstance(value, type) and (dataclasses.is_dataclass(value) or issubclass(value, Enum))
 }

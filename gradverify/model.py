@@ -297,6 +297,17 @@ class ExpectedFailure:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """An argument that was invented: a mismatch that may hang on it is no failure."""
+
+    name: str
+    what: str
+    """What was guessed, as the beginning of `... was guessed`."""
+    certain: tuple[Nested, ...] = ()
+    """The choice of a swept literal that stands in the source: there the argument is not invented."""
+
+
+@dataclass(frozen=True)
 class TargetPlan:
     """Everything the front decided about one target before a worker sees it."""
 
@@ -333,6 +344,12 @@ class TargetPlan:
     notes: str = ""
     spares: tuple[Case, ...] = ()
     """Cases at other sizes, run only to find out why a failing one is wrong."""
+    doubts: tuple[Doubt, ...] = ()
+    """What of inferred inputs was invented."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """(input, sentence) pairs on inferred inputs: notes of the report."""
+    shown: str = ""
+    """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
 
 
 @dataclass(frozen=True)
@@ -595,6 +612,8 @@ class TargetReport:
     """One for each planned case, and one with an empty id for what no case stands for."""
     mutations: tuple[Mutation, ...] | None = None
     """The faults planted in it; None where none were asked for, or it did not pass without them."""
+    deduced: str = ""
+    """Inferred inputs, as a person reads them."""
 
 
 @dataclass(frozen=True)

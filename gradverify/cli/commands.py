@@ -25,6 +25,7 @@ from gradverify.cli.screen import (
     told,
     versions,
     write,
+    write_draft,
     write_file,
 )
 from gradverify.errors import UsageError
@@ -209,6 +210,32 @@ def suggest(
             write(stream, render_suggestion(suggestion.target, suggestion.answer))
         print_bugs(suggestion.bugs)
     raise typer.Exit(suggestion.exit_code)
+
+
+@app.command()
+def init(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="module.py, or module.py::Name.")],
+    to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
+    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+    config: options.ConfigFile = None,
+    seed: options.Seed = None,
+    timeout: options.Timeout = None,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
+    """Draft a spec beside the module: the inputs inferred for each Function, with what was guessed.
+
+    To a spec that is there what it lacks is added. Checked at once, it gives the same verdicts as without.
+    """
+    from gradverify.session.drafting import draft_spec  # noqa: PLC0415
+
+    with told(style_for(color, 0), Format.TEXT):
+        request = request_of([target], config=configuration(config, 0), seed=seed, timeout=timeout)
+        with progress() as shown:
+            draft = draft_spec(request, shown, afresh=force)
+        if to_stdout:
+            write(sys.stdout, draft.text)
+        else:
+            write_draft(draft)
 
 
 @app.command()

@@ -214,7 +214,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
     supports = ", ".join(f"{name.replace('_', ' ')} {answer}" for name, answer in report.capabilities)
-    source = f"{report.inputs}, {report.spec_file}" if report.spec_file else str(report.inputs)
+    origin = report.spec_file or report.deduced
+    source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
     pairs = (
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),

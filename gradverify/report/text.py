@@ -21,7 +21,7 @@ from gradverify.report.words import clean, plural
 
 NOT_SWEPT = "Not swept yet: native dtypes (float32, bfloat16, float16)."
 """What a pass does not say. Said whenever something passed."""
-PINNED = "Inferred inputs can be given in a spec file instead: <module>.gradverify.yaml."
+PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
 """What to do about inputs that nobody declared."""
 
 

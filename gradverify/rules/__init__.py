@@ -18,7 +18,7 @@ from gradverify.rules.pages_sweep import PAGES as SWEEP
 from gradverify.rules.pages_written import PAGES as WRITTEN
 from gradverify.rules.rule import Family, Rule
 
-__all__ = ["RULES", "Family", "Rule", "matching", "rule"]
+__all__ = ["RULES", "Family", "Rule", "matching", "nearest_code", "rule"]
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
@@ -35,11 +35,18 @@ def rule(code: str) -> Rule:
     """Return the rule of a code, in either case; a code that does not exist is a `UsageError`."""
     found = _BY_CODE.get(code.upper())
     if found is None:
-        near = difflib.get_close_matches(code.upper(), _BY_CODE, n=5)
-        nearest = max(near, key=lambda known: sum(map(str.__eq__, known, code.upper())), default="")
+        nearest = nearest_code(code)
         hint = f"did you mean {nearest}?" if nearest else "`gradverify rules` lists every code"
         raise UsageError(f"there is no code {code!r}; {hint}")
     return found
+
+
+def nearest_code(code: str) -> str:
+    """Return the code that a mistyped one was probably meant to be, empty where none is near."""
+    wanted = code.upper()
+    near = difflib.get_close_matches(wanted, _BY_CODE, n=5, cutoff=0.5)
+    # GV110 is nearer to GV11x than GV411 is: what counts is the same character at the same place.
+    return max(near, key=lambda known: sum(map(str.__eq__, known, wanted)), default="")
 
 
 def matching(prefix: str) -> tuple[Rule, ...]:

@@ -139,6 +139,7 @@ class TargetState:
             surrogate=self.plan.surrogate,
             swept=reduce(Swept.joined, (c.swept for c in self.verified), Swept()),
             effort=self.settings.effort,
+            deduced=self.plan.shown,
         )
 
     def _outcome(self, family: Family) -> Outcome:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
 from gradverify.events import Infer, Inferred, NotInferred
-from gradverify.model import Case, Effort, Finding, InputSource, RaisedError, Target, TargetPlan
-from gradverify.rules import rule
+from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
+from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import SpecFile, case_seed, plan_function, resized
-
-INFERRED_CASE = "base"
-"""The one case of a target without a spec."""
+from gradverify.spec import SpecFile, drafted_function, plan_deduced, plan_function, shown
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
@@ -67,31 +65,51 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
     """
     if not request.infer:
         return NoInputs(Finding("GV001", rule("GV001").severity, NOT_INFERRED))
+    found = deduce_inputs(planned, request)
+    if not isinstance(found, Deduced):
+        return NoInputs(_no_inputs(planned.target, found))
+    return plan_from(planned, found, request)
+
+
+def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
+    """The plan of a deduced entry: that of a spec which says the same, but for its source."""
+    plan = plan_deduced(
+        drafted_function(planned.target.name, found, [r.code for r in RULES]),
+        seed=seed_of(request, planned.module.spec),
+        rtol=request.settings.rtol if request.rtol is None else request.rtol,
+        atol=request.settings.atol if request.atol is None else request.atol,
+        parameters=planned.target.parameters,
+        effort=_effort(planned.case_filter, request),
+    )
+    # At sizes that nobody declared a kernel may leave its tensors: on a GPU that spoils every later call.
+    spares = plan.spares if request.settings.device == "cpu" else ()
+    return replace(
+        plan,
+        spares=spares,
+        attribute=planned.target.attribute,
+        cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
+        doubts=found.doubts,
+        remarks=found.remarks,
+        shown=shown(found),
+    )
+
+
+def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt, ...]:
+    """The entry of a spec that the worker deduces for a target, or the attempts that failed.
+
+    Raises `WorkerError`.
+    """
     worker = planned.module.running(request)
-    inputs = None
-    attempts: tuple[tuple[str, RaisedError], ...] = ()
+    found: Deduced | tuple[Attempt, ...] = ()
     for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
             case Inferred():
-                inputs = event.inputs
+                found = event.deduced
             case NotInferred():
-                attempts = event.attempts
+                found = event.attempts
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
-    if inputs is None:
-        return NoInputs(_no_inputs(planned.target, attempts))
-    seed = seed_of(request, planned.module.spec)
-    case = Case(INFERRED_CASE, case_seed(seed, planned.target.name, INFERRED_CASE), inputs=inputs)
-    return TargetPlan(
-        name=planned.target.name,
-        attribute=planned.target.attribute,
-        source=InputSource.INFERRED,
-        cases=(case,),
-        # At sizes that nobody declared a kernel may leave its tensors: on a GPU that spoils every later call.
-        spares=resized(case) if request.settings.device == "cpu" else (),
-        rtol=request.settings.rtol if request.rtol is None else request.rtol,
-        atol=request.settings.atol if request.atol is None else request.atol,
-    )
+    return found
 
 
 def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
@@ -110,7 +128,6 @@ def plan_or_reason(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
 def _plan(module: Module, target: Target, case_filter: str, request: Request) -> Planned:
     if module.source_of(target) is InputSource.INFERRED or module.spec is None:
-        select_cases((Case(INFERRED_CASE, 0),), case_filter, target.id)
         return Planned(module, target, None, case_filter)
     key = next(f.key for f in module.functions if f.name == target.name)
     plan = plan_function(
@@ -147,15 +164,13 @@ def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, reque
     )
 
 
-def _no_inputs(target: Target, attempts: tuple[tuple[str, RaisedError], ...]) -> Finding:
+def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
     names = ", ".join(f"{p.name}: [n, d]" for p in target.parameters if not p.has_default)
-    described, error = attempts[0] if attempts else ("", None)
-    tried = f": tried {len(attempts)} guesses" if attempts else ""
-    answer = f"; with {described} forward raised {error.type}" if error is not None else ""
+    first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
     return Finding(
         "GV001",
         rule("GV001").severity,
-        f"no spec names it and no inputs could be inferred{tried}{answer}",
-        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with its shapes.",
-        raised=error,
+        f"no spec names it and no inputs could be inferred{first}",
+        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with its shapes; "
+        "`gradverify init` writes the file to fill in.",
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gradverify.errors import UsageError
 from gradverify.model import Case, Target
-from gradverify.rules import RULES, matching
+from gradverify.rules import matching, nearest_code
 
 _TARGET = re.compile(r"(?P<path>.+?)(?:::(?P<name>[^\[\]]*)(?:\[(?P<case>.*)\])?)?")
 
@@ -62,8 +62,8 @@ def check_codes(prefixes: Sequence[str], option: str) -> tuple[str, ...]:
     """
     for prefix in prefixes:
         if not prefix or not matching(prefix):
-            near = difflib.get_close_matches(prefix.upper(), [r.code for r in RULES], 1, 0.5)
-            meant = f"; did you mean `{near[0]}`?" if near else ""
+            near = nearest_code(prefix)
+            meant = f"; did you mean `{near}`?" if near else ""
             raise UsageError(f"{option}: no code starts with `{prefix}`{meant} (see `gradverify rules`)")
     return tuple(prefixes)
 

@@ -16,6 +16,7 @@ from gradverify.model import (
     MutationOutcome,
     RaisedError,
     Settings,
+    Severity,
     TargetPlan,
     TargetReport,
     Verdict,
@@ -63,6 +64,9 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
             state.unchecked_because = plan.finding.message
             return Judged(state.report())
         state = _state(planned, plan, request)
+        state.findings += [
+            Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks
+        ]
         reason = plan.skip or _not_for(plan, request.settings.device)
         if reason:
             return Judged(state.skipped(reason))

@@ -70,6 +70,31 @@ def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
     return dataclasses.replace(function, cases=built.cases, infeasible=built.infeasible)
 
 
+def plan_deduced(
+    function: SpecFunction,
+    *,
+    seed: int,
+    rtol: float,
+    atol: float,
+    parameters: Sequence[Parameter],
+    effort: Effort = Effort.NORMAL,
+) -> TargetPlan:
+    """Plan an entry that no file holds, because inference deduced it."""
+    function = _swept(function, effort)
+    return dataclasses.replace(
+        _as_written(function),
+        source=InputSource.INFERRED,
+        cases=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
+        ),
+        spares=tuple(
+            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
+        ),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
 def _as_written(function: SpecFunction) -> TargetPlan:
     """Return what neither the file around a function nor the command line has a say in."""
     return TargetPlan(

@@ -56,6 +56,7 @@ def build_subject(
         outputs=plan.outputs,
         hook=live.named.get(case.hook),
         inferred=request.inferred,
+        doubts=plan.doubts,
         live=live.named,
         defaults=defaults,
         own_forward=own_forward,

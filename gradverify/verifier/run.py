@@ -25,7 +25,7 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
-from gradverify.verifier.checks.inferred import persists
+from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
@@ -38,14 +38,6 @@ CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Fami
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """Outcomes from the least to the most telling: a case has that of its worst point."""
-
-CERTAIN = ("GV103", "GV104", "GV105", "GV4")
-"""Codes that do not hang on the values of the inputs: no guess can have made them."""
-
-ACCIDENTS = frozenset(
-    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
-)
-"""Exceptions in backward that inferred inputs do not explain: forward accepted them."""
 
 
 @dataclass
@@ -165,7 +157,7 @@ def _verify_case(
             state.remarks.append(not_judged)
         if old_style_class and state.points == 0:
             results[Family.CONTRACT] = _with(results[Family.CONTRACT], old_style(sample))
-        results = _guarded(sample, results)
+        results = guarded(sample, results)
         for family, result in results.items():
             state.add(family, result)
             yield from _wanted_findings(result.findings, request)
@@ -292,45 +284,4 @@ def _not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) 
         hint=unknown.hint,
         output=position,
         input=source or None,
-    )
-
-
-def _guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, CheckResult]:
-    """On inferred inputs, turn errors that the guess may have made into inconclusive findings."""
-    if not sample.subject.inferred:
-        return results
-    verdict: bool | None = None
-    guarded = {}
-    for family, result in results.items():
-        findings = []
-        for finding in result.findings:
-            kept = finding
-            if finding.severity is Severity.ERROR and not finding.code.startswith(CERTAIN):
-                if finding.code == "GV102":
-                    trusted = _is_accident(finding)
-                else:
-                    verdict = persists(sample) if verdict is None else verdict
-                    trusted = verdict
-                kept = finding if trusted else _doubted(finding)
-            findings.append(kept)
-        failed = any(f.severity is Severity.ERROR for f in findings)
-        outcome = result.outcome
-        if outcome is Outcome.FAILED and not failed:
-            outcome = Outcome.INCONCLUSIVE
-        guarded[family] = replace(result, findings=tuple(findings), outcome=outcome)
-    return guarded
-
-
-def _is_accident(finding: Finding) -> bool:
-    return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate
-
-
-def _doubted(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
-        "so these inputs may not be valid",
-        hint="Write a spec with valid inputs (domain, range) and run again.",
     )

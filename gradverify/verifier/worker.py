@@ -24,6 +24,7 @@ from typing import IO, Any, NoReturn
 
 import torch
 
+from gradverify.deduced import Deduced
 from gradverify.events import (
     CHANNEL_LOST,
     Bind,
@@ -50,12 +51,11 @@ from gradverify.events import (
     decode,
     encode,
 )
-from gradverify.model import TargetKind, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target, discover
 from gradverify.verifier.collect.importing import import_file, resolve
-from gradverify.verifier.collect.infer import infer_inputs
+from gradverify.verifier.collect.inference.deduce import deduce
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
@@ -171,12 +171,9 @@ class Server:
 
     def _infer(self, request: Infer) -> Event:
         value = self._find(request.target.attribute)
-        call = value.apply if request.target.kind is TargetKind.FUNCTION else value
-        found = infer_inputs(call, request.target)
+        found = deduce(value, request.target, self._module)
         self._state.restore()
-        if found and not isinstance(found[0], TensorInput):
-            return NotInferred(found)
-        return Inferred(found)  # type: ignore[arg-type]
+        return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 
     def _dump(self, request: Dump) -> Iterator[Event]:
         assert self._module is not None  # noqa: S101 - it was collected before it was verified

@@ -7,17 +7,35 @@ row-normalised and at symmetrised inputs, and only its part along the manifold c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from gradverify.model import Finding, Outcome, Severity
+from gradverify.rules import Family, rule
+from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.verdict import Judged, judge
+
+STEPS = (0.37, 7.3, -7.3)
+"""How far an entry is moved to see whether forward reads it: far enough to cross a threshold, too."""
+
+MOST_ENTRIES = 400
+"""Entries of an input that are moved one by one."""
 
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(differences of one row shaped like the input, the input) -> their part along the manifold."""
+
+CERTAIN = ("GV105", "GV4")
+"""Codes that do not hang on the values of the inputs: no guess can have made them."""
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
+)
+"""Exceptions in backward that inferred inputs do not explain: forward accepted them."""
 
 
 def persists(sample: Sample) -> bool:
@@ -26,6 +44,45 @@ def persists(sample: Sample) -> bool:
     if all(_is_square(p) for p in sample.problem.primals):
         kinds.append((_symmetrised, _along_symmetric))
     return all(_mismatch_along(sample, move, project) for move, project in kinds)
+
+
+def unread_slice(sample: Sample) -> str:
+    """A dimension of an input of which forward leaves whole slices unread, in words; empty for none.
+
+    A pair of real and imaginary parts has a last dimension of two: of three, the third is never read, and
+    what backward says of it means nothing.
+    """
+    for name, primal in zip(sample.problem.input_names, sample.problem.primals, strict=True):
+        read = _read_entries(sample, name, primal)
+        if read is None:
+            continue
+        for dimension in range(primal.dim()):
+            others = [k for k in range(primal.dim()) if k != dimension]
+            slices = read.any(dim=others) if others else read
+            if slices.any() and not slices.all():
+                return f"the size of dimension {dimension} of `{name}`, part of which is never read,"
+    return ""
+
+
+def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
+    """bool, the input's shape: entries that move the output at all. None where forward refuses."""
+    problem = sample.problem
+    place = problem.input_names.index(name)
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or primal.is_complex() or primal.numel() > MOST_ENTRIES:
+        return None
+    read = torch.zeros(primal.numel(), dtype=torch.bool)
+    for entry in range(primal.numel()):
+        for step in STEPS:
+            moved = [p.clone() for p in problem.primals]
+            moved[place].view(-1)[entry] += step
+            result = problem.evaluate(moved)
+            if isinstance(result, Raised):
+                return None
+            if any(not torch.equal(a, b) for a, b in zip(result.value, base.value, strict=True)):
+                read[entry] = True
+                break
+    return read.reshape(primal.shape)
 
 
 def _mismatch_along(sample: Sample, move: Callable[[Tensor], Tensor], project: Projection) -> bool:
@@ -72,3 +129,77 @@ def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
 
 def _is_square(x: Tensor) -> bool:
     return x.dim() >= 2 and x.shape[-1] == x.shape[-2]
+
+
+def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, CheckResult]:
+    """On inferred inputs, turn errors that the guess may have made into inconclusive findings."""
+    if not sample.subject.inferred:
+        return results
+    verdict: bool | None = None
+    invented = _inventions(sample)
+    kept_results = {}
+    for family, result in results.items():
+        findings = []
+        for finding in result.findings:
+            kept = finding
+            if finding.severity is Severity.ERROR and not finding.code.startswith(CERTAIN):
+                # Where the first derivative is right in every direction, the inputs lie on no manifold.
+                settled = finding.code.startswith(("GV102", "GV104", "GV2"))
+                if verdict is None and not settled and not invented:
+                    verdict = persists(sample)
+                kept = _judged(sample, finding, invented, persistent=settled or bool(verdict))
+            findings.append(kept)
+        failed = any(f.severity is Severity.ERROR for f in findings)
+        outcome = result.outcome
+        if outcome is Outcome.FAILED and not failed:
+            outcome = Outcome.INCONCLUSIVE
+        kept_results[family] = replace(result, findings=tuple(findings), outcome=outcome)
+    return kept_results
+
+
+def _judged(sample: Sample, finding: Finding, invented: Sequence[str], *, persistent: bool) -> Finding:
+    """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
+    if invented:
+        return _invented(finding, invented)
+    if finding.code == "GV103" and "the engine sums it" in finding.message:
+        return _invented(finding, (f"the shape of `{finding.input}`",))
+    if not (_is_accident(finding) if finding.code == "GV102" else persistent):
+        return _doubted(finding)
+    unread = unread_slice(sample)
+    return _invented(finding, (unread,)) if unread else finding
+
+
+def _inventions(sample: Sample) -> tuple[str, ...]:
+    """What of the inputs of this case was invented, in words."""
+    options = dict(sample.case.options)
+    return tuple(
+        d.what for d in sample.subject.doubts if not (d.certain and options.get(d.name) in d.certain)
+    )
+
+
+def _invented(finding: Finding, invented: Sequence[str]) -> Finding:
+    what = " and ".join(filter(None, (", ".join(invented[:-1]), invented[-1])))
+    were = "were" if len(invented) > 1 else "was"
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"inputs inferred: {finding.message}; but {what} {were} guessed",
+        hint="If such inputs are valid, this is a mistake: confirm them in a spec, which "
+        "`gradverify init` drafts.",
+    )
+
+
+def _is_accident(finding: Finding) -> bool:
+    return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate
+
+
+def _doubted(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
+        "so these inputs may not be valid",
+        hint="Write a spec with valid inputs (domain, range) and run again.",
+    )

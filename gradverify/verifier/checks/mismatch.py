@@ -161,14 +161,6 @@ def _missing(sample: Sample, finding: Finding, named: _Named) -> Finding:
     reader, name = sample.subject.reader, named.input
     is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
     depends = f"{named.place} is {number(named.worst.expected)}"
-    if is_none and sample.subject.inferred:
-        return replace(
-            finding,
-            code="GV107",
-            severity=Severity.NOTE,
-            message=f"`{name}` counts as a constant: backward always returns None for it, though the "
-            f"function depends on it ({depends})",
-        )
     what = "backward returns None for" if is_none else "the gradient is zero everywhere for"
     return replace(
         finding,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Settings, Target, TargetKind
+from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target, TargetKind
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
@@ -53,6 +53,8 @@ class Subject:
     """Positions of the outputs to differentiate; None for all that are differentiable."""
     hook: Callable[..., Any] | None = None
     inferred: bool = False
+    doubts: tuple[Doubt, ...] = ()
+    """What of inferred inputs was invented."""
     surrogate: Surrogate | None = None
     """What the spec declares about a gradient that is deliberately not the derivative."""
     live: Mapping[str, Any] = field(default_factory=dict)

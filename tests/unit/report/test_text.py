@@ -178,7 +178,12 @@ def test_inferred_inputs_say_how_to_pin_them(samples):
         samples.report(replace(samples.PASSED, inputs=InputSource.INFERRED)), TextStyle(width=80)
     )
     assert "reference, inputs inferred, 3 layouts," in text
-    assert "Inferred inputs can be given in a spec file instead" in text
+    assert "gradverify init <module> writes them into a spec" in text
+
+
+def test_inferred_inputs_are_shown_when_asked_for(samples):
+    report = replace(samples.PASSED, inputs=InputSource.INFERRED, spec_file="", deduced="x [n, d], eps 1e-05")
+    assert "inferred, x [n, d], eps 1e-05" in render_text(samples.report(report), TextStyle(verbosity=1))
 
 
 def test_import_errors_alone_are_the_whole_report(samples):

@@ -50,10 +50,8 @@ def test_too_much(tmp_path, monkeypatch):
     assert finding.code == "GV903"
     taken = int(finding.message.removeprefix("it took ").split()[0])
     assert 1024 < taken < 4096
-    assert (
-        "MiB of memory, more than the 1024 MiB allowed: it was stopped in backward, at m.py:"
-        in finding.message
-    )
+    assert "MiB of memory, more than the 1024 MiB allowed: it was stopped in backward" in finding.message
+    assert ", at m.py:" in finding.message
     assert finding.raised.frames[-1].function == "backward"
     assert "--memory 1024" in finding.reproduce
 

@@ -1,0 +1,83 @@
+"""What inference deduced of a target: a spec entry as plain values; the front plans it, `init` writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model import Doubt, Nested
+
+
+@dataclass(frozen=True)
+class DeducedTensor:
+    """A tensor argument; every dimension is a size expression."""
+
+    name: str
+    shape: tuple[str, ...]
+    dtype: str = "float64"
+    domain: str = "real"
+    range: tuple[str, ...] = ()
+    """Two bounds as size expressions, half-open; empty for none."""
+    structure: str = ""
+    requires_grad: bool | None = None
+
+
+@dataclass(frozen=True)
+class DeducedLiteral:
+    """A literal argument. More than one choice is swept; the first stands in the source."""
+
+    name: str
+    choices: tuple[Nested, ...]
+
+
+@dataclass(frozen=True)
+class DeducedSize:
+    """A size passed as an integer."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class DeducedList:
+    """Several tensors: a list argument, or what a `*args` parameter receives."""
+
+    name: str
+    items: tuple[DeducedTensor, ...]
+
+
+@dataclass(frozen=True)
+class DeducedObject:
+    """A live object that the source names."""
+
+    name: str
+    path: str
+
+
+DeducedInput = DeducedTensor | DeducedLiteral | DeducedSize | DeducedList | DeducedObject
+
+
+@dataclass(frozen=True)
+class Deduced:
+    """A spec entry that forward accepted at every size listed."""
+
+    inputs: tuple[DeducedInput, ...]
+    """In call order."""
+    sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    reference: str = ""
+    """`module:attribute` of a sibling whose forward agrees."""
+    doubts: tuple[Doubt, ...] = ()
+    remarks: tuple[tuple[str, str], ...] = ()
+    """(input, sentence) pairs: what the user should know of a guess."""
+    tries: int = 0
+    """Calls of forward that the search took."""
+    default_dtype: str = ""
+    """Set where it runs only under this default dtype of torch."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One call that forward answered with an exception."""
+
+    arguments: str
+    answer: str
+    """`RuntimeError: mat1 and mat2 shapes cannot be multiplied`."""

@@ -1,0 +1,144 @@
+"""What `init` does: deduce inputs for every target without a spec, and write them down as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gradverify.deduced import Attempt, Deduced
+from gradverify.errors import UsageError
+from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict
+from gradverify.session.modules import Module
+from gradverify.session.planning import Planned, deduce_inputs, plan_from
+from gradverify.session.pool import WorkerError
+from gradverify.session.request import Progress, Request
+from gradverify.session.run import prepare
+from gradverify.session.verifying import verify_target
+from gradverify.spec import (
+    DraftedEntry,
+    NotExtensibleError,
+    entry_data,
+    extended_spec,
+    is_mentioned,
+    render_spec,
+    shown_path,
+)
+
+DETACHED = ("GV202",)
+"""What a spec makes an error of, and inferred inputs a warning."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A spec file to be written."""
+
+    path: Path
+    text: str
+    entries: tuple[DraftedEntry, ...]
+    existed: bool = False
+    """It completes a file that is there."""
+
+    @property
+    def is_spec(self) -> bool:
+        """Whether it can be read: a file that names no function is refused."""
+        return self.existed or any(entry.active for entry in self.entries)
+
+    @property
+    def to_confirm(self) -> int:
+        """Entries that are commented out."""
+        return sum(not entry.active for entry in self.entries)
+
+
+def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
+    """Draft the spec of one module: a new one, or the present one with what it lacks.
+
+    With `afresh` a present one counts for nothing. Raises as `gradverify.session.run.check` does, and
+    `UsageError` for several modules or one that cannot be imported.
+    """
+    with prepare(request, progress) as session:
+        if len(session.modules) != 1:
+            raise UsageError(f"init drafts the spec of one module: {len(session.modules)} are named")
+        module = session.modules[0]
+        if module.error is not None:
+            raise UsageError(f"{module.shown_path} {module.error.message}")
+        spec = None if afresh else module.spec
+        text = spec.path.read_text("utf-8") if spec is not None else ""
+        free = _as_discovered(session.planned) if afresh else [p for p in session.planned if p.plan is None]
+        planned = [p for p in free if not is_mentioned(text, p.target.name)]
+        entries = []
+        for number, one in enumerate(planned, start=1):
+            progress.verifying(one.target.id, number, len(planned), "")
+            entries.append(_drafted(replace(one, plan=None, case_filter=""), request))
+        return _draft(module, text, tuple(entries), afresh=afresh)
+
+
+def _as_discovered(planned: Sequence[Planned]) -> list[Planned]:
+    """The Functions behind the targets that are selected, each once, whatever a spec calls them."""
+    wanted = {p.target.attribute for p in planned}
+    modules = list({id(p.module): p.module for p in planned}.values())
+    return [Planned(m, t, None) for m in modules for t in m.discovered if t.attribute in wanted]
+
+
+def _draft(module: Module, text: str, entries: tuple[DraftedEntry, ...], *, afresh: bool) -> Draft:
+    beside = module.path.with_name(f"{module.path.stem}.gradverify.yaml")
+    path = module.spec.path if module.spec is not None else beside
+    if module.spec is None or afresh:
+        name = path.parent.resolve() == module.path.parent.resolve()
+        reference = module.path.name if name else module.path.as_posix()
+        return Draft(path, render_spec(reference, entries), entries)
+    try:
+        extended = extended_spec(text, entries) if entries else text
+    except NotExtensibleError as error:
+        raise UsageError(f"{shown_path(path)}: {error}") from None
+    return Draft(path, extended, entries, existed=True)
+
+
+def _drafted(planned: Planned, request: Request) -> DraftedEntry:
+    name = planned.target.name
+    try:
+        found = deduce_inputs(planned, request)
+        if not isinstance(found, Deduced):
+            return _skeleton(planned, found)
+        return _judged(planned, found, request)
+    except WorkerError as error:
+        planned.module.close()
+        ended = f"{name}: while inputs were looked for, the process {error.how}."
+        return replace(_skeleton(planned, ()), comments=(ended,))
+
+
+def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
+    """The entry, with what a spec must say so that it is judged as it is without one."""
+    plan = plan_from(planned, found, request)
+    told = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
+    told |= {name: "backward returns None for it: a constant?" for name, _ in found.remarks}
+    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(told.items()))
+    inferred = _status(planned, plan, request)
+    as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=())
+    if inferred.status is Verdict.PASSED and not inferred.findings:
+        return entry
+    if _status(planned, as_spec, request).status is inferred.status:
+        return entry
+    if any(f.code in DETACHED for f in inferred.findings):
+        ignored = {"GV202": "first order only (drafted: the second derivative is silently cut)"}
+        accepted = replace(as_spec, ignore=tuple(ignored.items()))
+        if _status(planned, accepted, request).status is inferred.status:
+            return replace(entry, data={**entry.data, "ignore": ignored})
+    guessed = ", ".join(d.what for d in found.doubts) or "the kind of values"
+    comments = (f"{planned.target.name} is {inferred.status}: {guessed} had to be guessed.",
+                "If these inputs are valid, remove the # from the entry; else correct it.")  # fmt: skip
+    return replace(entry, active=False, comments=comments)
+
+
+def _status(planned: Planned, plan: TargetPlan, request: Request) -> TargetReport:
+    return verify_target(replace(planned, plan=plan), request, lambda _: None).report
+
+
+def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:
+    """An entry to fill in, with what was tried."""
+    name = planned.target.name
+    tried = tuple(f"  tried {a.arguments}: {a.answer}" for a in attempts)
+    needed = [p for p in planned.target.parameters if not p.has_default and not p.keyword_only]
+    inputs = {p.name: ["n", "d"] for p in needed}
+    comments = (f"{name}: no inputs could be inferred. Give their shapes and remove the #.", *tried)
+    return DraftedEntry(name, {"inputs": inputs}, comments, active=False)

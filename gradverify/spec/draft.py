@@ -1,0 +1,113 @@
+"""A deduced entry as the data of a spec file: what is planned without a spec is what `init` would write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from gradverify.deduced import (
+    Deduced,
+    DeducedInput,
+    DeducedList,
+    DeducedLiteral,
+    DeducedObject,
+    DeducedSize,
+    DeducedTensor,
+)
+from gradverify.errors import SpecError
+from gradverify.model import Mistake, Nested
+from gradverify.spec.function import SpecFunction, read_function, split_key
+from gradverify.spec.gate import NOT_YET
+
+_INTEGER = re.compile(r"-?\d+")
+
+
+def drafted_function(name: str, deduced: Deduced, known_codes: Collection[str]) -> SpecFunction:
+    """The function of a spec that would hold the deduced entry, read as any other one.
+
+    Raises `SpecError` where the format cannot say what was deduced.
+    """
+    raw = entry_data(deduced)
+    function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes, NOT_YET)
+    if function is None:
+        raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])
+    return function
+
+
+def entry_data(deduced: Deduced) -> dict[str, object]:
+    """The entry as plain data, in the order a person writes it."""
+    data: dict[str, object] = {}
+    if deduced.sizes:
+        data["sizes"] = {name: _swept(values) for name, values in deduced.sizes}
+    data["inputs"] = {i.name: input_data(i) for i in deduced.inputs}
+    if deduced.reference:
+        data["reference"] = deduced.reference
+    if deduced.default_dtype:
+        data["default_dtype"] = deduced.default_dtype
+    return data
+
+
+def input_data(deduced: DeducedInput) -> object:
+    """One input as plain data, in its shortest form."""
+    match deduced:
+        case DeducedTensor():
+            return _tensor(deduced)
+        case DeducedLiteral(choices=choices):
+            return {"choices": list(choices)} if len(choices) > 1 else _literal(choices[0])
+        case DeducedSize(expression=expression):
+            return {"size": _dimension(expression)}
+        case DeducedList(items=items):
+            return {"list": [_tensor(item) for item in items]}
+        case DeducedObject(path=path):
+            return {"object": path}
+
+
+def _swept(values: tuple[int, ...]) -> object:
+    return values[0] if len(values) == 1 else list(values)
+
+
+def _literal(value: Nested) -> object:
+    if isinstance(value, tuple):
+        return {"tuple": list(value)}
+    return {"value": value} if isinstance(value, str) else value
+
+
+def _tensor(tensor: DeducedTensor) -> object:
+    shape: list[object] = [_dimension(d) for d in tensor.shape]
+    data: dict[str, object] = {"shape": shape}
+    if tensor.dtype != "float64":
+        data["dtype"] = tensor.dtype
+    if tensor.domain != "real":
+        data["domain"] = tensor.domain
+    if tensor.range:
+        data["range"] = [_dimension(bound) for bound in tensor.range]
+    if tensor.structure:
+        data["structure"] = tensor.structure
+    if tensor.requires_grad is not None:
+        data["requires_grad"] = tensor.requires_grad
+    return shape if len(data) == 1 else data
+
+
+def _dimension(expression: str) -> object:
+    return int(expression) if _INTEGER.fullmatch(expression) else expression
+
+
+def shown(deduced: Deduced) -> str:
+    """The inputs on one line: `x [n, d], index int64 [k], eps 1e-05`."""
+    return ", ".join(f"{i.name} {_short(i)}".rstrip() for i in deduced.inputs)
+
+
+def _short(deduced: DeducedInput) -> str:
+    match deduced:
+        case DeducedTensor():
+            dtype = "" if deduced.dtype == "float64" else f"{deduced.dtype} "
+            constant = " (a constant)" if deduced.requires_grad is False else ""
+            return f"{dtype}[{', '.join(deduced.shape)}]{constant}"
+        case DeducedLiteral(choices=choices):
+            return " | ".join(repr(c) for c in choices)
+        case DeducedSize(expression=expression):
+            return f"= {expression}"
+        case DeducedList(items=items):
+            return f"{len(items)} tensors [{', '.join(items[0].shape)}]" if items else "[]"
+        case DeducedObject(path=path):
+            return path

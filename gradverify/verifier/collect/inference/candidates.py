@@ -1,0 +1,218 @@
+"""From evidence to guesses: what a parameter may be, the likeliest first."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gradverify.model import Nested, Parameter
+from gradverify.verifier.collect.inference.call_sites import Passed
+from gradverify.verifier.collect.inference.evidence import Facts
+
+
+class Kind(StrEnum):
+    """What an argument can be."""
+
+    FLOAT = "float tensor"
+    INDEX = "integer tensor"
+    BOOL = "boolean tensor"
+    LITERAL = "literal"
+    SIZE = "size"
+    LIST = "list of tensors"
+    CALLABLE = "callable"
+    OMITTED = "left to its default"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """One thing that a parameter may be."""
+
+    kind: Kind
+    cost: float
+    choices: tuple[Nested, ...] = ()
+    """Of a literal; further ones are swept."""
+    found: bool = True
+    """The source says so; otherwise it is invented."""
+    path: str = ""
+    """Of a callable."""
+
+
+FACTORS = (0.7, 2.5, 0.3)
+"""Invented real numbers: a wrong factor shows at none of 0, 1 and 2."""
+
+_INDEX = re.compile(
+    r"(^|_)(idx|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
+    r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_index|_ids)$"
+)
+_BOOL = re.compile(r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$")
+_FLAG = re.compile(
+    r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
+    r"|normali[sz]e|average|size_average|reduce|causal|symmetric|signed|narrow|verbose|inverse|transpose"
+    r"|adjoint|periodic|hard|debug|deterministic|preserve_rng_state|unpack_data|train)$"
+)
+_INT = re.compile(
+    r"^(k|n|m|dim|axis|step|steps|stride|padding|pad|groups|dilation|order|degree|bits|levels|size|length|max_iter"
+    r"|iterations|maxiter|n_iter|count|depth|ndim|p|seed|chunks?|blank|blank_idx|kernel_size|output_size|mode)$"
+    r"|^(n|num|max)_.*|.*_(size|dim|bits|iter|iters|num|steps|length|axis|count)$|.*(size|width)$"
+)
+_FLOAT = re.compile(
+    r"^(eps|epsilon|alpha|beta|gamma|delta|lambda_?|lambd|lam|lambda_?val|scale|slope|temperature|temp|tau|margin"
+    r"|sigma|rate|p|momentum|coeff|coef|constant|factor|weight_decay|lr|threshold|thresh|theta|grad_scale|width"
+    r"|min|max|min_val|max_val|lower|upper|low|high|gradient_scaling|multiplier|strength|rho|c|a|b|t|h|dt|step_size)$"
+    r"|.*_(eps|rate|scale|factor|slope|threshold|alpha|beta|lambda|coeff|weight|width|val|value)$"
+)
+_LIST = re.compile(r"^(inputs|tensors|xs|args|params|weights|list|arrays|features)$")
+_CALLABLE = re.compile(
+    r"^(f|fn|fun|func|function|kernel|callback|closure|run_function|distance|dist_fn|metric|activation)$|.*_(fn|func|function)$"
+)
+
+
+def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
+    """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
+    found = [
+        *_from_default(parameter, facts, default),
+        *_from_calls(passed, facts),
+        *_from_annotation(parameter.annotation),
+        *_tensors(parameter, facts),
+        *_scalars(parameter, facts),
+    ]
+    best: dict[tuple[Kind, tuple[Nested, ...]], Guess] = {}
+    for guess in found:
+        key = guess.kind, guess.choices
+        if key not in best or guess.cost < best[key].cost:
+            best[key] = guess
+    return sorted(best.values(), key=lambda g: g.cost)
+
+
+def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
+    if default is ... or parameter.variadic:
+        return
+    differentiable = facts.gradient is True
+    if default is None:
+        yield Guess(Kind.LITERAL, 1.2 if differentiable else 0.4, (None,))
+    elif isinstance(default, bool | int | float | str):
+        yield Guess(Kind.LITERAL, 0.2, _swept(default, parameter.name))
+    elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
+        yield Guess(Kind.LITERAL, 0.2, (default,))
+    else:
+        yield Guess(Kind.OMITTED, 0.3)
+
+
+def _from_calls(passed: Passed, facts: Facts) -> Iterator[Guess]:
+    del facts
+    for rank, value in enumerate(passed.literals):
+        if value is None:
+            yield Guess(Kind.LITERAL, 0.6 + 0.1 * rank, (None,))
+        else:
+            yield Guess(Kind.LITERAL, 0.1 + 0.1 * rank, _swept(value, ""))
+
+
+def _swept(value: Nested, name: str) -> tuple[Nested, ...]:
+    """A literal of the source, and beside a factor that would hide a mistake another one."""
+    hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
+    return (value, FACTORS[0]) if hides else (value,)
+
+
+_ANNOTATED: tuple[tuple[re.Pattern[str], tuple[Guess, ...]], ...] = (
+    (re.compile(r"(long|int)tensor|int\[|integer\["), (Guess(Kind.INDEX, 0.0, found=False),)),
+    (re.compile(r"booltensor|bool\["), (Guess(Kind.BOOL, 0.0, found=False),)),
+    (re.compile(r"(list|sequence|tuple)\[.*tensor"), (Guess(Kind.LIST, 0.0, found=False),)),
+    (re.compile(r"tensor|float\[|array|ndarray"), (Guess(Kind.FLOAT, 0.0),)),
+    (re.compile(r"callable|module"), (Guess(Kind.CALLABLE, 0.5, found=False),)),
+    (re.compile(r"(^|[^a-z])bool"), (Guess(Kind.LITERAL, 0.1, (True, False), found=False),)),
+    (
+        re.compile(r"(tuple|list|sequence|size)(\[|$)"),
+        tuple(Guess(Kind.LITERAL, 0.3, (v,), found=False) for v in ((2, 2), (3,))),
+    ),
+    (re.compile(r"(^|[^a-z])float"), (Guess(Kind.LITERAL, 0.1, (FACTORS[0],), found=False),)),
+    (re.compile(r"(^|[^a-z])int"), ()),
+)
+"""What annotations mean, the first that matches."""
+
+
+def _from_annotation(annotation: str) -> Iterator[Guess]:
+    text = annotation.replace(" ", "").lower()
+    if "none" in text or "optional" in text:
+        yield Guess(Kind.LITERAL, 2.0, (None,))
+    for pattern, meant in _ANNOTATED if text else ():
+        if pattern.search(text):
+            yield from meant or _integers(0.1)
+            return
+
+
+def _tensors(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
+    name, kinds = parameter.name.lower().strip("_"), facts.kinds
+    tensor = bool(kinds & {"tensor"}) or facts.rank is not None
+    constant = facts.gradient is False
+    scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
+    as_index = bool(_INDEX.match(name)) or "index" in kinds
+    as_mask = bool(_BOOL.match(name)) or "bool" in kinds
+    if parameter.variadic or _LIST.match(name) or "sequence" in kinds:
+        yield Guess(
+            Kind.LIST, 0.5 if parameter.variadic or "sequence" in kinds else 1.5, found=parameter.variadic
+        )
+    cost = 0.0 if facts.gradient else 0.8 if tensor else 1.0
+    cost += (
+        1.0 * constant * (not tensor) + 1.5 * scalar + 0.6 * (as_index and not facts.gradient) + 0.5 * as_mask
+    )
+    cost += 0.8 * bool(_FLOAT.match(name) or _FLAG.match(name) or _INT.match(name)) * (not facts.gradient)
+    cost += 3.0 * (_CALLABLE.match(name) is not None or "callable" in kinds)
+    yield Guess(Kind.FLOAT, cost)
+    penalty = 2.5 * (facts.gradient is True) + 1.5 * scalar
+    yield Guess(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty, found=False)
+    yield Guess(Kind.BOOL, (0.5 if as_mask else 3.4) + penalty, found=False)
+
+
+def _scalars(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
+    name, kinds = parameter.name.lower().strip("_"), facts.kinds
+    tensor = "tensor" in kinds or facts.rank is not None
+    base = 1.5 * tensor + 1.5 * (facts.gradient is True) + 0.5 * (facts.gradient is None)
+    if facts.strings:
+        choices: tuple[Nested, ...] = tuple(dict.fromkeys(facts.strings))
+        yield Guess(Kind.LITERAL, 0.2 + base, choices)
+        yield from (Guess(Kind.LITERAL, 0.3 + base + k / 10, (c,)) for k, c in enumerate(choices))
+    if "none" in kinds:
+        yield Guess(Kind.LITERAL, 1.6, (None,), found=True)
+    flag, integer, real = bool(_FLAG.match(name)), bool(_INT.match(name)), bool(_FLOAT.match(name))
+    yield Guess(Kind.LITERAL, base + (0.5 if real or "float" in kinds else 1.3), (FACTORS[0],), found=False)
+    if "dim" in kinds or name in {"dim", "axis"}:
+        yield from (
+            Guess(Kind.LITERAL, base + 0.1 + k / 10, (v,), found=False) for k, v in enumerate((-1, 1, 0))
+        )
+    yield from _integers(base + (0.5 if integer or "int" in kinds else 1.8))
+    flags = base + (0.3 if flag else 0.6 if "flag" in kinds else 2.0)
+    yield Guess(Kind.LITERAL, flags, (True, False), found=False)
+    callable_ = "callable" in kinds or _CALLABLE.match(name) is not None
+    if callable_:
+        yield Guess(Kind.CALLABLE, 0.3, found=False)
+
+
+def _integers(cost: float) -> Iterator[Guess]:
+    yield Guess(Kind.SIZE, cost + 0.25, found=False)
+    yield from (Guess(Kind.LITERAL, cost + k / 10, (v,), found=False) for k, v in enumerate((3, 2, 1, 0)))
+
+
+def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[Guess, ...]]:
+    """Combinations of one guess for each parameter, cheapest first, at most so many."""
+    if not each or not all(each):
+        yield from [()] if not each else []
+        return
+    first = (0,) * len(each)
+    heap = [(sum(g[0].cost for g in each), first)]
+    seen = {first}
+    for _ in range(most):
+        if not heap:
+            return
+        _, chosen = heapq.heappop(heap)
+        yield tuple(g[k] for g, k in zip(each, chosen, strict=True))
+        for place in range(len(each)):
+            further = (*chosen[:place], chosen[place] + 1, *chosen[place + 1 :])
+            if further[place] < len(each[place]) and further not in seen:
+                seen.add(further)
+                cost = math.fsum(g[k].cost for g, k in zip(each, further, strict=True))
+                heapq.heappush(heap, (cost, further))

@@ -1,0 +1,283 @@
+"""From a live target to a deduced spec entry, or to the attempts that failed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.autograd import Function
+
+from gradverify.deduced import (
+    Attempt,
+    Deduced,
+    DeducedInput,
+    DeducedList,
+    DeducedLiteral,
+    DeducedObject,
+    DeducedSize,
+    DeducedTensor,
+)
+from gradverify.model import Doubt, Parameter, Target, TargetKind
+from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
+from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
+from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
+from gradverify.verifier.collect.inference.evidence import Evidence, Facts, gather
+from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
+from gradverify.verifier.collect.inference.shapes import Argument, State, states
+from gradverify.verifier.collect.inference.siblings import sibling
+from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.collect.inference.widen import second_sizes, shrunk, with_valid_choices
+from gradverify.verifier.guard import default_dtype
+
+MOST_COMBINATIONS = 100
+"""Combinations of guesses that a search starts from."""
+
+NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
+"""What sizes are called where the author has no name for them."""
+
+
+def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
+    """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
+    parameters = _parameters(value, target)
+    evidence = _evidence(value, target, parameters)
+    passed = _passed(value, module, [p.name for p in parameters])
+    defaults = defaults_of(value)
+    caller = _caller(value, target, module, defaults)
+    each = [
+        [Guess(Kind.OMITTED, 0.0)]
+        if _is_left_out(p, evidence, passed[p.name])
+        else _with_paths(
+            guesses(p, evidence.facts[p.name], passed[p.name], defaults.get(p.name, ...)), caller
+        )
+        for p in parameters
+    ]
+    started = list(_started(parameters, each, evidence))
+    names = [p.name for p in target.parameters]
+    found = search(caller, started, names)
+    dtype = ""
+    if isinstance(found, NoSolution) and _mixes_dtypes(found):
+        with default_dtype("float64"):
+            again = search(caller, started, names)
+        if isinstance(again, Solution):
+            found, dtype = again, "float64"
+    if isinstance(found, NoSolution):
+        return found.attempts
+    with default_dtype(dtype):
+        entry = _entry(value, target, module, caller, found, evidence.facts, passed)
+    if evidence.factorization:
+        doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
+        entry = replace(entry, doubts=(*entry.doubts, doubt))
+    return replace(entry, default_dtype=dtype)
+
+
+def _parameters(value: Any, target: Target) -> list[Parameter]:  # noqa: ANN401
+    """The parameters to find arguments for: keyword-only ones are left to their defaults."""
+    del value
+    return [p for p in target.parameters if not p.keyword_only]
+
+
+def _is_left_out(parameter: Parameter, evidence: Evidence, passed: Passed) -> bool:
+    """Whether a default stays one: nobody passes it, and backward answers for fewer arguments.
+
+    torch asks for one gradient for each argument that is given.
+    """
+    known = any(f.gradient is not None for f in evidence.facts.values())
+    unanswered = evidence.facts[parameter.name].gradient is None
+    return parameter.has_default and known and unanswered and not passed.is_given
+
+
+def _evidence(value: Any, target: Target, parameters: Sequence[Parameter]) -> Evidence:  # noqa: ANN401
+    names = [p.name for p in parameters]
+    if target.kind is not TargetKind.FUNCTION:
+        return gather(names, value, extra_parameters=0)
+    context = value.setup_context if uses_setup_context(value) else None
+    backward = getattr(value, backward_name(value))
+    return gather(names, value.forward, context, backward, extra_parameters=0 if context is not None else 1)
+
+
+def _passed(value: Any, module: ModuleType | None, names: Sequence[str]) -> Mapping[str, Passed]:  # noqa: ANN401
+    source = ""
+    try:
+        source = inspect.getsource(module) if module is not None else ""
+    except (OSError, TypeError):
+        source = ""
+    found = call_sites(source, getattr(value, "__name__", ""), names)
+    return {name: found.get(name, Passed()) for name in names}
+
+
+def _caller(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    defaults: Mapping[str, Any],
+) -> Caller:
+    own = vars(module) if module is not None else {}
+    live: dict[str, Callable[..., Any]] = {
+        f"{_short(module)}:{name}": f
+        for name, f in own.items()
+        if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
+    }
+    live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+    call = value.apply if target.kind is TargetKind.FUNCTION else value
+    variadic = frozenset(p.name for p in target.parameters if p.variadic)
+    return Caller(call, defaults, live, variadic)
+
+
+def _short(module: ModuleType | None) -> str:
+    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
+
+
+def _has_one_parameter(function: Callable[..., Any]) -> bool:
+    return len(inspect.signature(function).parameters) == 1
+
+
+def _with_paths(found: Sequence[Guess], caller: Caller) -> list[Guess]:
+    """Guesses with each callable spelt out: torch's own first, since they do what they are named after."""
+    kept: list[Guess] = []
+    for guess in found:
+        if guess.kind is Kind.CALLABLE:
+            paths = sorted(caller.live, key=lambda p: not p.startswith("torch."))
+            kept += [replace(guess, path=p, cost=guess.cost + k / 10) for k, p in enumerate(paths[:4])]
+        else:
+            kept.append(guess)
+    return kept
+
+
+def _started(
+    parameters: Sequence[Parameter], each: Sequence[Sequence[Guess]], evidence: Evidence
+) -> Iterator[State]:
+    names = [p.name for p in parameters]
+    facts = [evidence.facts[name] for name in names]
+    for combination in combinations(each, MOST_COMBINATIONS):
+        yield from states(names, combination, [f.rank for f in facts], [f.least_rank for f in facts])
+
+
+def _mixes_dtypes(found: NoSolution) -> bool:
+    words = " ".join(a.answer for a in found.attempts).lower()
+    return "float" in words and "double" in words
+
+
+def _entry(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    caller: Caller,
+    found: Solution,
+    facts: Mapping[str, Facts],
+    passed: Mapping[str, Passed],
+) -> Deduced:
+    state, ran = found.state, found.ran
+    state, remarks = _constants(caller, state, ran, facts, passed)
+    state = shrunk(caller, state, ran)
+    state = with_valid_choices(caller, state, ran)
+    sizes = second_sizes(caller, state, ran)
+    names = _size_names(state, facts)
+    reference = ""
+    if module is not None and target.kind is TargetKind.FUNCTION and issubclass(value, Function):
+        reference = sibling(module, value, caller, state)
+    kept = _without_trailing_omissions(state.arguments)
+    return Deduced(
+        inputs=tuple(_written(a, names) for a in kept),
+        sizes=tuple((names[s], values) for s, values in sizes.items() if _is_used(s, kept)),
+        reference=f"{_short(module)}:{reference}" if reference else "",
+        doubts=tuple(d for a in kept for d in _doubts(a, state)),
+        remarks=tuple(remarks),
+        tries=found.tries,
+    )
+
+
+def _is_used(symbol: int, arguments: Sequence[Argument]) -> bool:
+    return any(symbol == d.symbol for a in arguments for d in (*a.dims, *((a.bound,) if a.bound else ())))
+
+
+def _without_trailing_omissions(arguments: Sequence[Argument]) -> list[Argument]:
+    return [a for a in arguments if a.guess.kind is not Kind.OMITTED]
+
+
+def _constants(
+    caller: Caller, state: State, ran: Ran, facts: Mapping[str, Facts], passed: Mapping[str, Passed]
+) -> tuple[State, list[tuple[str, str]]]:
+    """Inputs whose gradient the author leaves out count as constants, unless a module trains them."""
+    remarks = []
+    for place, argument in enumerate(state.arguments):
+        missing = ran.gradients is not None and argument.name in ran.gradients
+        if not missing or (ran.gradients or {})[argument.name] is not None:
+            continue
+        if facts[argument.name].gradient is True or passed[argument.name].is_parameter:
+            continue
+        state = state.with_argument(place, replace(argument, requires_grad=False))
+        depends = ", though the output depends on it" if _moves(caller, state, ran, place) else ""
+        sentence = f"`{argument.name}` counts as a constant: backward always returns None for it{depends}"
+        remarks.append((argument.name, sentence))
+    return state, remarks
+
+
+def _moves(caller: Caller, state: State, ran: Ran, place: int) -> bool:
+    """Whether the output changes with one argument alone, which other values of it tell."""
+    argument = state.arguments[place]
+    scaled = state.with_argument(
+        place, replace(argument, domain="unit" if argument.domain == "real" else "real")
+    )
+    again = attempt(caller, scaled)
+    if not isinstance(again, Ran) or len(again.outputs) != len(ran.outputs):
+        return True
+    return any(
+        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(again.outputs, ran.outputs, strict=True)
+    )
+
+
+def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:
+    """The author's names of dimensions where they are unambiguous, else `n`, `d`, `m`, ..."""
+    names: dict[int, str] = {}
+    taken = {a.name for a in state.arguments}
+    for argument in state.arguments:
+        own = facts[argument.name].names if argument.name in facts else ()
+        for dim, name in zip(argument.dims, own if len(own) == len(argument.dims) else (), strict=False):
+            good = name.isidentifier() and name.strip("_") and name not in taken
+            if dim.is_plain and dim.symbol not in names and good:
+                names[dim.symbol] = name
+                taken.add(name)
+    spare = (n for n in (*NAMES, *(f"n{k}" for k in range(50))) if n not in taken)
+    for symbol in state.symbols():
+        if symbol not in names:
+            names[symbol] = next(spare)
+    return names
+
+
+def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
+    guess, shape = argument.guess, tuple(d.written(names) for d in argument.dims)
+    match guess.kind:
+        case Kind.LITERAL | Kind.OMITTED:
+            return DeducedLiteral(argument.name, guess.choices)
+        case Kind.SIZE:
+            return DeducedSize(argument.name, shape[0])
+        case Kind.CALLABLE:
+            return DeducedObject(argument.name, guess.path)
+        case Kind.LIST:
+            item = DeducedTensor(argument.name, shape, domain=argument.domain)
+            return DeducedList(argument.name, (item,) * argument.items)
+        case _:
+            kind = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(guess.kind, "float64")
+            bound = ("0", argument.bound.written(names)) if argument.bound is not None else ()
+            constant = False if guess.kind is Kind.FLOAT and not argument.requires_grad else None
+            return DeducedTensor(
+                argument.name, shape, argument.dtype or kind, argument.domain, bound, requires_grad=constant
+            )
+
+
+def _doubts(argument: Argument, state: State) -> Iterator[Doubt]:
+    guess = argument.guess
+    if argument.name in state.pinned:
+        yield Doubt(argument.name, f"a size of `{argument.name}`")
+    if guess.kind in {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST} and not (
+        guess.kind is Kind.LIST and guess.found
+    ):
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})")
+    elif guess.kind is Kind.LITERAL and not guess.found:
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})")
+    elif guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str):
+        yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],))

@@ -1,0 +1,180 @@
+"""The search: the cheapest state first, further ones from what its error says, a bounded number of calls."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gradverify.deduced import Attempt
+from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.repairs import repairs, unbroadcast
+from gradverify.verifier.collect.inference.shapes import State
+from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+
+MOST_TRIES = 400
+"""Calls of forward that a search may make."""
+
+MORE_TRIES = 60
+"""Calls after one that forward accepts and backward refuses, for inputs that both accept."""
+
+KEPT_ATTEMPTS = 5
+"""Attempts that are told where no inputs are found."""
+
+DOMAINS = ("positive", "unit")
+"""Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
+
+DOMAIN_COST, UNTIED = 0.2, 0.05
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Inputs that forward accepts."""
+
+    state: State
+    ran: Ran
+    tries: int
+
+
+@dataclass(frozen=True)
+class NoSolution:
+    """Every attempt failed; the first ones, and the cheapest state for a skeleton."""
+
+    attempts: tuple[Attempt, ...]
+    tries: int
+    likeliest: State | None = None
+
+
+@dataclass
+class _Queue:
+    """States to try, cheapest first, none twice."""
+
+    heap: list[tuple[float, int, State]] = field(default_factory=list)
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+    pushed: int = 0
+
+    def push(self, state: State) -> None:
+        self.pushed += 1
+        heapq.heappush(self.heap, (state.cost, self.pushed, state))
+
+    def pop(self) -> State | None:
+        while self.heap:
+            state = heapq.heappop(self.heap)[2]
+            key = state.key()
+            if key not in self.seen:
+                self.seen.add(key)
+                return state
+        return None
+
+
+def search(
+    caller: Caller, started: Iterable[State], parameters: Sequence[str], most: int = MOST_TRIES
+) -> Solution | NoSolution:
+    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
+    queue = _Queue()
+    for one in started:
+        queue.push(one)
+    attempts: list[Attempt] = []
+    fallback: Solution | None = None
+    likeliest: State | None = None
+    tries = 0
+    while tries < most and (tried := queue.pop()) is not None:
+        state = tried
+        tries += 1
+        likeliest = likeliest or state
+        result = attempt(caller, state)
+        if isinstance(result, RaisedError):
+            if len(attempts) < KEPT_ATTEMPTS:
+                attempts.append(Attempt(described(state), _answer(result)))
+            for further in repairs(state, result):
+                queue.push(further)
+            continue
+        if _is_whole(result):
+            found = Solution(state, result, tries)
+            return _refused_before(fallback, found) or found
+        if fallback is None or _rank(result) > _rank(fallback.ran):
+            fallback = Solution(state, result, tries)
+            most = min(most, tries + MORE_TRIES)
+        for further in _alternatives(state, result, parameters):
+            queue.push(further)
+    if fallback is not None:
+        return replace(fallback, tries=tries)
+    return NoSolution(tuple(attempts), tries, likeliest)
+
+
+def described(state: State) -> str:
+    """The arguments of a state in words: `x [4, 3], index int64 [4] below 3, eps=0.7`."""
+    return ", ".join(_described(state, k) for k in range(len(state.arguments))) or "no arguments"
+
+
+def _described(state: State, place: int) -> str:
+    argument = state.arguments[place]
+    guess, shape = argument.guess, list(state.shape(argument))
+    match guess.kind:
+        case Kind.LITERAL:
+            said = f"={guess.choices[0]!r}"
+        case Kind.SIZE:
+            said = f"={shape[0]}"
+        case Kind.CALLABLE:
+            said = f"={guess.path}"
+        case Kind.OMITTED:
+            said = " left out"
+        case Kind.LIST:
+            said = f" {argument.items} tensors {shape}"
+        case Kind.INDEX:
+            bound = argument.bound.value(state.values) if argument.bound is not None else 2
+            said = f" integers {shape} below {bound}"
+        case Kind.BOOL:
+            said = f" booleans {shape}"
+        case Kind.FLOAT:
+            said = f" {shape}"
+    return argument.name + said
+
+
+def _answer(error: RaisedError) -> str:
+    line = error.message.strip().splitlines()[0] if error.message.strip() else ""
+    return f"{error.type}: {line[:120]}" if line else error.type
+
+
+def _is_whole(ran: Ran) -> bool:
+    """Whether forward and backward accepted the inputs, and something flowed back."""
+    gradients = ran.gradients or {}
+    return (
+        ran.finite
+        and ran.connected
+        and ran.backward is None
+        and any(g is not None for g in gradients.values())
+    )
+
+
+def _rank(ran: Ran) -> int:
+    """How far a call came that did not go all the way."""
+    return ran.finite + 2 * ran.connected + (ran.backward is None)
+
+
+def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
+    """The earlier inputs of the same kinds and ranks, whose backward raised.
+
+    That other sizes get through may mean that backward is wrong for all but these.
+    """
+    if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
+        return None
+    kinds = [(a.guess.kind, len(a.dims)) for a in fallback.state.arguments]
+    same = kinds == [(a.guess.kind, len(a.dims)) for a in found.state.arguments]
+    message = fallback.ran.backward.message
+    return fallback if same and "invalid gradient" not in message else None
+
+
+def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:
+    if not ran.finite:
+        for number, domain in enumerate(DOMAINS):
+            changed = tuple(
+                replace(a, domain=domain) if a.guess.kind is Kind.FLOAT else a for a in state.arguments
+            )
+            cost = state.cost + DOMAIN_COST * (1 + number)
+            yield replace(state, arguments=changed, cost=cost)
+    if ran.backward is not None:
+        narrower = unbroadcast(state, ran.backward.message, parameters)
+        if narrower is not None:
+            yield narrower

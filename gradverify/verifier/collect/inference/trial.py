@@ -1,0 +1,171 @@
+"""One call of the target with the arguments of a state: forward, then backward, through the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Point, RaisedError, TensorInput
+from gradverify.verifier import guard
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.tensors import build_tensor
+
+MOST_ELEMENTS = 60_000
+"""Numbers in the arguments, or in the outputs, of one attempt: a spec that a person writes has far fewer."""
+
+MOST_JACOBIAN = 250_000
+"""Entries of the Jacobian of deduced inputs: verifying more takes minutes."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Forward came back."""
+
+    arguments: tuple[Any, ...]
+    outputs: tuple[Tensor, ...]
+    """Its floating outputs, detached."""
+    finite: bool
+    connected: bool
+    """Some floating output requires grad."""
+    backward: RaisedError | None = None
+    """What backward raised."""
+    jacobian: int = 0
+    """Entries of the Jacobian that would be verified."""
+    gradients: Mapping[str, Tensor | None] | None = None
+    """By argument, where backward came back."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """How the target is called."""
+
+    call: Callable[..., Any]
+    defaults: Mapping[str, Any]
+    """Every positional parameter with its default, `...` for none."""
+    live: Mapping[str, Any]
+    """Callables that a guess may name, by path."""
+    variadic: frozenset[str] = frozenset()
+
+
+def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:
+    """Call forward and then backward with the arguments of a state."""
+    if state.elements() > MOST_ELEMENTS or any(s < 0 for a in state.arguments for s in state.shape(a)):
+        return RaisedError("ValueError", "the inputs would be too large")
+    leaves: dict[str, list[Tensor]] = {}
+    built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
+    given = _positional(state.arguments, built, caller)
+    guard.RandomStates(seed).replay()
+    with torch.enable_grad():
+        result = guard.call(caller.call, *given)
+    if isinstance(result, Raised):
+        return result.error
+    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
+    outputs = [r for r in returned if isinstance(r, Tensor) and (r.is_floating_point() or r.is_complex())]
+    connected = [o for o in outputs if o.requires_grad and o.layout is torch.strided]
+    jacobian = sum(o.numel() for o in connected) * _differentiable(leaves)
+    plain = guard.call(_detached, outputs)
+    values = () if isinstance(plain, Raised) else plain.value
+    finite = all(bool(o.isfinite().all()) for o in values)
+    if not connected:
+        return Ran(tuple(given), values, finite, connected=False)
+    backward, gradients = _backward(connected, leaves)
+    return Ran(
+        tuple(given),
+        values,
+        finite,
+        connected=True,
+        backward=backward,
+        jacobian=jacobian,
+        gradients=gradients,
+    )
+
+
+def _detached(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(o.detach().to_dense() if o.layout is not torch.strided else o.detach() for o in outputs)
+
+
+def _differentiable(leaves: Mapping[str, Sequence[Tensor]]) -> int:
+    return sum(leaf.numel() for several in leaves.values() for leaf in several)
+
+
+def _backward(
+    outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]
+) -> tuple[RaisedError | None, Mapping[str, Tensor | None] | None]:
+    flat = [(name, leaf) for name, several in leaves.items() for leaf in several]
+    generator = torch.Generator().manual_seed(5)
+    weights = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in outputs]
+
+    def run() -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(outputs, [leaf for _, leaf in flat], weights, allow_unused=True)
+
+    result = guard.call(run) if flat else None
+    if result is None:
+        return None, {}
+    if isinstance(result, Raised):
+        return result.error, None
+    return None, {name: g for (name, _), g in zip(flat, result.value, strict=True)}
+
+
+def built_argument(
+    argument: Argument, state: State, caller: Caller, leaves: dict[str, list[Tensor]], seed: int, draw: int
+) -> Any:  # noqa: ANN401 - an argument of user code
+    """The live argument; differentiable tensors are noted as leaves and handed on as copies."""
+    guess = argument.guess
+    match guess.kind:
+        case Kind.LITERAL:
+            return guess.choices[0]
+        case Kind.SIZE:
+            return state.shape(argument)[0]
+        case Kind.CALLABLE:
+            return caller.live[guess.path]
+        case Kind.OMITTED:
+            return caller.defaults[argument.name]
+        case Kind.LIST:
+            items = [tensor_input(argument, state, f"{argument.name}[{k}]") for k in range(argument.items)]
+            return [_tensor(i, argument, leaves, seed, draw) for i in items]
+        case _:
+            return _tensor(tensor_input(argument, state), argument, leaves, seed, draw)
+
+
+def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInput:
+    """A tensor of a state as the verifier knows it."""
+    kind = argument.guess.kind
+    plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(kind, "float64")
+    bounds = (0.0, float(argument.bound.value(state.values))) if argument.bound is not None else None
+    return TensorInput(
+        name or argument.name,
+        state.shape(argument),
+        dtype=argument.dtype or plain,
+        domain=argument.domain,
+        range=bounds,
+        structure=argument.structure,
+        requires_grad=None if argument.requires_grad else False,
+    )
+
+
+def _tensor(
+    spec: TensorInput, argument: Argument, leaves: dict[str, list[Tensor]], seed: int, draw: int
+) -> Tensor:
+    value = build_tensor(spec, seed, Point.TYPICAL, draw, "cpu")
+    if value.is_floating_point() and argument.requires_grad:
+        leaf = value.requires_grad_()
+        leaves.setdefault(argument.name, []).append(leaf)
+        return leaf.clone()
+    return value
+
+
+def _positional(arguments: Sequence[Argument], built: Sequence[Any], caller: Caller) -> list[Any]:
+    """Arguments as `apply` takes them: lists splatted under `*args`."""
+    call: list[Any] = []
+    for argument, value in zip(arguments, built, strict=True):
+        if argument.name in caller.variadic and isinstance(value, list):
+            call += value
+        else:
+            call.append(value)
+    return call

@@ -1,0 +1,103 @@
+"""From inputs that ran to those that are worth verifying: small sizes, a second size, every choice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.shapes import State
+from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
+
+SEVERAL = (2, 3, 4, 5, 6, 7, 8)
+"""Sizes where there are more than two: the Jacobian grows with the product of all."""
+
+BASES = ((4, 3, 5, 2, 7, 6, 8), (3, 4, 5, 6, 7, 8, 9), (4, 6, 8, 10, 12, 14, 16), (8, 4, 12, 16, 6, 10, 14))
+"""Sizes to verify at, in order of appearance: pairwise different, small; even ones where halves are taken."""
+
+SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
+"""Second sizes to try."""
+
+MOST_ENTRIES = 20_000
+"""Entries of all Jacobians of a sweep, roughly: some seconds of work."""
+
+MOST_SWEPT = 3
+"""Sizes that get a second value: two values each make eight combinations, all of which are run here."""
+
+
+def shrunk(caller: Caller, state: State, ran: Ran) -> State:
+    """The same at the smallest sizes it runs at; at its own where it runs at no other."""
+    symbols = state.symbols()
+    for base in (SEVERAL, *BASES) if len(symbols) > 2 else BASES:
+        if len(symbols) <= len(base):
+            smaller = state.at(dict(zip(symbols, base, strict=False)))
+            if smaller.elements() <= max(state.elements(), 60) and _runs_as(caller, smaller, ran):
+                return smaller
+    for symbol in symbols:
+        for size in range(2, state.values[symbol]):
+            taken = {v for s, v in state.values.items() if s in symbols and s != symbol}
+            if size not in taken and _runs_as(caller, state.at({symbol: size}), ran):
+                state = state.at({symbol: size})
+                break
+    return state
+
+
+def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int, ...]]:
+    """For each symbol the sizes to sweep: its own, and where one runs, another.
+
+    A second size is kept only if every combination with the others runs, so that no case of the sweep is
+    one that forward refuses.
+    """
+    sizes: dict[int, tuple[int, ...]] = {s: (state.values[s],) for s in state.symbols()}
+    swept = 0
+    for symbol in state.symbols():
+        if swept == MOST_SWEPT or ran.jacobian * 2**swept > MOST_ENTRIES:
+            break
+        for size in SECOND:
+            if size in {v for values in sizes.values() for v in values}:
+                continue
+            wider = {**sizes, symbol: (*sizes[symbol], size)}
+            if all(_runs_as(caller, state.at(row), ran) for row in _rows(wider, symbol, size)):
+                sizes, swept = wider, swept + 1
+                break
+    return sizes
+
+
+def _rows(sizes: dict[int, tuple[int, ...]], symbol: int, size: int) -> list[dict[int, int]]:
+    every = (dict(zip(sizes, row, strict=True)) for row in itertools.product(*sizes.values()))
+    return [row for row in every if row[symbol] == size]
+
+
+def with_valid_choices(caller: Caller, state: State, ran: Ran) -> State:
+    """The same without the swept choices that forward refuses."""
+    for place, argument in enumerate(state.arguments):
+        if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) < 2:
+            continue
+        kept = [argument.guess.choices[0]]
+        for choice in argument.guess.choices[1:]:
+            alone = replace(argument, guess=replace(argument.guess, choices=(choice,)))
+            if _runs_as(caller, state.with_argument(place, alone), ran):
+                kept.append(choice)
+        trimmed = replace(argument, guess=replace(argument.guess, choices=tuple(kept)))
+        state = state.with_argument(place, trimmed)
+    return state
+
+
+def runs_at_draws(caller: Caller, state: State, ran: Ran, draws: Sequence[int] = (0, 1)) -> bool:
+    """Whether it runs at other values too."""
+    return all(_runs_as(caller, state, ran, draw) for draw in draws)
+
+
+def _runs_as(caller: Caller, state: State, ran: Ran, draw: int = 0) -> bool:
+    """Whether forward accepts it, and what comes back is as good as before."""
+    result = attempt(caller, state, draw=draw)
+    if isinstance(result, RaisedError):
+        return False
+    return (
+        (result.finite or not ran.finite)
+        and (result.connected or not ran.connected)
+        and (result.backward is None or ran.backward is not None)
+        and result.jacobian <= max(MOST_JACOBIAN, ran.jacobian if draw else 0)
+    )

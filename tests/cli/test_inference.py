@@ -1,0 +1,134 @@
+"""Functions without a spec: what verdict they get, and that `init` writes a spec which gives the same."""
+
+import json
+import re
+
+import pytest
+
+VERDICTS = {
+    "Linear": "passed",
+    "LinearFactor": "failed",
+    "CrossEntropy": "passed",
+    "CrossEntropyUnweighted": "inconclusive",
+    "Attention": "passed",
+    "Gated": "passed",
+    "Log": "passed",
+    "ScaledSquare": "inconclusive",
+    "Modulus": "inconclusive",
+    "LogDeterminant": "inconclusive",
+    "Untrained": "failed",
+    "Constant": "passed",
+    "Impossible": "unchecked",
+}
+
+
+def checked(here):
+    ran = here("check", "functions.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def verdicts(here):
+    return {name: target["status"] for name, target in checked(here).items()}
+
+
+@pytest.fixture(scope="module")
+def here(place):
+    return place("inference")
+
+
+@pytest.fixture(scope="module")
+def drafted(here):
+    """The spec as `init` writes it, and the verdicts before it was there."""
+    before = checked(here)
+    ran = here("init", "functions.py")
+    assert ran.code == 0, ran.err
+    return here, before, ran
+
+
+def test_verdicts_without_a_spec(drafted):
+    _, before, _ = drafted
+    assert {name: target["status"] for name, target in before.items()} == VERDICTS
+    assert {t["inputs"] for name, t in before.items() if name != "Impossible"} == {"inferred"}
+
+
+def test_the_drafted_spec_gives_the_same_verdicts(drafted):
+    here, _, ran = drafted
+    assert "13 functions" in ran.out
+    assert verdicts(here) == VERDICTS
+    text = (here.folder / "functions.gradverify.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=")
+    assert re.search(r"^  Linear:$", text, re.MULTILINE)
+    assert re.search(r"^  # CrossEntropyUnweighted:$", text, re.MULTILINE)
+    assert re.search(
+        r"^      mean: \{shape: .*requires_grad: false\}  # backward returns None", text, re.MULTILINE
+    )
+    assert "tried x [4, 3], secret" in text
+    assert "reference: functions:attention_reference" in text
+
+
+def test_sizes_differ_within_a_case_and_between_cases(drafted):
+    _, before, _ = drafted
+    assert before["Linear"]["cases"] > 1
+    assert before["Linear"]["swept"]["sizes"] > 1
+
+
+def test_what_counts_as_a_constant_is_said(drafted):
+    _, before, _ = drafted
+    (note,) = [f for f in before["Constant"]["findings"] if f["code"] == "GV107"]
+    assert note["severity"] == "note"
+    assert "counts as a constant" in note["message"] and "depends on it" in note["message"]
+
+
+def test_what_was_guessed_is_said(drafted):
+    _, before, _ = drafted
+    messages = [f["message"] for f in before["CrossEntropyUnweighted"]["findings"]]
+    assert any("`target` (integer tensor) was guessed" in m for m in messages)
+
+
+def test_a_case_can_be_selected(place):
+    here = place("inference")
+    ran = here("check", "functions.py::Log[n=2,d=5]")
+    assert (ran.code, ran.err) == (0, "")
+    assert "1 case" in ran.out
+    none = here("check", "functions.py::Log[n=17]")
+    assert none.code == 2
+    assert "n=17" in none.err
+
+
+def test_init_keeps_what_is_there(place):
+    here = place("inference")
+    file = here.folder / "functions.gradverify.yaml"
+    file.write_text(
+        "gradverify: 1\nmodule: functions.py\n# mine\nfunctions:\n"
+        "  Log: {inputs: {x: {shape: [n], range: [1, 2]}}}  # kept\n\n# the end\n"
+    )
+    ran = here("init", "functions.py::Gated")
+    assert (ran.code, ran.err) == (0, "")
+    text = file.read_text()
+    assert "# mine\nfunctions:\n  Log: {inputs: {x: {shape: [n], range: [1, 2]}}}  # kept\n  Gated:" in text
+    assert text.endswith("\n# the end\n")
+    again = here("init", "functions.py::Gated")
+    assert "nothing to add" in again.out
+    assert file.read_text() == text
+
+
+def test_init_replaces_with_force_alone_and_prints_with_stdout(place):
+    here = place("inference")
+    file = here.folder / "functions.gradverify.yaml"
+    mine = "gradverify: 1\nmodule: functions.py\nfunctions:\n  Log: {skip: mine}\n"
+    file.write_text(mine)
+    shown = here("init", "functions.py::Log", "--stdout", "--force")
+    assert "domain: positive" in shown.out and "skip" not in shown.out
+    assert file.read_text() == mine
+    assert here("init", "functions.py::Log", "--force").code == 0
+    assert "domain: positive" in file.read_text()
+
+
+def test_init_takes_one_module(place):
+    here = place("inference")
+    (here.folder / "broken.py").write_text(
+        "import nothing_of_this_name\nfrom torch.autograd import Function\n"
+    )
+    ran = here("init", "broken.py")
+    assert ran.code == 2
+    assert "cannot be imported" in ran.err

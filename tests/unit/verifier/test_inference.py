@@ -1,0 +1,111 @@
+"""Evidence from source, and what an error does to the shapes that raised it."""
+
+from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.call_sites import call_sites
+from gradverify.verifier.collect.inference.candidates import FACTORS, Guess, Kind
+from gradverify.verifier.collect.inference.evidence import gather
+from gradverify.verifier.collect.inference.repairs import repairs, unbroadcast
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
+
+
+def forward(ctx, x, index, mask, reduction, dim, n=3):
+    b, c, h, w = x.shape  # noqa: RUF059
+    if reduction == "sum":
+        return x.sum(dim)
+    x = x.masked_fill(mask, 0.0)
+    return x.index_select(0, index).view(n, -1)
+
+
+def backward(ctx, g):
+    if ctx.flag:
+        return g, None, None, None, None, None
+    nothing = None
+    return g * 2, nothing, None, None, None, None
+
+
+def test_uses_of_a_parameter_tell_what_it_is():
+    facts = gather(("x", "index", "mask", "reduction", "dim", "n"), forward, None, backward).facts
+    assert (facts["x"].rank, facts["x"].names) == (4, ("b", "c", "h", "w"))
+    assert "index" in facts["index"].kinds
+    assert "bool" in facts["mask"].kinds
+    assert facts["reduction"].strings == ["sum"]
+    assert "dim" in facts["dim"].kinds
+    assert "int" in facts["n"].kinds
+
+
+def test_a_gradient_that_is_none_in_every_return_is_a_constant():
+    facts = gather(("x", "index", "mask", "reduction", "dim", "n"), forward, None, backward).facts
+    assert facts["x"].gradient is True
+    assert facts["index"].gradient is False
+
+
+SOURCE = """
+from torch import nn
+def op(x, alpha=0.5):
+    def inner(y):
+        return Op.apply(y, alpha, 1e-6)
+    return inner(x)
+class Layer(nn.Module):
+    def __init__(self, k=4):
+        self.k = k
+        self.weight = nn.Parameter(torch.ones(3))
+    def forward(self, x):
+        return Op.apply(x, self.weight, self.k)
+"""
+
+
+def test_call_sites_give_literals_defaults_and_attributes():
+    passed = call_sites(SOURCE, "Op", ("x", "a", "eps"))
+    assert passed["a"].literals == (0.5,)
+    assert passed["eps"].literals == (1e-6, 4)
+    assert passed["a"].is_parameter
+    assert not passed["x"].is_parameter
+
+
+def state(*shapes):
+    """Tensors of distinct symbols, with their sizes."""
+    made, arguments = State((), ()), []
+    for name, rank in zip("xwb", shapes, strict=False):
+        made, dims = made.fresh(rank)
+        arguments.append(Argument(name, Guess(Kind.FLOAT, 0.0), dims))
+    return State(tuple(arguments), made.sizes)
+
+
+def best(found):
+    return min(found, key=lambda s: s.cost)
+
+
+def test_the_sizes_that_disagree_are_merged():
+    before = state(2, 2)
+    (n, d), (m, e) = (before.shape(a) for a in before.arguments)
+    error = RaisedError("RuntimeError", f"mat1 and mat2 shapes cannot be multiplied ({n}x{d} and {e}x{m})")
+    after = best(repairs(before, error))
+    assert after.shape(after.arguments[0])[1] == after.shape(after.arguments[1])[1]
+    assert len(after.symbols()) == 3
+    assert not after.pinned
+
+
+def test_a_size_that_nothing_has_is_pinned_and_remembered():
+    before = state(2)
+    error = RaisedError(
+        "RuntimeError", f"expected size 37 but got size {before.shape(before.arguments[0])[1]}"
+    )
+    after = best(s for s in repairs(before, error) if s.pinned)
+    assert after.arguments[0].dims[1] == Dim(plus=37)
+    assert after.pinned == {"x"}
+
+
+def test_only_a_smaller_gradient_says_that_an_input_was_broadcast():
+    before = state(2, 2)
+    n, d = before.shape(before.arguments[0])
+    said = (
+        "FBackward returned an invalid gradient at index 0 - got [{}] but expected shape compatible with [{}]"
+    )
+    narrower = unbroadcast(before, said.format(d, f"{n}, {d}"), ("x", "w"))
+    assert narrower is not None
+    assert narrower.shape(narrower.arguments[0]) == (d,)
+    assert unbroadcast(before, said.format(f"{d}, {n}", f"{n}, {d}"), ("x", "w")) is None
+
+
+def test_invented_factors_hide_no_mistake():
+    assert not set(FACTORS) & {0.0, 1.0, 2.0}
