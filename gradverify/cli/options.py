@@ -104,6 +104,7 @@ EffortOption = Annotated[
     Effort | None,
     typer.Option(
         "--effort",
+        metavar="LEVEL",
         help="quick: typical values of the base case; normal (default): pairwise cases, large, small and "
         "special values too; thorough: every combination, more draws, always full Jacobians.",
         show_default=False,
