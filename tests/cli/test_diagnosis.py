@@ -44,8 +44,7 @@ def test_the_cause_is_in_the_report(tmp_path):
 
 
 def test_a_process_that_ends_at_other_sizes_costs_no_verdict(tmp_path):
-    name = next(line.split()[1].partition("(")[0] for line in MODULE.splitlines() if line.startswith("class "))
-    spec = f"gradverify: 1\nfunctions:\n  {name}: {{sizes: {{n: 4, d: 3}}, inputs: {{x: [n, d]}}}}\n"
+    spec = "gradverify: 1\nmodule: m.py\nfunctions: {Triple: {sizes: {n: 4, d: 3}, inputs: {x: [n, d]}}}\n"
     (tmp_path / "m.gradverify.yaml").write_text(spec)
     finding = _finding(tmp_path, "os._exit(3) if x.shape != (4, 3) else None")
     assert finding["code"] == "GV101"
