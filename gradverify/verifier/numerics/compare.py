@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.refine import SAFETY
@@ -17,6 +18,10 @@ COVERED = 1e-4
 NEGLIGIBLE = 1e-8
 """A derivative so small that moving an input by its whole size changes the output by less than this share
 of it counts as zero on both sides."""
+
+UNSEEN = 64 * EPSILON
+"""A difference by which a step as large as the input itself moves the output by less than this share of its
+largest value is one of rounding: inside f, numbers of that size may have been rounded before they cancel."""
 
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
@@ -66,7 +71,8 @@ def compare(
     known = measured.error.isfinite()
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
-    conflict = known & finite & (difference > bound + room)
+    unseen = UNSEEN * natural_slope(measured.centre, measured.scale, outputs)
+    conflict = known & finite & (difference > bound + room) & (difference > unseen)
     # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
     nonfinite = known & ~finite & ~(at_kink | ~known).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))

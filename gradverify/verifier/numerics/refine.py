@@ -45,6 +45,9 @@ CUSP_GROWTH = 2.0
 """From the coarser to the finer of `KINK_STEPS` the half-jump of |x|^p grows by 64^(1-p): by this much for
 p up to 5/6. That of a kink stays, curvature's shrinks."""
 
+RESOLUTION = 16 * EPSILON
+"""Rounding of a few numbers of the size of one, in f."""
+
 VISIBLE_KINK = 20.0
 """A jump of the slope counts as a kink beyond this many noises divided by the step."""
 
@@ -93,6 +96,7 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
     x = sampler.x[columns, None]
     flat = torch.stack([c.flat for c in candidates]).all(dim=0)
     errors = [_trusted(c, measured_error(c, floor, x, known.own), flat, known) for c in candidates]
+    errors = _within_resolution([large, first, coarse, fine], errors, x, known.typical)
     value, error, step = _best(candidates, errors)
     error = torch.where(_staircase((coarse, fine), flat, floor, known), torch.inf, error)
     kink = _is_kink(coarse, fine, known.own)
@@ -150,6 +154,25 @@ def _trusted(samples: Samples, error: Tensor, flat: Tensor, known: Context) -> T
     misleading = samples.flat & ~flat
     misleading |= ~converged(samples, known.floor, known.typical) & (error > known.resolved)
     return torch.where(misleading, torch.inf, error)
+
+
+def _within_resolution(
+    candidates: list[Samples], errors: list[Tensor], x: Tensor, typical: Tensor
+) -> list[Tensor]:
+    """A small step cannot contradict a larger one by less than what its numbers resolve.
+
+    Inside f, numbers of the size of one may be rounded before they cancel: 1 + erf(x) stands on stairs, on
+    which f is exactly linear, with another slope than its own. Within a stair nothing shows that.
+    """
+    size = torch.maximum(x.abs().clamp_min(1.0), typical)
+    checked = list(errors)
+    for finer, samples in enumerate(candidates):
+        resolved = RESOLUTION * size / samples.step.abs()
+        for larger in candidates[:finer]:
+            difference = (samples.derivative - larger.derivative).abs()
+            doubtful = larger.truncation.isfinite() & (difference <= resolved)
+            checked[finer] = torch.where(doubtful, torch.maximum(checked[finer], difference), checked[finer])
+    return checked
 
 
 def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
