@@ -97,6 +97,19 @@ def test_old_style_is_seen(module):
     assert not is_old_style(module.Heir)
 
 
+def test_class_methods_are_no_old_style():
+    class Square(torch.autograd.Function):
+        @classmethod
+        def forward(cls, ctx, x):
+            return x * x
+
+        @classmethod
+        def backward(cls, ctx, grad_output):
+            return grad_output
+
+    assert not is_old_style(Square)
+
+
 def test_a_module_named_like_a_library_is_loaded_beside_it(tmp_path, restored):
     (tmp_path / "random.py").write_text("MARK = 1\n")
     module = import_file(tmp_path / "random.py")
