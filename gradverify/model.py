@@ -696,7 +696,7 @@ class LintReport:
     files: int = 0
     functions: int = 0
     """How many Functions were looked at."""
-    suppressed: int = 0
-    """Findings that a `# noqa` on their line, or the codes that were asked for, left out."""
+    waived: int = 0
+    """Findings with a `# noqa` on their line."""
     gradverify_version: str = ""
     exit_code: int = 0

@@ -24,7 +24,8 @@ _WORTH_PARSING = re.compile(rb"Function|backward")
 class Linted:
     """What the rules say of one file."""
 
-    functions: int = 0
+    functions: tuple[str, ...] = ()
+    """The classes that were looked at."""
     findings: tuple[LintFinding, ...] = ()
     waived: int = 0
     """Findings with a `# noqa` on their line."""
@@ -79,7 +80,7 @@ def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
         found.setdefault((finding.location, finding.code), finding)
     findings = [found[key] for key in sorted(found)]
     kept = tuple(f for f in findings if not is_suppressed(f.source_line, f.code))
-    return Linted(len(functions), kept, len(findings) - len(kept))
+    return Linted(tuple(f.name for f in functions), kept, len(findings) - len(kept))
 
 
 def _alarms(functions: Sequence[FunctionClass], source: Source) -> Iterator[tuple[FunctionClass, Alarm]]:
