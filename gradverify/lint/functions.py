@@ -91,8 +91,9 @@ class FunctionClass:
 
     @property
     def saving(self) -> tuple[Method, ...]:
-        """The methods that fill ctx."""
-        return tuple(m for m in (self.forward, self.setup_context) if m is not None and m.ctx)
+        """The method that fills ctx; none where it is out of sight."""
+        method = self.setup_context or self.forward
+        return (method,) if method is not None and method.ctx else ()
 
     def defines(self, method: Method) -> bool:
         """Whether the method stands in this class itself: an inherited one is told where it stands."""

@@ -27,7 +27,7 @@ class Linted:
     functions: tuple[str, ...] = ()
     """The classes that were looked at."""
     findings: tuple[LintFinding, ...] = ()
-    waived: int = 0
+    waived: tuple[LintFinding, ...] = ()
     """Findings with a `# noqa` on their line."""
     error: Mistake | None = None
     """Why it cannot be read as Python."""
@@ -79,8 +79,9 @@ def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
         finding = _finding(function, alarm, lines, shown_path)
         found.setdefault((finding.location, finding.code), finding)
     findings = [found[key] for key in sorted(found)]
-    kept = tuple(f for f in findings if not is_suppressed(f.source_line, f.code))
-    return Linted(tuple(f.name for f in functions), kept, len(findings) - len(kept))
+    waived = tuple(f for f in findings if is_suppressed(f.source_line, f.code))
+    kept = tuple(f for f in findings if f not in waived)
+    return Linted(tuple(f.name for f in functions), kept, waived)
 
 
 def _alarms(functions: Sequence[FunctionClass], source: Source) -> Iterator[tuple[FunctionClass, Alarm]]:

@@ -11,7 +11,7 @@ PAGES = (
         name="opaque-backward",
         severity=Severity.WARNING,
         family=Family.LINT,
-        summary="an opaque backward lacks once_differentiable",
+        summary="opaque, without once_differentiable",
         checks=(
             "Whether a backward that leaves autograd (a kernel launch `kernel[grid](...)`, NumPy, `.data`"
             " or `.detach()` of grad_output, a block under `torch.no_grad()`) is marked"
@@ -44,7 +44,7 @@ class Double(torch.autograd.Function):
         name="gradient-count",
         severity=Severity.ERROR,
         family=Family.LINT,
-        summary="a return has another count than forward's inputs",
+        summary="a return without one gradient per input",
         checks=(
             "Whether every `return` of backward whose tuple is written out has one entry for each parameter"
             " of forward. Helper calls, starred names and a forward with `*args` are left to GV105. Further"
@@ -76,7 +76,7 @@ class Scale(torch.autograd.Function):
         name="needs-input-grad-index",
         severity=Severity.ERROR,
         family=Family.LINT,
-        summary="needs_input_grad is out of step with the inputs",
+        summary="needs_input_grad out of step with inputs",
         checks=(
             "Whether each constant index of `ctx.needs_input_grad` is within forward's parameters, and"
             " whether what is computed only under one index is returned at that position (a warning)."
@@ -96,7 +96,7 @@ class Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         x, w = ctx.saved_tensors
-        return g * w if ctx.needs_input_grad[1] else None, g * x if ctx.needs_input_grad[2] else None
+        return g * w, g * x if ctx.needs_input_grad[2] else None
 """,
         remedy="Count forward's parameters from 0, ctx left out, literals and flags included.",
     ),
@@ -105,7 +105,7 @@ class Product(torch.autograd.Function):
         name="no-setup-context",
         severity=Severity.NOTE,
         family=Family.LINT,
-        summary="torch.func refuses a forward that takes ctx",
+        summary="torch.func refuses this style",
         checks=(
             "Whether a Function splits `forward(ctx, ...)` into `forward(...)` and `setup_context(ctx,"
             " inputs, output)`."
@@ -135,12 +135,12 @@ class Double(torch.autograd.Function):
         name="unpaired-custom-fwd",
         severity=Severity.WARNING,
         family=Family.LINT,
-        summary="custom_fwd and custom_bwd are not paired",
+        summary="custom_fwd without custom_bwd",
         checks=("Whether forward has `torch.amp.custom_fwd` exactly where backward has `custom_bwd`."),
         matters=(
-            "custom_bwd runs backward in the autocast state that custom_fwd kept. Without its partner a"
-            " bfloat16 forward got a float16 backward (pytorch/pytorch#87979), or dtypes that do not match"
-            " (pytorch/pytorch#132388)."
+            "In backward, `custom_bwd` restores the autocast state that `custom_fwd` kept. Without its"
+            " partner a bfloat16 forward got a float16 backward (pytorch/pytorch#87979), or dtypes that do"
+            " not match (pytorch/pytorch#132388)."
         ),
         example="""\
 class Linear(torch.autograd.Function):
@@ -165,15 +165,15 @@ class Linear(torch.autograd.Function):
         name="grad-output-count",
         severity=Severity.ERROR,
         family=Family.LINT,
-        summary="backward takes another count than there are outputs",
+        summary="backward's parameters are not the outputs",
         checks=(
             "Whether backward takes one grad_output for each output of a forward whose returns are all"
             " written out as tuples of one length."
         ),
         matters=(
-            "autograd calls backward with one gradient for each output, those of flags and None included,"
-            " so the first training step raises TypeError. It appears when an output is added to forward"
-            " alone, as in daniilidis-group/neural_renderer#54."
+            "Backward is called with one gradient for each output, those of flags and None included, so the"
+            " first training step raises TypeError, as in two chamfer distances whose forward also returned"
+            " indices (krrish94/chamferdist#1, otaheri/chamfer_distance#7)."
         ),
         example="""\
 class Norm(torch.autograd.Function):

@@ -11,7 +11,7 @@ PAGES = (
         name="tensor-kept-on-ctx",
         severity=Severity.WARNING,
         family=Family.LINT,
-        summary="an input or output is kept as a ctx attribute",
+        summary="an input or output kept on ctx",
         checks=(
             "Whether forward keeps an input that gets a gradient, or its output, as an attribute of ctx."
             " Tensors that are neither may be kept so, and so may numbers and shapes."
@@ -40,22 +40,22 @@ class Exp(torch.autograd.Function):
         name="misused-save-for-backward",
         severity=Severity.ERROR,
         family=Family.LINT,
-        summary="save_for_backward replaced, misplaced or no tensor",
+        summary="replaced, misplaced, or not a tensor",
         checks=(
             "Whether `save_for_backward` is called in forward or setup_context, once on each path, with"
             " tensors and None."
         ),
         matters=(
             "The second call replaces the first, so that backward unpacks other tensors than it thinks or"
-            " raises; a number, a list or a shape raises TypeError. In backward it has no effect at all."
-            " Users keep meeting `save_for_backward can only save variables` (pytorch/pytorch#7261)."
+            " raises; a number, a tuple or a shape raises TypeError (HuangJunJie2017/BEVDet#8). In backward"
+            " it has no effect at all."
         ),
         example="""\
 class Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
-        ctx.save_for_backward(x)
-        ctx.save_for_backward(w)  # x is lost
+        ctx.save_for_backward(x, w)
+        ctx.save_for_backward(w, x)  # the first call counts for nothing
         return x * w
 
     @staticmethod
@@ -72,15 +72,15 @@ class Product(torch.autograd.Function):
         name="unset-ctx-attribute",
         severity=Severity.ERROR,
         family=Family.LINT,
-        summary="backward reads a ctx attribute that is never set",
+        summary="backward reads what forward never sets",
         checks=(
             "Whether forward or setup_context sets, on some path, each attribute of ctx that backward"
             " reads. Where ctx is handed to other code, or asked with `hasattr`, nothing is said."
         ),
         matters=(
             "The first backward raises AttributeError, often only for the option that reads it. A class"
-            " attribute does not help: ctx is no instance of the class. Renaming in forward alone is how it"
-            " happens (fxia22/RAIN-GS#17)."
+            " attribute, or one of an instance, does not help: ctx is neither. A gradient reversal met it as"
+            " `'GradReverseBackward' object has no attribute 'lambd'` (YU1ut/openset-DA#8)."
         ),
         example="""\
 class Scale(torch.autograd.Function):
@@ -109,9 +109,9 @@ class Scale(torch.autograd.Function):
             " `save_for_backward` saves, and indexes within them. Starred arguments are left alone."
         ),
         matters=(
-            "Unpacking raises ValueError in the first backward. It comes with a tensor that was added on"
-            " one side only, as users of chamferdist and SA-SSD met it (krrish94/chamferdist#1,"
-            " skyhehe123/SA-SSD#97)."
+            "Unpacking raises ValueError in the first backward. It comes with a tensor that was added or"
+            " removed on one side only: a flow projection saved two tensors and unpacked three"
+            " (baowenbo/DAIN#141)."
         ),
         example="""\
 class Product(torch.autograd.Function):

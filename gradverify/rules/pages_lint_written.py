@@ -18,7 +18,7 @@ PAGES = (
             " the ordinary case. After a copy nothing is said."
         ),
         matters=(
-            "autograd may hand the same tensor to other nodes, whose gradients are then wrong without any"
+            "The same tensor may be handed to other nodes, whose gradients are then wrong without any"
             " error; torch forbids it, and gradcheck passes it. warp-transducer edited gradients in place"
             " (pytorch/audio#1532). `check` judges the same as GV401."
         ),
@@ -45,7 +45,7 @@ class ReLU(torch.autograd.Function):
         name="grad-output-strides",
         severity=Severity.WARNING,
         family=Family.LINT,
-        summary="grad_output is read as if it were contiguous",
+        summary="taken for contiguous",
         checks=(
             "Whether a grad_output that came as it is, not through `.contiguous()` or `.reshape`, has its"
             " address taken with `data_ptr()`, or goes through a `.view` that merges dimensions. A backward"

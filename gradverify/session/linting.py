@@ -38,29 +38,33 @@ def lint(request: LintRequest) -> LintReport:
     entry of `LintReport.errors`.
     """
     read = [(names, lint_file(path, shown_path(path)), path) for path, names in _files(request).items()]
-    functions, findings = 0, []
+    functions = 0
+    findings: list[LintFinding] = []
+    waived: list[LintFinding] = []
     for names, linted, path in read:
         _require(names, linted, path)
         functions += len(names or linted.functions)
-        findings += [
-            f for f in linted.findings if (not names or f.function in names) and is_wanted(f, request)
-        ]
+        findings += _wanted(linted.findings, names, request)
+        waived += _wanted(linted.waived, names, request)
     errors = tuple(linted.error for _, linted, _ in read if linted.error is not None)
     return LintReport(
         findings=tuple(findings),
         errors=errors,
         files=len(read),
         functions=functions,
-        waived=sum(linted.waived for _, linted, _ in read),
+        waived=len(waived),
         gradverify_version=metadata.version("gradverify"),
         exit_code=_exit_code(findings, functions, failed=bool(errors)),
     )
 
 
-def is_wanted(finding: LintFinding, request: LintRequest) -> bool:
-    """Whether the codes that are asked for hold this one."""
-    chosen = not request.select or finding.code.startswith(request.select)
-    return chosen and not (request.ignore and finding.code.startswith(request.ignore))
+def _wanted(found: Sequence[LintFinding], names: set[str], request: LintRequest) -> Iterator[LintFinding]:
+    """The findings about the classes and codes that are asked for."""
+    for one in found:
+        chosen = not request.select or one.code.startswith(request.select)
+        ignored = bool(request.ignore) and one.code.startswith(request.ignore)
+        if chosen and not ignored and (not names or one.function in names):
+            yield one
 
 
 def _files(request: LintRequest) -> dict[Path, set[str]]:

@@ -42,7 +42,7 @@ OF_TORCH = frozenset(
 def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: ARG001
     """Compare what backward reads with what forward, setup_context and jvp set."""
     backward, forward = function.backward, function.forward
-    if backward is None or forward is None or not function.is_whole:
+    if backward is None or forward is None or not function.is_whole or not function.saving:
         return
     methods = [m for m in (*function.saving, function.methods.get("jvp"), backward) if m is not None]
     if any(lets_ctx_out(m) for m in methods) or any(m.is_wrapped for m in methods):
@@ -56,16 +56,9 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
         yield Alarm(
             "GV812",
             node,
-            f"{backward.name} reads `{ast.unparse(node)}`, which {_nobody(function)}",
+            f"{backward.name} reads `{ast.unparse(node)}`, which {function.saving[0].name} never sets",
             _hint(function, node, known - OF_TORCH | {"saved_tensors", "needs_input_grad"}),
         )
-
-
-def _nobody(function: FunctionClass) -> str:
-    names = " and ".join(method.name for method in function.saving) or "nothing"
-    if len(function.saving) > 1:
-        return f"neither {names.replace(' and ', ' nor ')} sets"
-    return f"{names} never sets" if function.saving else "nothing sets"
 
 
 def _hint(function: FunctionClass, node: ast.Attribute, known: set[str]) -> str:
@@ -77,8 +70,6 @@ def _hint(function: FunctionClass, node: ast.Attribute, known: set[str]) -> str:
         if isinstance(target, ast.Name)
     }
     if node.attr in of_class:
-        return f"ctx is no instance of the class: write {function.name}.{node.attr}"
+        return f"ctx is no instance of the class: write {function.name}.{node.attr}."
     near = difflib.get_close_matches(node.attr, sorted(known), 1, 0.6)
-    return (
-        f"did you mean `{near[0]}`?" if near else "set it in forward, or in setup_context where there is one"
-    )
+    return f"Did you mean `{near[0]}`?" if near else f"Set it in {function.saving[0].name}."

@@ -30,7 +30,7 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
             backward.node,
             f"{backward.name} takes {plural(most, 'grad_output')}, forward returns "
             f"{plural(outputs, 'output')} (line {paths[0].node.lineno})",
-            "give it one parameter after ctx for each output of forward",
+            "Give it one parameter after ctx for each output of forward.",
         )
 
 

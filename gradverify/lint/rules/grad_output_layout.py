@@ -40,7 +40,7 @@ def _read_as_contiguous(call: ast.Call, known: Aliases, handed: set[int]) -> Ite
             "GV809",
             call,
             f"the kernel `{kernel}` gets `{given}` without its strides: `.sum().backward()` sends stride 0",
-            f"pass `{given}.contiguous()`, or its strides too",
+            f"Pass `{given}.contiguous()`, or its strides too.",
         )
     if not isinstance(call.func, ast.Attribute):
         return
@@ -50,14 +50,14 @@ def _read_as_contiguous(call: ast.Call, known: Aliases, handed: set[int]) -> Ite
             "GV809",
             call,
             f"the address of `{taken}` is taken whatever its strides are: `.sum().backward()` sends stride 0",
-            f"take that of `{taken}.contiguous()`",
+            f"Take that of `{taken}.contiguous()`.",
         )
     elif taken and call.func.attr == "view" and _merges(call):
         yield Alarm(
             "GV809",
             call,
             f"`{ast.unparse(call)}` raises where `{taken}` comes non-contiguous, as from a transpose",
-            "use .reshape, or .contiguous() first",
+            "Use .reshape, or .contiguous() first.",
         )
 
 

@@ -25,7 +25,7 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
         "GV815",
         backward.node,
         f"{backward.name} never uses {named}: its gradient is right only where the output is the loss itself",
-        "multiply by grad_output, also where forward has computed the gradient already",
+        "Multiply by grad_output, also where forward has computed the gradient already.",
     )
 
 

@@ -26,5 +26,5 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:
                 "GV804",
                 node,
                 f"{backward.name} modifies `{parameter}` in place, which other nodes of the graph may share",
-                f"work on a copy: `{parameter} * …` instead of `mul_`, or `{parameter}.clone()` first",
+                f"Work on a copy: `{parameter} * ...` instead of `mul_`, or `{parameter}.clone()` first.",
             )

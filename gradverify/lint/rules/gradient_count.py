@@ -31,5 +31,5 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
                 "GV803",
                 path.node,
                 f"{backward.name} returns {gives} here, forward takes {takes} ({', '.join(inputs)})",
-                "return one gradient for each input of forward in order, None for those that have none",
+                "Return one gradient for each input of forward in order, None for those that have none.",
             )

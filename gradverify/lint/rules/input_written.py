@@ -26,5 +26,5 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:
                     "GV811",
                     node,
                     f"forward modifies its input `{parameter}` in place without ctx.mark_dirty({parameter})",
-                    "work on a copy, or mark it dirty and return it",
+                    "Work on a copy, or mark it dirty and return it.",
                 )

@@ -23,7 +23,7 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
             backward.node,
             f"forward has @custom_fwd, {backward.name} no @custom_bwd: it runs in whatever autocast state "
             "the caller of backward has",
-            "decorate it with torch.amp.custom_bwd, with the same device_type",
+            "Decorate it with torch.amp.custom_bwd, with the same device_type.",
         )
     if has_backward and not has_forward:
         yield Alarm(
@@ -31,7 +31,7 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
             forward.node,
             f"{backward.name} has @custom_bwd, forward no @custom_fwd: the autocast state it asks for was "
             "never kept",
-            "decorate forward with torch.amp.custom_fwd, with the same device_type",
+            "Decorate forward with torch.amp.custom_fwd, with the same device_type.",
         )
 
 

@@ -35,7 +35,7 @@ def _out_of_range(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm]:
                     "GV805",
                     node,
                     f"ctx.needs_input_grad[{index}] is out of range: {takes}",
-                    "its entries are forward's parameters without ctx, counted from 0",
+                    "Its entries are forward's parameters without ctx, counted from 0.",
                 )
         elif isinstance(node, ast.Assign) and id(node.value) in asked:
             for target in node.targets:
@@ -44,7 +44,7 @@ def _out_of_range(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm]:
                         "GV805",
                         node,
                         f"ctx.needs_input_grad is unpacked into {plural(len(target.elts), 'name')}, {takes}",
-                        "its entries are forward's parameters without ctx, one each",
+                        "Its entries are forward's parameters without ctx, one each.",
                     )
 
 
@@ -73,7 +73,7 @@ def _other_position(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm
                     node.test,
                     f"`{name}` is computed where input {index} (`{inputs[index]}`) requires grad, and "
                     f"returned for input {place} (`{inputs[place]}`)",
-                    f"did you mean ctx.needs_input_grad[{place}]?",
+                    f"Did you mean ctx.needs_input_grad[{place}]?",
                     Severity.WARNING,
                 )
 

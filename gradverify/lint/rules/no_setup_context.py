@@ -17,6 +17,6 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
         yield Alarm(
             "GV806",
             function.node,
-            f"{function.name} has no setup_context: torch.func.grad, vmap and jvp refuse it",
-            "split forward(ctx, …) into forward(…) and setup_context(ctx, inputs, output)",
+            "without setup_context, torch.func.grad, vmap and jvp refuse it",
+            "Split forward(ctx, ...) into forward(...) and setup_context(ctx, inputs, output).",
         )

@@ -18,6 +18,6 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
                 "GV810",
                 method.node,
                 f"{name} is not a @staticmethod (the old style)",
-                "put @staticmethod above it and call its first parameter ctx",
+                "Put @staticmethod above it and call its first parameter ctx.",
             )
             return

@@ -12,8 +12,8 @@ from gradverify.lint.kernels import launched_kernel
 from gradverify.lint.walking import names_in, own_nodes, own_nodes_of
 
 _HINT = (
-    "put @once_differentiable (torch.autograd.function) under @staticmethod: a second derivative then raises "
-    "instead of missing a term"
+    "Put @once_differentiable (torch.autograd.function) under @staticmethod: a second derivative then raises "
+    "instead of missing a term."
 )
 _FOLLOWED = frozenset({"enable_grad", "apply", "once_differentiable", "checkpoint"})
 """Names in a backward that deals with its own graph: what is detached there may be so for a reason."""

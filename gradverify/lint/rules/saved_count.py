@@ -28,13 +28,13 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
                 "GV813",
                 node,
                 f"{backward.name} takes {plural(count, 'saved tensor')}, but {_said(counts, function)}",
-                "unpack as many as were saved, in the same order",
+                "Unpack as many as were saved, in the same order.",
             )
 
 
 def _said(counts: list[int], function: FunctionClass) -> str:
     if counts == [0]:
-        return f"{' and '.join(method.name for method in function.saving)} saves none"
+        return f"{function.saving[0].name} saves none"
     return f"{' or '.join(map(str, counts))} {'was' if counts == [1] else 'were'} saved"
 
 

@@ -22,7 +22,7 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
                 "GV807",
                 call,
                 f"{backward.name} calls save_for_backward: nothing reads what it saves",
-                "save tensors in forward or setup_context",
+                "Save tensors in forward or setup_context.",
             )
     for method in function.saving:
         for call in calls(method, "save_for_backward"):
@@ -40,7 +40,7 @@ def _no_tensors(call: ast.Call) -> Iterator[Alarm]:
                 "GV807",
                 argument,
                 f"save_for_backward takes tensors and None, not `{_shown(argument)}`: it raises TypeError",
-                "keep what is no tensor as an attribute of ctx; give several tensors as several arguments",
+                "Keep what is no tensor as an attribute of ctx; give several tensors as several arguments.",
             )
 
 
@@ -60,6 +60,6 @@ def _repeated(block: Sequence[ast.stmt], method: Method) -> Iterator[Alarm]:
                     "GV807",
                     statement,
                     f"this save_for_backward replaces the one on line {first}: its tensors are lost",
-                    "save all tensors in one call",
+                    "Save all tensors in one call.",
                 )
             first = statement.lineno

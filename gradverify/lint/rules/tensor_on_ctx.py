@@ -11,8 +11,8 @@ from gradverify.lint.functions import FunctionClass, Method
 from gradverify.lint.returned import differentiated, is_none
 
 _HINT = (
-    "use ctx.save_for_backward: an attribute skips the version check and the saved-tensor hooks, and keeps "
-    "memory alive"
+    "Use ctx.save_for_backward: an attribute skips the version check and the saved-tensor hooks, and keeps "
+    "memory alive."
 )
 
 
