@@ -11,7 +11,7 @@ from gradverify.session.modules import Module
 TWINS: Mapping[str, frozenset[str]] = {
     "GV801": frozenset({"GV202"}),
     "GV802": frozenset({"GV411"}),
-    "GV803": frozenset({"GV105"}),
+    "GV803": frozenset({"GV105", "GV406"}),
     "GV804": frozenset({"GV401"}),
     "GV805": frozenset({"GV102", "GV107", "GV406"}),
     "GV807": frozenset({"GV002", "GV102"}),
@@ -67,8 +67,10 @@ def told_beside(
 
 
 def _is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
+    """Whether a code is asked for; who waives what it foresees, with a reason, waives it too."""
+    waived = (*settings.ignore, *ignored)
     chosen = not settings.select or code.startswith(settings.select)
-    return chosen and not code.startswith((*settings.ignore, *ignored))
+    return chosen and not code.startswith(waived) and not all(t.startswith(waived) for t in TWINS[code])
 
 
 def _as_finding(one: LintFinding) -> Finding:

@@ -59,3 +59,8 @@ def test_codes():
     assert told(["GV803", "GV804"], ignore=("GV803",)) == ["GV804"]
     assert told(["GV803", "GV804"], ignored=["GV8"]) == []
     assert told(["GV803"], select=("GV1",)) == []
+
+
+def test_who_waives_the_cause_waives_its_foresight():
+    assert told(["GV801"], ignored=["GV2"]) == []
+    assert told(["GV805"], ignored=["GV102"]) == ["GV805"]
