@@ -13,8 +13,9 @@ PAGES = (
         family=Family.LINT,
         summary="opaque, without once_differentiable",
         checks=(
-            "Whether a backward that leaves autograd (a kernel launch `kernel[grid](...)`, NumPy, `.data`"
-            " or `.detach()` of grad_output, a block under `torch.no_grad()`) is marked"
+            "Whether a backward that leaves autograd (a kernel launch `kernel[grid](...)`, `data_ptr()`"
+            " handed to a call, NumPy, `.data` or `.detach()` of grad_output, a block under"
+            " `torch.no_grad()`) is marked"
             " `once_differentiable`. A backward that deals with its own graph, through `enable_grad` or"
             " another Function, is left alone."
         ),

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from gradverify.lint.alarm import Alarm, Source
 from gradverify.lint.aliases import VIEWS, Aliases, steps
 from gradverify.lint.functions import FunctionClass, Method
-from gradverify.lint.kernels import launched_kernel
+from gradverify.lint.kernels import addresses_given, launched_kernel
 from gradverify.lint.walking import own_nodes
 
 _LAYOUT = frozenset({"stride", "strides", "is_contiguous", "data_ptr_strides"})
 """What a backward that reckons with other layouts asks of a tensor."""
 
 
-def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: ARG001
+def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:
     """Follow grad_output, as it came, to a `.view` that merges dimensions and to its address."""
     backward = function.backward
     if backward is None or backward.is_wrapped or _asks_for_layout(backward):
@@ -25,7 +25,8 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
         tuples=frozenset({backward.variadic} - {""}),
         through=VIEWS - {"view"},
     )
-    handed = {id(a) for n in backward.nodes if isinstance(n, ast.Call) for a in n.args}
+    calls = [node for node in backward.nodes if isinstance(node, ast.Call)]
+    handed = {id(address) for call in calls for address in addresses_given(call, source.imported)}
     for step, known in steps(backward.node.body, aliases):
         for node in own_nodes(step):
             if isinstance(node, ast.Call):

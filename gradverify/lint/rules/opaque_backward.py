@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from gradverify.lint.alarm import Alarm, Source
 from gradverify.lint.aliases import VIEWS, Aliases, steps
 from gradverify.lint.functions import FunctionClass, Method, dotted, last_name
-from gradverify.lint.kernels import launched_kernel
+from gradverify.lint.kernels import addresses_given, launched_kernel
 from gradverify.lint.walking import names_in, own_nodes, own_nodes_of
 
 _HINT = (
@@ -50,6 +50,8 @@ def _cuts(backward: Method, source: Source) -> Iterator[tuple[ast.AST, str]]:
                 yield node, f"launches the kernel `{kernel}`, which autograd does not see"
             elif helper := _launching_helper(node, source):
                 yield node, f"launches a kernel in `{helper}`, which autograd does not see"
+            elif addresses_given(node, source.imported):
+                yield node, f"hands addresses to `{ast.unparse(node.func)}`, which autograd does not see"
             elif dotted(node.func, source.imported) == "torch.from_numpy":
                 yield node, "computes with NumPy, which autograd does not see"
     yield from _detached(backward)

@@ -30,6 +30,13 @@ def of(backward: str, forward: str = FORWARD) -> str:
     )
 
 
+def once(body: str) -> str:
+    """The same, marked as differentiable once."""
+    return body.replace(
+        "@staticmethod\n    def backward", "@staticmethod\n    @once_differentiable\n    def backward"
+    )
+
+
 def started(body: str) -> str:
     """A forward of (x, w) with this body."""
     return "\n    @staticmethod\n    def forward(ctx, x, w):\n        " + body.replace("\n", "\n        ")
@@ -47,6 +54,11 @@ WRONG = {
         ),
         of(UNPACKED + "out = torch.empty_like(x)\nmy_kernel[grid](w, out)\nreturn out, g * x"),
         of(UNPACKED + "return launching(g, w), g * x"),
+        of(UNPACKED + "import ctypes\nmap_of(ctypes.c_void_p(x.data_ptr()))\nreturn g * w, g * x"),
+        of(
+            UNPACKED
+            + "out = torch.empty_like(x)\nlibrary.run(w.data_ptr(), out.data_ptr())\nreturn out, g * x"
+        ),
         of(UNPACKED + "h = g.detach()\nreturn h * w, h * x"),
         of(UNPACKED + "return g.data * w, g * x"),
     ],
@@ -101,7 +113,7 @@ WRONG = {
     "GV809": [
         of(UNPACKED + "flat = g.view(-1)\nreturn flat.view(x.shape) * w, g * x"),
         of(UNPACKED + "rows = g.view(-1, 3)\nreturn rows.view(x.shape) * w, g * x"),
-        of(UNPACKED + "out = library.run(g.data_ptr())\nreturn out, g * x"),
+        once(of(UNPACKED + "out = library.run(g.data_ptr(), w.data_ptr())\nreturn out, g * x")),
         of(UNPACKED + "out = torch.empty_like(x)\nkernel[(4,)](g, w, out, 4)\nreturn out, g * x").replace(
             "@staticmethod\n    def backward", "@staticmethod\n    @once_differentiable\n    def backward"
         ),
@@ -167,6 +179,7 @@ RIGHT = {
         ),
         of(UNPACKED + "return Inner.apply(g, w), g * x"),
         of(UNPACKED + "table = {}\nreturn table[4](g) * w, g * x"),
+        of(UNPACKED + "known = seen.pop(x.data_ptr(), None)\nreturn g * w, g * x"),
     ],
     "GV802": [
         started("ctx.shape = x.shape\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
@@ -231,7 +244,8 @@ RIGHT = {
         of(UNPACKED + "return g.view(x.shape) * w, g.reshape(-1).view(x.shape) * x"),
         of(UNPACKED + "return g.view(-1, 1).squeeze(1) * w, g * x"),
         of(UNPACKED + "same = g.data_ptr() == x.data_ptr()\nreturn g * w, g * x * same"),
-        of(UNPACKED + "out = library.run(g.data_ptr(), g.stride(0))\nreturn out, g * x"),
+        of(UNPACKED + "out = library.run(g.data_ptr(), x.data_ptr(), g.stride(0))\nreturn out, g * x"),
+        of(UNPACKED + "known = seen.pop(g.data_ptr(), None)\nreturn g * w, g * x"),
     ],
     "GV810": [FORWARD + BACKWARD],
     "GV811": [
