@@ -15,6 +15,7 @@ from gradverify.config import Config
 from gradverify.errors import UsageError
 from gradverify.model import Effort, Engine, Settings
 from gradverify.session.folders import exclusion
+from gradverify.session.linting import STATIC, LintRequest
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
 from gradverify.session.targets import parse_targets
@@ -103,6 +104,30 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     )
 
 
+def lint_request_of(
+    targets: list[str] | None,
+    config: Config,
+    exclude: list[str] | None,
+    select: list[str] | None,
+    ignore: list[str] | None,
+) -> LintRequest:
+    """Read what `lint` is asked for. `select` of the configuration counts where it names a static rule.
+
+    Raises `UsageError` for values that mean nothing.
+    """
+    selections, _ = parse_targets(targets or _configured_targets(config, "lint"))
+    chosen = _codes(select, config.select, config, "select")
+    static = tuple(prefix for prefix in chosen if any(c.startswith(prefix.upper()) for c in STATIC))
+    if select is not None and chosen and not static:
+        raise UsageError(f"--select: {', '.join(chosen)} is no static rule: those begin with GV8")
+    return LintRequest(
+        selections=selections,
+        excluded=_exclusion(exclude, config),
+        select=tuple(prefix.upper() for prefix in static),
+        ignore=tuple(prefix.upper() for prefix in _codes(ignore, config.ignore, config, "ignore")),
+    )
+
+
 def _refuse_limits(timeout: float | None, memory: int | None) -> None:
     """Refuse limits that nothing enforces."""
     for option, value in (("--timeout", timeout), ("--memory", memory)):
@@ -184,15 +209,15 @@ def _repeated(
     return tuple(words)
 
 
-def _configured_targets(config: Config) -> list[str]:
+def _configured_targets(config: Config, command: str = "check") -> list[str]:
     """`paths` of the configuration: relative to its file where such a path exists there.
 
     Raises `UsageError` where there are none.
     """
     if not config.paths:
         raise UsageError(
-            "nothing to check: name a module, as in `gradverify check mymodule.py`, or set `paths` in "
-            "[tool.gradverify] of pyproject.toml"
+            f"nothing to {command}: name a module, as in `gradverify {command} mymodule.py`, or set `paths` "
+            "in [tool.gradverify] of pyproject.toml"
         )
     there = {path: _configured_path(config, path.partition("::")[0]) for path in config.paths}
     return [

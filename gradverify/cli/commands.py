@@ -12,11 +12,12 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import report_files, request_of
-from gradverify.cli.options import Color, Format
+from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
     bug_sentence,
     configuration,
+    lint_text,
     open_standard_streams,
     print_bugs,
     print_report,
@@ -236,6 +237,31 @@ def init(
             write(sys.stdout, draft.text)
         else:
             write_draft(draft)
+
+
+@app.command()
+def lint(  # noqa: PLR0913 - one parameter for each option
+    targets: options.LintTargets = None,
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    verbose: options.LintVerbose = 0,
+    output: options.LintFormatOption = LintFormat.TEXT,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
+    """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
+
+    `# noqa: GV803` on its line waives a finding. Exit code: 0 no error or warning, 1 some, 2 usage errors or
+    a file that is not Python, 5 no Function to lint.
+    """
+    from gradverify.session.linting import lint as run_lint  # noqa: PLC0415
+
+    style = style_for(color, 1 if verbose or select else 0)
+    with told(style):
+        found = run_lint(lint_request_of(targets, configuration(config, verbose), exclude, select, ignore))
+        write(sys.stdout, lint_text(found, style, output))
+    raise typer.Exit(found.exit_code)
 
 
 @app.command()

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import completion
-from gradverify.cli.formats import MACHINES, Format
+from gradverify.cli.formats import MACHINES, Format, LintFormat
 from gradverify.model import Effort, Engine
 
-__all__ = ["MACHINES", "Color", "Format"]
+__all__ = ["MACHINES", "Color", "Format", "LintFormat"]
 
 
 class Color(StrEnum):
@@ -202,3 +202,13 @@ FormatOption = Annotated[
     ),
 ]
 ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text report.")]
+LintTargets = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TARGET...",
+        autocompletion=completion.targets,
+        help="module.py, folder/, dotted.module or module.py::Name. Only read, never imported.",
+    ),
+]
+LintFormatOption = Annotated[LintFormat, typer.Option("--format", help="Format of the findings on stdout.")]
+LintVerbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show notes too.")]

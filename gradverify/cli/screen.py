@@ -14,10 +14,10 @@ from typing import TextIO
 import typer
 
 from gradverify import __version__
-from gradverify.cli.options import MACHINES, Color, Format
+from gradverify.cli.options import MACHINES, Color, Format, LintFormat
 from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import Report, Settings
+from gradverify.model import LintReport, Report, Settings
 from gradverify.report import (
     TextStyle,
     render_concise,
@@ -25,6 +25,10 @@ from gradverify.report import (
     render_html,
     render_json,
     render_junit,
+    render_lint,
+    render_lint_concise,
+    render_lint_github,
+    render_lint_json,
     render_markdown,
     render_mistakes,
     render_sarif,
@@ -163,6 +167,19 @@ def _rendered(report: Report, style: TextStyle, output: Format) -> str:
     if output in for_people:
         return for_people[output](report, style)
     return for_machines[output](report)
+
+
+def lint_text(report: LintReport, style: TextStyle, output: LintFormat) -> str:
+    """What `lint` prints in a format."""
+    match output:
+        case LintFormat.TEXT:
+            return render_lint(report, style)
+        case LintFormat.CONCISE:
+            return render_lint_concise(report, style)
+        case LintFormat.JSON:
+            return render_lint_json(report)
+        case LintFormat.GITHUB:
+            return render_lint_github(report)
 
 
 def write_file(path: Path, text: str, option: str) -> None:

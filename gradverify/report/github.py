@@ -39,7 +39,7 @@ def _annotation(level: str, report: TargetReport) -> str:
     lines = [line for one in found[:_LINES] for line in _said(one)]
     if len(found) > _LINES:
         lines.append(f"and {plural(len(found) - _LINES, 'more finding')}")
-    return _command(
+    return command(
         level, report.target.file, report.target.line, 0, title, lines or [because(report.status, report)]
     )
 
@@ -53,10 +53,11 @@ def _said(found: Finding) -> list[str]:
 def _mistake(mistake: Mistake) -> str:
     where = mistake.location
     file, line, column = (where.file, where.line, where.column) if where else ("", 0, 0)
-    return _command("error", file, line, column, f"{mistake.kind} error", [mistake.message])
+    return command("error", file, line, column, f"{mistake.kind} error", [mistake.message])
 
 
-def _command(level: str, file: str, line: int, column: int, title: str, lines: list[str]) -> str:
+def command(level: str, file: str, line: int, column: int, title: str, lines: list[str]) -> str:
+    """Return one workflow command; what is 0 or empty is left out."""
     given = {"file": file, "line": line or "", "col": column or "", "title": title}
     properties = ",".join(f"{name}={_property(str(value))}" for name, value in given.items() if value)
     return f"::{level} {properties}::{_data('%0A'.join(_plain(text) for text in lines))}"

@@ -11,6 +11,9 @@ import difflib
 from gradverify.errors import UsageError
 from gradverify.rules.pages_calling import PAGES as CALLING
 from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
+from gradverify.rules.pages_lint_contract import PAGES as LINT_CONTRACT
+from gradverify.rules.pages_lint_saved import PAGES as LINT_SAVED
+from gradverify.rules.pages_lint_written import PAGES as LINT_WRITTEN
 from gradverify.rules.pages_reference import PAGES as REFERENCE
 from gradverify.rules.pages_returned import PAGES as RETURNED
 from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
@@ -22,7 +25,16 @@ __all__ = ["RULES", "Family", "Rule", "matching", "nearest_code", "rule"]
 
 RULES: tuple[Rule, ...] = tuple(
     sorted(
-        CALLING + FIRST_ORDER + RETURNED + SECOND_ORDER + REFERENCE + WRITTEN + SWEEP,
+        CALLING
+        + FIRST_ORDER
+        + RETURNED
+        + SECOND_ORDER
+        + REFERENCE
+        + WRITTEN
+        + SWEEP
+        + LINT_CONTRACT
+        + LINT_SAVED
+        + LINT_WRITTEN,
         key=lambda entry: entry.code,
     )
 )

@@ -15,6 +15,8 @@ class Family(StrEnum):
     GRADGRADCHECK = "gradgradcheck"
     REFERENCE = "reference"
     CONTRACT = "contract"
+    LINT = "lint"
+    """Read off the source by `gradverify lint`; no outcome of `check` depends on it."""
     RUN = "run"
     """Not a check: inputs that cannot be built, processes that die."""
 

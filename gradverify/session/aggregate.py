@@ -15,6 +15,7 @@ from gradverify.model import (
     Evaluations,
     Finding,
     InputSource,
+    LintFinding,
     Location,
     Outcome,
     RaisedError,
@@ -25,7 +26,8 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import RULES, Family, matching
+from gradverify.rules import RULES, Family, matching, rule
+from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
 from gradverify.session.expected import mark_expected
 from gradverify.session.outcome import merge_findings, status_of
@@ -56,6 +58,8 @@ class TargetState:
     today: date = field(default_factory=date.today)
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
+    static: tuple[LintFinding, ...] = ()
+    """What the static rules say of it."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -103,13 +107,23 @@ class TargetState:
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}
         return mark_expected(
-            self.findings,
+            [*self.findings, *self._beside()],
             self.plan.expected_failures,
             settings=self.settings,
             spec_file=self.plan.spec_file,
             whole=not self.filtered and {c.id for c in self.plan.cases} <= ran,
             not_judged=[Family.GRADGRADCHECK] if any(c.remarks for c in self.verified) else [],
             today=self.today,
+        )
+
+    def _beside(self) -> list[Finding]:
+        return told_beside(
+            self.static,
+            self.findings,
+            settings=self.settings,
+            ignored=[code for code, _ in self.plan.ignore],
+            double_backward=self._double_backward(),
+            contract=self._outcome(Family.CONTRACT),
         )
 
     def _base(self, status: Verdict, *, reason: str) -> TargetReport:
@@ -183,6 +197,8 @@ class TargetState:
     def _reproducible(self, finding: Finding) -> Finding:
         case_id = finding.case.id if finding.case is not None else ""
         bound = bool(case_id) and case_id != "base"
+        if rule(finding.code).family is Family.LINT:
+            return replace(finding, reproduce=f"gradverify lint {shlex.quote(self.target.id)}")
         words = [
             "gradverify",
             "check",

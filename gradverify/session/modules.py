@@ -11,6 +11,7 @@ from gradverify.errors import UsageError
 from gradverify.events import Bind, Bound, Collect, Collected, Event, Failed, NotBound
 from gradverify.model import (
     InputSource,
+    LintFinding,
     Location,
     Mistake,
     ObjectInput,
@@ -57,6 +58,8 @@ class Module:
     passed_over: tuple[PassedOver, ...] = ()
     deselected: tuple[PassedOver, ...] = ()
     """Its targets, where none of them is selected."""
+    static: tuple[LintFinding, ...] | None = None
+    """What its source says, once it was read."""
     error: Mistake | None = None
     torch_version: str = ""
     bug: str = ""

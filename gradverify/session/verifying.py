@@ -23,6 +23,7 @@ from gradverify.model import (
 )
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
+from gradverify.session.beside import static_findings
 from gradverify.session.dumping import dumped
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
@@ -124,6 +125,7 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         request.extra_arguments,
         filtered=bool(planned.case_filter) or settings.effort is Effort.QUICK,
         today=request.today,
+        static=static_findings(planned.module, planned.target),
     )
 
 

@@ -42,13 +42,27 @@ NAMES = {
     "GV410": "nondeterministic",
     "GV411": "tensor-on-ctx",
     "GV412": "degenerate-size",
+    "GV801": "opaque-backward",
+    "GV802": "tensor-kept-on-ctx",
+    "GV803": "gradient-count",
+    "GV804": "grad-output-in-place",
+    "GV805": "needs-input-grad-index",
+    "GV806": "no-setup-context",
+    "GV807": "misused-save-for-backward",
+    "GV808": "unpaired-custom-fwd",
+    "GV809": "grad-output-strides",
     "GV810": "old-style-function",
+    "GV811": "input-in-place",
+    "GV812": "unset-ctx-attribute",
+    "GV813": "saved-tensor-count",
+    "GV814": "grad-output-count",
+    "GV815": "grad-output-unused",
     "GV901": "crashed",
     "GV902": "timed-out",
     "GV903": "out-of-memory",
 }
-WARNINGS = {"GV001", "GV109", "GV110", "GV411", "GV810", "GV902", "GV903"}
-NOTES = {"GV203"}
+WARNINGS = {"GV001", "GV109", "GV110", "GV411", "GV801", "GV802", "GV808", "GV809", "GV810", "GV902", "GV903"}
+NOTES = {"GV203", "GV806"}
 every_rule = pytest.mark.parametrize("entry", RULES, ids=lambda entry: entry.code)
 
 

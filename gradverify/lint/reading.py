@@ -1,0 +1,137 @@
+"""One file through every rule: source in, findings out."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradverify.lint.alarm import Alarm, Source
+from gradverify.lint.functions import FunctionClass, function_classes, imported_names
+from gradverify.lint.rules import CHECKS
+from gradverify.lint.suppressed import is_suppressed
+from gradverify.model import LintFinding, Location, Mistake
+from gradverify.rules import rule
+
+_WORTH_PARSING = re.compile(rb"Function|backward")
+"""What the source of every Function holds."""
+
+
+@dataclass(frozen=True)
+class Linted:
+    """What the rules say of one file."""
+
+    functions: tuple[str, ...] = ()
+    """The classes that were looked at."""
+    findings: tuple[LintFinding, ...] = ()
+    waived: tuple[LintFinding, ...] = ()
+    """Findings with a `# noqa` on their line."""
+    error: Mistake | None = None
+    """Why it cannot be read as Python."""
+
+
+def lint_file(path: Path, shown_path: str) -> Linted:
+    """Read a file and hold its Functions against every rule. Nothing is imported or run.
+
+    A file that cannot be read or parsed is told in `Linted.error`, not raised.
+    """
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        return Linted(
+            error=Mistake(f"cannot be read: {error.strerror}", Location(shown_path, 1), kind="import")
+        )
+    return lint_source(source, shown_path)
+
+
+def lint_source(source: bytes, shown_path: str) -> Linted:
+    """Hold the Functions of a module's source against every rule."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source)
+            if not _WORTH_PARSING.search(source):
+                return Linted()
+            lines = _lines(source)
+            return _linted(tree, lines, shown_path)
+    except SyntaxError as error:
+        return Linted(error=_mistake(error, shown_path))
+    except (ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+        return Linted(
+            error=Mistake(f"is not readable as Python: {why}", Location(shown_path, 1), kind="import")
+        )
+
+
+def _lines(source: bytes) -> list[str]:
+    """The lines as `ast` counts them: a form feed or a line separator ends none."""
+    return source.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+
+
+def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
+    names = imported_names(tree)
+    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = function_classes(tree, names)
+    found: dict[tuple[Location, str], LintFinding] = {}
+    for function, alarm in _alarms(functions, Source(names, helpers)):
+        finding = _finding(function, alarm, lines, shown_path)
+        found.setdefault((finding.location, finding.code), finding)
+    findings = [found[key] for key in sorted(found)]
+    waived = tuple(f for f in findings if is_suppressed(f.source_line, f.code))
+    kept = tuple(f for f in findings if f not in waived)
+    return Linted(tuple(f.name for f in functions), kept, waived)
+
+
+def _alarms(functions: Sequence[FunctionClass], source: Source) -> Iterator[tuple[FunctionClass, Alarm]]:
+    """Every alarm, a method's own class before those that inherit it."""
+    for function in functions:
+        for check in CHECKS:
+            for alarm in check(function, source):
+                yield function, alarm
+
+
+def _finding(function: FunctionClass, alarm: Alarm, lines: Sequence[str], shown_path: str) -> LintFinding:
+    line, start, end = _place(alarm.node, lines)
+    text = lines[line - 1] if line <= len(lines) else ""
+    return LintFinding(
+        alarm.code,
+        alarm.severity or rule(alarm.code).severity,
+        Location(shown_path, line, start + 1),
+        function.name,
+        alarm.message,
+        alarm.hint,
+        text.rstrip(),
+        max(1, end - start),
+    )
+
+
+def _place(node: ast.AST, lines: Sequence[str]) -> tuple[int, int, int]:
+    """Line, first and last column in characters; of a definition the name, of several lines the first."""
+    line, start = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+    end = getattr(node, "end_col_offset", None) or start + 1
+    text = lines[line - 1] if line <= len(lines) else ""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        start = text.find(node.name, _characters(text, start))
+        return line, max(start, 0), max(start, 0) + len(node.name)
+    start = _characters(text, start)
+    same_line = getattr(node, "end_lineno", line) == line
+    return line, start, _characters(text, end) if same_line else len(text.rstrip())
+
+
+def _characters(text: str, offset: int) -> int:
+    """A column of `ast`, which counts bytes of UTF-8, in characters."""
+    return len(text.encode("utf-8", "replace")[:offset].decode("utf-8", "replace"))
+
+
+def _mistake(error: SyntaxError, shown_path: str) -> Mistake:
+    line, column = error.lineno or 1, error.offset or 0
+    same_line = error.end_lineno in {None, line}
+    return Mistake(
+        f"cannot be parsed: {type(error).__name__}: {error.msg}",
+        Location(shown_path, line, column),
+        source_line=(error.text or "").rstrip("\n"),
+        length=max(1, (error.end_offset or 0) - column) if same_line else 1,
+        kind="import",
+    )

@@ -1,0 +1,104 @@
+"""What `lint` prints: findings with their source line, or a line each; then one line that sums up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rich.text import Text
+
+from gradverify.model import LintFinding, LintReport, Severity
+from gradverify.report.console import TextStyle, emit
+from gradverify.report.github import command
+from gradverify.report.layout import STYLES, hang, pointed, spot
+from gradverify.report.mistakes import mistake_lines
+from gradverify.report.words import clean, listed, plural
+
+_CONTINUED = 4
+"""Columns before the further lines of a message."""
+_GUTTER = 5
+"""Columns for the line number beside a source line."""
+_PAGES = 3
+"""Pages named at the end."""
+_LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+"""What GitHub calls them."""
+
+
+def render_lint(report: LintReport, style: TextStyle) -> str:
+    """Return the findings for a person to read: place, message, the source line with a caret, what to try."""
+    lines: list[Text] = []
+    for found in _shown(report, style):
+        lines += [*_finding(found, style), Text()]
+    for mistake in report.errors:
+        lines += [*mistake_lines(mistake, style), Text()]
+    return emit([*lines, *_closing(report, style)], style)
+
+
+def render_lint_concise(report: LintReport, style: TextStyle) -> str:
+    """Return one line for each finding and each file that cannot be read; the summary last."""
+    lines = [_heading(found) + Text(clean(found.message)) for found in _shown(report, style)]
+    for mistake in report.errors:
+        place = f"{spot(mistake.location)}: " if mistake.location else ""
+        lines.append(Text(f"{place}{clean(mistake.message)}"))
+    return emit([*lines, *_closing(report, style)], style)
+
+
+def render_lint_github(report: LintReport) -> str:
+    """Return one annotation for each finding and each file that cannot be read, on its own line."""
+    style = TextStyle()
+    lines = []
+    for found in _shown(report, style):
+        where, title = found.location, f"{found.code} {found.function}"
+        said = [found.message, *filter(None, [found.hint])]
+        lines.append(command(_LEVELS[found.severity], where.file, where.line, where.column, title, said))
+    for mistake in report.errors:
+        file, line = (mistake.location.file, mistake.location.line) if mistake.location else ("", 0)
+        lines.append(command("error", file, line, 0, "not read", [mistake.message]))
+    return "".join(f"{line}\n" for line in lines) + render_lint_concise(report, style)
+
+
+def _shown(report: LintReport, style: TextStyle) -> list[LintFinding]:
+    return [f for f in report.findings if f.severity is not Severity.NOTE or style.verbosity > 0]
+
+
+def _heading(found: LintFinding) -> Text:
+    severity = "" if found.severity is Severity.ERROR else f" {found.severity}"
+    return Text.assemble(
+        (spot(found.location), "bold"),
+        ": ",
+        (f"{found.code}{severity}", STYLES[found.severity]),
+        f" {clean(found.function)}: ",
+    )
+
+
+def _finding(found: LintFinding, style: TextStyle) -> list[Text]:
+    lines = hang(_heading(found), found.message, style, _CONTINUED)
+    start = found.location.column - 1
+    gutter = f"{found.location.line:>{_GUTTER}} | "
+    lines += pointed(found.source_line, start, start + found.length, gutter)
+    if found.hint:
+        lines += hang(Text(" " * (_GUTTER + 1) + "= hint: "), found.hint, style, _GUTTER + 9)
+    return lines
+
+
+def _closing(report: LintReport, style: TextStyle) -> list[Text]:
+    """Count what was found in what was read, and name the pages of the first codes."""
+    looked_at = f"{plural(report.functions, 'Function')} in {plural(report.files, 'file')}"
+    nothing = "nothing found" if report.functions or report.errors else "nothing to lint"
+    lines = [Text(f"{', '.join(_counts(report, style)) or nothing}: {looked_at}")]
+    codes = list(dict.fromkeys(found.code for found in _shown(report, style)))
+    if codes:
+        pages = listed([f"gradverify explain {code}" for code in codes[:_PAGES]])
+        lines.append(Text(f"Why and what to do: {pages}"))
+    return lines
+
+
+def _counts(report: LintReport, style: TextStyle) -> list[str]:
+    counts = Counter(found.severity for found in report.findings)
+    words = [plural(counts[severity], severity.value) for severity in Severity if counts[severity]]
+    if counts[Severity.NOTE] and style.verbosity <= 0:
+        words[-1] += " (not shown: -v)"
+    if report.waived:
+        words.append(f"{report.waived} waived by noqa")
+    if report.errors:
+        words.append(f"{plural(len(report.errors), 'file')} not read")
+    return words

@@ -1,0 +1,4 @@
+from torch.autograd import Function
+
+class Unfinished(Function):
+    def forward(ctx, x:

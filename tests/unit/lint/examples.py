@@ -1,0 +1,315 @@
+"""For every static rule Functions that it must speak of, and right ones that it must leave alone.
+
+Each is the body of a class; what is not about the rule is kept right, so that no other rule speaks.
+"""
+
+FORWARD = """
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+"""
+BACKWARD = """
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, g * x
+"""
+UNPACK = """
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+"""
+
+
+def of(backward: str, forward: str = FORWARD) -> str:
+    return (
+        forward
+        + "\n    @staticmethod\n    def backward(ctx, g):\n        "
+        + backward.replace("\n", "\n        ")
+    )
+
+
+def once(body: str) -> str:
+    """The same, marked as differentiable once."""
+    return body.replace(
+        "@staticmethod\n    def backward", "@staticmethod\n    @once_differentiable\n    def backward"
+    )
+
+
+def started(body: str) -> str:
+    """A forward of (x, w) with this body."""
+    return "\n    @staticmethod\n    def forward(ctx, x, w):\n        " + body.replace("\n", "\n        ")
+
+
+UNPACKED = "x, w = ctx.saved_tensors\n"
+RETURN = "return g * w, g * x"
+
+WRONG = {
+    "GV801": [
+        of(UNPACKED + "y = torch.from_numpy((g * w).numpy())\nreturn y, g * x"),
+        of(UNPACKED + "with torch.no_grad():\n    return g * w, g * x"),
+        of(
+            UNPACKED + "out = torch.empty_like(x)\nkernel[(4,)](g.contiguous(), w, out, 4)\nreturn out, g * x"
+        ),
+        of(UNPACKED + "out = torch.empty_like(x)\nmy_kernel[grid](w, out)\nreturn out, g * x"),
+        of(UNPACKED + "return launching(g, w), g * x"),
+        of(UNPACKED + "import ctypes\nmap_of(ctypes.c_void_p(x.data_ptr()))\nreturn g * w, g * x"),
+        of(
+            UNPACKED
+            + "out = torch.empty_like(x)\nlibrary.run(w.data_ptr(), out.data_ptr())\nreturn out, g * x"
+        ),
+        of(UNPACKED + "h = g.detach()\nreturn h * w, h * x"),
+        of(UNPACKED + "return g.data * w, g * x"),
+    ],
+    "GV802": [
+        started("ctx.x = x\nctx.save_for_backward(w)\nreturn x * w")
+        + of("(w,) = ctx.saved_tensors\nx = ctx.x\n" + RETURN, ""),
+        started("y = x * w\nctx.save_for_backward(x, w)\nctx.y = y\nreturn y") + BACKWARD,
+        started("ctx.x, ctx.w = x, w\nreturn x * w") + of("return g * ctx.w, g * ctx.x", ""),
+    ],
+    "GV803": [
+        of("return g"),
+        of("return None if g is None else g * 2"),
+        of(UNPACKED + "if x.requires_grad:\n    return g * w, g * x\nreturn g * w, g * x, g"),
+        of(UNPACKED + "grads = (g * w, g * x) + (g,) * 2\nreturn grads"),
+        of(UNPACKED + "if not ctx.needs_input_grad[0]:\n    return None\n" + RETURN),
+        "\n    @staticmethod\n    def forward(x, n):\n        return x * n\n\n    @staticmethod\n"
+        "    def setup_context(ctx, inputs, output):\n        ctx.n = inputs[1]\n"
+        + of("return g * ctx.n", ""),
+    ],
+    "GV804": [
+        of(UNPACKED + "g.mul_(2)\n" + RETURN),
+        of(UNPACKED + "g *= 2\n" + RETURN),
+        of(UNPACKED + "g[x < 0] = 0\n" + RETURN),
+        of(UNPACKED + "g = g.contiguous()\ng[x < 0] = 0\n" + RETURN),
+        of(UNPACKED + "rows = g.view_as(x)[0]\nrows += 1\n" + RETURN),
+        of(UNPACKED + "torch.mul(g, w, out=g)\nreturn g, g * x"),
+        of(UNPACKED + "torch.relu_(g)\n" + RETURN),
+        FORWARD + "\n    @staticmethod\n    def backward(ctx, *grads):\n        x, w = ctx.saved_tensors\n"
+        "        (g,) = grads\n        g.zero_()\n        return g * w, g * x",
+    ],
+    "GV805": [
+        of(UNPACKED + "return g * w, g * x if ctx.needs_input_grad[2] else None"),
+        of(UNPACKED + "a, b, c = ctx.needs_input_grad\nreturn g * w, g * x"),
+        of(UNPACKED + "gw = None\nif ctx.needs_input_grad[0]:\n    gw = g * x\nreturn g * w, gw"),
+    ],
+    "GV806": [FORWARD + BACKWARD],
+    "GV807": [
+        started("ctx.save_for_backward(x)\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("ctx.save_for_backward(x, w, 2)\nreturn x * w")
+        + of("x, w, _ = ctx.saved_tensors\n" + RETURN, ""),
+        started("ctx.save_for_backward([x, w])\nreturn x * w")
+        + of("((x, w),) = ctx.saved_tensors\n" + RETURN, ""),
+        started("ctx.save_for_backward(x, w, x.shape)\nreturn x * w")
+        + of("x, w, s = ctx.saved_tensors\n" + RETURN, ""),
+        of(UNPACKED + "ctx.save_for_backward(g)\n" + RETURN),
+    ],
+    "GV808": [
+        FORWARD.replace("@staticmethod", "@staticmethod\n    @custom_fwd(device_type='cuda')") + BACKWARD,
+        FORWARD
+        + BACKWARD.replace("@staticmethod", "@staticmethod\n    @torch.amp.custom_bwd(device_type='cuda')"),
+    ],
+    "GV809": [
+        of(UNPACKED + "flat = g.view(-1)\nreturn flat.view(x.shape) * w, g * x"),
+        of(UNPACKED + "rows = g.view(-1, 3)\nreturn rows.view(x.shape) * w, g * x"),
+        once(of(UNPACKED + "out = library.run(g.data_ptr(), w.data_ptr())\nreturn out, g * x")),
+        of(UNPACKED + "out = torch.empty_like(x)\nkernel[(4,)](g, w, out, 4)\nreturn out, g * x").replace(
+            "@staticmethod\n    def backward", "@staticmethod\n    @once_differentiable\n    def backward"
+        ),
+    ],
+    "GV810": [
+        FORWARD.replace("@staticmethod", "") + BACKWARD,
+        FORWARD + BACKWARD.replace("@staticmethod", ""),
+    ],
+    "GV811": [
+        started("x.mul_(2)\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("x += 1\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("flat = x.view(-1)\nflat[0] = 0\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("x.data[0] = 0\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+    ],
+    "GV812": [
+        of(UNPACKED + "return g * w * ctx.scale, g * x"),
+        of("x, w = ctx.saved_tensor\n" + RETURN),
+        "\n    factor = 2\n" + of(UNPACKED + "return g * w * ctx.factor, g * x"),
+    ],
+    "GV813": [
+        started("return x * w") + BACKWARD,
+        started("ctx.save_for_backward(x)\nreturn x * w") + BACKWARD,
+        of("return g * ctx.saved_tensors[2], g * ctx.saved_tensors[0]"),
+        of("x, w, *rest, last = ctx.saved_tensors\n" + RETURN),
+    ],
+    "GV814": [
+        started("ctx.save_for_backward(x, w)\nreturn x * w, x + w") + BACKWARD,
+        FORWARD.replace("return x * w", "return x * w, x, w") + BACKWARD.replace("(ctx, g)", "(ctx, g, g2)"),
+    ],
+    "GV815": [
+        of(UNPACKED + "return w, x"),
+        FORWARD
+        + BACKWARD.replace("(ctx, g)", "(ctx, *grads)")
+        .replace("g * ", "2 * ")
+        .replace("(ctx, *", "(ctx, one, *"),
+    ],
+}
+"""By code: each gives that code, and nothing else but GV806."""
+
+SETUP = """
+    @staticmethod
+    def forward(x, w):
+        return x * w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, w = inputs
+        ctx.save_for_backward(x, w)
+        ctx.scale = 2
+"""
+
+RIGHT = {
+    "GV801": [
+        of(
+            UNPACKED + "out = torch.empty_like(x)\nk[(4,)](g.contiguous(), w, out, 4)\nreturn out, g * x"
+        ).replace(
+            "@staticmethod\n    def backward", "@staticmethod\n    @once_differentiable\n    def backward"
+        ),
+        of(UNPACKED + "with torch.no_grad():\n    size = x.numel()\nreturn g * w * size, g * x"),
+        of(
+            UNPACKED + "x = x.detach().requires_grad_()\nwith torch.enable_grad():\n    y = x * w\n"
+            "return torch.autograd.grad(y, x, g.detach())[0], g * x"
+        ),
+        of(UNPACKED + "return Inner.apply(g, w), g * x"),
+        of(UNPACKED + "table = {}\nreturn table[4](g) * w, g * x"),
+        of(UNPACKED + "known = seen.pop(x.data_ptr(), None)\nreturn g * w, g * x"),
+    ],
+    "GV802": [
+        started("ctx.shape = x.shape\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("x = x.shape\nctx.x = x\nctx.save_for_backward(w, w)\nreturn w") + BACKWARD,
+        started("ctx.w = w\nctx.save_for_backward(x)\nreturn x * w") + of("return g * ctx.w, None", ""),
+        started("mask = x > 0\nctx.mask = mask\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("y = x, w\nctx.y = y\nctx.save_for_backward(x, w)\nreturn y")
+        + BACKWARD.replace("(ctx, g)", "(ctx, g, h)"),
+    ],
+    "GV803": [
+        of("return helper(g)"),
+        of("grads = [g, g]\nreturn tuple(grads)"),
+        of("return (g, *[None] * 1)"),
+        of("return g, g, None, None"),
+        of("return g * 2, *rest(g)"),
+        FORWARD.replace("x, w):", "x, *w):").replace("x, w)", "x, *w)")
+        + of("return g", "").replace("    x", "    x"),
+        FORWARD.replace("(ctx, x, w)", "(ctx, x, w=None)") + of("return g", ""),
+        of("return None"),
+        of("raise NotImplementedError"),
+    ],
+    "GV804": [
+        of(UNPACKED + "g = g.clone()\ng.mul_(2)\n" + RETURN),
+        of(UNPACKED + "g = g * 2\ng[x < 0] = 0\n" + RETURN),
+        of(UNPACKED + "if x.dim() > 1:\n    g = g.clone()\n    g.mul_(2)\n" + RETURN),
+        of(UNPACKED + "out = torch.zeros_like(g)\nout.add_(g)\nout[0] = g[0]\nreturn out * w, g * x"),
+        of(UNPACKED + "g.requires_grad_(False)\n" + RETURN),
+        of(UNPACKED + "h = g.unsqueeze(-1)\nh.unsqueeze_(-1)\n" + RETURN),
+        of(UNPACKED + "def inner(g):\n    g.mul_(2)\n" + RETURN),
+        of(UNPACKED + "picked = g[x > 0]\npicked.mul_(2)\n" + RETURN),
+    ],
+    "GV805": [
+        of(
+            UNPACKED
+            + "gx = gw = None\nif ctx.needs_input_grad[0]:\n    gx = g * w\nif ctx.needs_input_grad[1]:\n"
+            "    gw = g * x\nreturn gx, gw"
+        ),
+        of(UNPACKED + "a, b = ctx.needs_input_grad\n" + RETURN),
+        of(UNPACKED + "if ctx.needs_input_grad[0]:\n    h = g * 2\nelse:\n    h = g\nreturn g * w, h * x"),
+        of(UNPACKED + "h = g\nif ctx.needs_input_grad[0]:\n    h = g * 1\nreturn h * w, h * x"),
+    ],
+    "GV806": [SETUP + BACKWARD],
+    "GV807": [
+        started(
+            "if x.dim():\n    ctx.save_for_backward(x, w)\nelse:\n    ctx.save_for_backward(w, w)\nreturn x"
+        )
+        + BACKWARD,
+        started("ctx.save_for_backward(x, None)\nreturn x * w")
+        + of("x, w = ctx.saved_tensors\nreturn g * x, g", ""),
+        started("ctx.save_for_backward(*[x, w])\nreturn x * w") + BACKWARD,
+    ],
+    "GV808": [
+        (
+            FORWARD.replace("@staticmethod", "@staticmethod\n    @custom_fwd")
+            + BACKWARD.replace("@staticmethod", "@staticmethod\n    @custom_bwd")
+        ),
+        started("return Other.forward(ctx, x, w)")
+        + BACKWARD.replace("@staticmethod", "@staticmethod\n    @custom_bwd"),
+    ],
+    "GV809": [
+        of(UNPACKED + "g = g.contiguous()\nflat = g.view(-1)\nreturn flat.view(x.shape) * w, g * x"),
+        of(UNPACKED + "return g.view(x.shape) * w, g.reshape(-1).view(x.shape) * x"),
+        of(UNPACKED + "return g.view(-1, 1).squeeze(1) * w, g * x"),
+        of(UNPACKED + "same = g.data_ptr() == x.data_ptr()\nreturn g * w, g * x * same"),
+        of(UNPACKED + "out = library.run(g.data_ptr(), x.data_ptr(), g.stride(0))\nreturn out, g * x"),
+        of(UNPACKED + "known = seen.pop(g.data_ptr(), None)\nreturn g * w, g * x"),
+    ],
+    "GV810": [FORWARD + BACKWARD],
+    "GV811": [
+        started("x.mul_(2)\nctx.mark_dirty(x)\nctx.save_for_backward(w, w)\nreturn x") + BACKWARD,
+        started("x = x.clone()\nx.mul_(2)\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("w.mul_(0.9).add_(0.1)\nctx.save_for_backward(x)\nreturn x * 2")
+        + of("return g * 2, None", ""),
+        started("y = x + 1\ny.mul_(2)\nctx.save_for_backward(x, w)\nreturn y * w") + BACKWARD,
+    ],
+    "GV812": [
+        SETUP + of(UNPACKED + "return g * w * ctx.scale, g * x", ""),
+        started("ctx.save_for_backward(x, w)\nsetattr(ctx, name, 2)\nreturn x * w")
+        + of(UNPACKED + "return g * w * ctx.scale, g * x", ""),
+        started("ctx.save_for_backward(x, w)\nremember(ctx, x)\nreturn x * w")
+        + of(UNPACKED + "return g * w * ctx.scale, g * x", ""),
+        of(UNPACKED + "scale = ctx.scale if hasattr(ctx, 'scale') else 1\nreturn g * w * scale, g * x"),
+        started("ctx.a, ctx.b = 1, 2\nctx.save_for_backward(x, w)\nreturn x * w")
+        + of(UNPACKED + "return g * w * ctx.b, g * x", ""),
+    ],
+    "GV813": [
+        of("x, *rest = ctx.saved_tensors\nreturn g * x, g"),
+        of("saved = ctx.saved_tensors\nreturn g * saved[1], g"),
+        started(
+            "if x.dim():\n    ctx.save_for_backward(x)\nelse:\n    ctx.save_for_backward(x, w)\nreturn x * w"
+        )
+        + BACKWARD,
+        started("ctx.save_for_backward(*tensors)\nreturn x * w") + BACKWARD,
+        started("Base.forward(ctx, x, w)\nreturn x * w") + BACKWARD,
+        SETUP + BACKWARD,
+    ],
+    "GV814": [
+        started("ctx.save_for_backward(x, w)\nreturn x * w, x + w")
+        + BACKWARD.replace("(ctx, g)", "(ctx, g, h)"),
+        started("ctx.save_for_backward(x, w)\nreturn x * w, x + w")
+        + BACKWARD.replace("(ctx, g)", "(ctx, g, h=None)"),
+        started("ctx.save_for_backward(x, w)\nreturn x * w, x + w")
+        + BACKWARD.replace("(ctx, g)", "(ctx, g, *rest)"),
+        started("ctx.save_for_backward(x, w)\nif x.dim():\n    return x * w\nreturn x * w, x + w") + BACKWARD,
+    ],
+    "GV815": [
+        of("return None, None"),
+        of("return (None,) * 2"),
+        of(UNPACKED + "return torch.zeros_like(x), torch.zeros_like(w)"),
+        started("ctx.save_for_backward(x, w)\nreturn x * w, x") + BACKWARD.replace("(ctx, g)", "(ctx, _, g)"),
+    ],
+}
+"""By code: none of these gives that code."""
+
+AROUND = """\
+import torch
+from torch.amp import custom_bwd, custom_fwd
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+def launching(g, w):
+    out = torch.empty_like(w)
+    kernel[(4,)](g, w, out, 4)
+    return out
+
+
+class Example(Function):
+"""
+
+
+def module(body: str) -> str:
+    return AROUND + body + "\n"

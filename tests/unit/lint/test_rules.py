@@ -1,0 +1,64 @@
+"""Every static rule speaks of the wrong examples and of nothing else, and leaves the right ones alone."""
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from gradverify.lint import lint_source
+from gradverify.rules import RULES, Family, rule
+
+_spec = importlib.util.spec_from_file_location("lint_examples", Path(__file__).with_name("examples.py"))
+examples = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(examples)
+
+STATIC = [r.code for r in RULES if r.family is Family.LINT]
+
+
+def codes(body):
+    linted = lint_source(examples.module(body).encode(), "m.py")
+    assert linted.error is None, linted.error
+    assert linted.functions == ("Example",)
+    return {found.code for found in linted.findings}
+
+
+def cases(table):
+    return [pytest.param(c, b, id=f"{c}-{n}") for c, bodies in table.items() for n, b in enumerate(bodies)]
+
+
+@pytest.mark.parametrize(("code", "body"), cases(examples.WRONG))
+def test_wrong(code, body):
+    assert codes(body) - {"GV806"} == {code} - {"GV806"}
+    assert code in codes(body)
+
+
+@pytest.mark.parametrize(("code", "body"), cases(examples.RIGHT))
+def test_right(code, body):
+    assert code not in codes(body)
+
+
+def test_every_rule_has_both():
+    assert {*STATIC, "GV810"} == examples.WRONG.keys() == examples.RIGHT.keys()
+
+
+@pytest.mark.parametrize("code", STATIC)
+def test_the_page_shows_it(code):
+    page = rule(code)
+    found = lint_source(f"import torch\n{page.example}".encode(), "m.py").findings
+    assert code in {f.code for f in found}
+    ast.parse(page.example)
+
+
+@pytest.mark.parametrize("code", [c for c in STATIC if c != "GV806"])
+def test_the_page_shows_nothing_else(code):
+    found = lint_source(f"import torch\n{rule(code).example}".encode(), "m.py").findings
+    assert {f.code for f in found} - {"GV806"} == {code}
+
+
+def test_hints_are_sentences():
+    for bodies in examples.WRONG.values():
+        for body in bodies:
+            for found in lint_source(examples.module(body).encode(), "m.py").findings:
+                assert found.hint.endswith((".", "?"))
+                assert not found.message.endswith(".")
