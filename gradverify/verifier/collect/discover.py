@@ -93,7 +93,7 @@ def uses_setup_context(function: type[Function]) -> bool:
 
 
 def is_old_style(function: type[Function]) -> bool:
-    """Whether forward or backward lacks `@staticmethod`; `@classmethod` binds as well, and nothing is wrong."""
+    """Whether forward or backward lacks `@staticmethod`; a `@classmethod` is none, and nothing is wrong."""
     return any(
         not isinstance(inspect.getattr_static(function, name), staticmethod | classmethod)
         for name in ("forward", backward_name(function))
