@@ -19,6 +19,8 @@ class DeducedTensor:
     """Two bounds as size expressions, half-open; empty for none."""
     structure: str = ""
     requires_grad: bool | None = None
+    optional: bool = False
+    """Given, and left out as None."""
 
 
 @dataclass(frozen=True)

@@ -303,6 +303,8 @@ class Doubt:
     name: str
     what: str
     """What was guessed, as the beginning of `... was guessed`."""
+    optional: bool = False
+    """It was guessed only where it is given: a case that leaves it out is certain."""
     certain: tuple[Nested, ...] = ()
     """The choice of a swept literal that stands in the source: there the argument is not invented."""
 

@@ -85,6 +85,8 @@ def _tensor(tensor: DeducedTensor) -> object:
         data["structure"] = tensor.structure
     if tensor.requires_grad is not None:
         data["requires_grad"] = tensor.requires_grad
+    if tensor.optional:
+        data["optional"] = True
     return shape if len(data) == 1 else data
 
 
@@ -102,7 +104,8 @@ def _short(deduced: DeducedInput) -> str:
         case DeducedTensor():
             dtype = "" if deduced.dtype == "float64" else f"{deduced.dtype} "
             constant = " (a constant)" if deduced.requires_grad is False else ""
-            return f"{dtype}[{', '.join(deduced.shape)}]{constant}"
+            optional = " or None" if deduced.optional else ""
+            return f"{dtype}[{', '.join(deduced.shape)}]{constant}{optional}"
         case DeducedLiteral(choices=choices):
             return " | ".join(repr(c) for c in choices)
         case DeducedSize(expression=expression):

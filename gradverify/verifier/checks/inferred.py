@@ -173,7 +173,10 @@ def _inventions(sample: Sample) -> tuple[str, ...]:
     """What of the inputs of this case was invented, in words."""
     options = dict(sample.case.options)
     return tuple(
-        d.what for d in sample.subject.doubts if not (d.certain and options.get(d.name) in d.certain)
+        d.what
+        for d in sample.subject.doubts
+        if not (d.certain and options.get(d.name) in d.certain)
+        and not (d.optional and options.get(d.name, ...) is None)
     )
 
 

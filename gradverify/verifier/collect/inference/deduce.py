@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,7 @@ from gradverify.verifier.collect.discover import backward_name, defaults_of, use
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import Evidence, Facts, gather
+from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, State, states
 from gradverify.verifier.collect.inference.siblings import sibling
@@ -174,6 +175,7 @@ def _entry(
     state, remarks = _constants(caller, state, ran, facts, passed)
     state = shrunk(caller, state, ran)
     state = with_valid_choices(caller, state, ran)
+    state, optional = with_optional_tensors(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     names = _size_names(state, facts)
     reference = ""
@@ -181,13 +183,22 @@ def _entry(
         reference = sibling(module, value, caller, state)
     kept = _without_trailing_omissions(state.arguments)
     return Deduced(
-        inputs=tuple(_written(a, names) for a in kept),
+        inputs=tuple(_optional(_written(a, names), optional) for a in kept),
         sizes=tuple((names[s], values) for s, values in sizes.items() if _is_used(s, kept)),
         reference=f"{_short(module)}:{reference}" if reference else "",
-        doubts=tuple(d for a in kept for d in _doubts(a, state)),
+        doubts=(
+            *(d for a in kept for d in _doubts(a, state)),
+            *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
+        ),
         remarks=tuple(remarks),
         tries=found.tries,
     )
+
+
+def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:
+    if isinstance(written, DeducedTensor) and written.name in optional:
+        return replace(written, optional=True)
+    return written
 
 
 def _is_used(symbol: int, arguments: Sequence[Argument]) -> bool:
