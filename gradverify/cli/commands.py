@@ -265,6 +265,38 @@ def lint(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
+def record(
+    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="SPEC", help="The spec file to write.")],
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            metavar="MOD",
+            help="Only Functions of this module or package (repeatable; default: of files below the current "
+            "folder, installed packages left out).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+) -> None:
+    """Run a program or a test suite unchanged, and write a spec from the Function calls that really happened.
+
+    As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Calls inside a compiled region
+    (torch.compile) and custom ops are not recorded. Exit code: the program's own where it failed (what it
+    called until then is written), 0 with a spec, 2 usage, 5 no Function was called.
+    """
+    from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
+    from gradverify.session.recording import record as run_and_record  # noqa: PLC0415
+
+    with told(style_for(Color.AUTO, 0), Format.TEXT):
+        refuse_output(output, replace=force)
+        with progress() as shown:
+            recording = run_and_record(command, output, module or (), Request(()), shown)
+        code = tell_recording(recording, output)
+    raise typer.Exit(code)
+
+
+@app.command()
 def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
     with told(style_for(Color.AUTO, 0), Format.TEXT):
