@@ -266,7 +266,9 @@ def lint(  # noqa: PLR0913 - one parameter for each option
 
 @app.command()
 def record(
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="CMD", help="After --: the program and its arguments.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="SPEC", help="The spec file to write.")],
     module: Annotated[
         list[str] | None,

@@ -33,6 +33,8 @@ class Recorded:
     calls: tuple[Call, ...] = ()
     strided: bool = False
     """Backward got a gradient that is not contiguous."""
+    main: bool = False
+    """It stands in the script that was run."""
     bounded: bool = False
     """There were more signatures than are noted."""
 
@@ -56,7 +58,7 @@ def read_notes(folder: Path) -> tuple[Recorded, ...]:
                     numbers[number] = replace(numbers[number], count=line["count"])
                 continue
             key = (line["file"], line["name"])
-            known = found.setdefault(key, Recorded(line["module"], line["file"], line["name"], line["line"]))
+            known = found.setdefault(key, _named(line))
             if line["kind"] == "call":
                 number, before = line["number"], numbers.get(line["number"])
                 call = Call(tuple((n, note) for n, note in line["arguments"]), line["count"])
@@ -71,6 +73,10 @@ def read_notes(folder: Path) -> tuple[Recorded, ...]:
             _add(calls.setdefault(heads[number], {}), call)
     named = [replace(r, calls=tuple(calls.get(key, {}).values())) for key, r in found.items()]
     return tuple(sorted((r for r in named if r.calls), key=lambda r: (r.file, r.line, r.name)))
+
+
+def _named(line: Note) -> Recorded:
+    return Recorded(line["module"], line["file"], line["name"], line["line"], main=line["main"])
 
 
 def _lines(path: Path) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ TRIAL_SECONDS = 30.0
 """Limit for one set of sizes: sizes that take longer are no sizes to check with."""
 
 SEED = 0
+
+_GUARD = re.compile(r"""^if\s+__name__\s*==\s*['"]__main__['"]""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,22 @@ def record(
         functions = read_notes(Path(folder))
     if not functions:
         return Recording(code)
-    files = tuple(dict.fromkeys(Path(function.file) for function in functions))
+    files = tuple(dict.fromkeys(Path(f.file) for f in functions if not _runs_again(f)))
     try:
+        if not files:
+            return _recording(code, functions, output, Session(request, progress))
         asked = replace(request, selections=tuple(Selection(file) for file in files), infer=False)
         with prepare(asked, progress) as session:
             return _recording(code, functions, output, session)
     except (SpecError, UsageError) as error:
         mistakes = error.problems if isinstance(error, SpecError) else ()
         why = mistakes[0].message if mistakes else str(error)
-        untried = Session(request, progress)
-        return replace(_recording(code, functions, output, untried), untried=why)
+        return replace(_recording(code, functions, output, Session(request, progress)), untried=why)
+
+
+def _runs_again(function: Recorded) -> bool:
+    """Whether importing the Function's file would do what the program did."""
+    return function.main and _GUARD.search(Path(function.file).read_text("utf-8", "replace")) is None
 
 
 def _recording(code: int, functions: Sequence[Recorded], output: Path, session: Session) -> Recording:
@@ -88,6 +97,9 @@ def _recording(code: int, functions: Sequence[Recorded], output: Path, session: 
         reasons += [(entry.name, reason) for entry, reason in of_function if reason]
     written = sum(entry.active for of_module in entries.values() for entry in of_module)
     broken = next((m.error.message for m in session.modules if m.error is not None), "")
+    again = next((Path(f.file).name for f in functions if _runs_again(f)), "")
+    if again:
+        broken = f"importing {again} runs the program: put what it does under `if __name__ == '__main__':`"
     text = render_spec_of_modules(entries)
     return Recording(code, tuple(functions), text, tuple(reasons), written, broken)
 

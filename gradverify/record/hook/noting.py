@@ -104,7 +104,13 @@ class Notebook:
         elif not path.is_relative_to(self._root) or FOREIGN & set(path.parts):
             return None
         names, variadic = _parameters(cls)
-        head = {"module": name, "file": str(path), "name": cls.__qualname__, "line": _line(cls)}
+        head: dict[str, Any] = {
+            "module": name,
+            "file": str(path),
+            "name": cls.__qualname__,
+            "line": _line(cls),
+        }
+        head["main"] = cls.__module__ == "__main__"
         return Noted(head, names, variadic)
 
     def _new(self, noted: Noted, key: Any) -> Signature | None:  # noqa: ANN401
