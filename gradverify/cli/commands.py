@@ -281,19 +281,21 @@ def record(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
 ) -> None:
-    """Run a program or a test suite unchanged, and write a spec from the Function calls that really happened.
+    """Run a program, and write a spec of what it called.
 
-    As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Calls inside a compiled region
-    (torch.compile) and custom ops are not recorded. Exit code: the program's own where it failed (what it
-    called until then is written), 0 with a spec, 2 usage, 5 no Function was called.
+    As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Every call of an autograd
+    Function is noted; sizes that are equal in every call become one symbol, and are shrunk as far as forward allows.
+    Calls inside a compiled region (torch.compile) and custom ops are not recorded. Exit code: the program's
+    own where it failed (what it called until then is written), 0 with a spec, 2 usage, 5 nothing was called.
     """
     from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
-    from gradverify.session.recording import record as run_and_record  # noqa: PLC0415
+    from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
 
     with told(style_for(Color.AUTO, 0), Format.TEXT):
         refuse_output(output, replace=force)
+        ran = run_recorded(command, module or ())
         with progress() as shown:
-            recording = run_and_record(command, output, module or (), Request(()), shown)
+            recording = draft_recording(ran, output, Request(()), shown)
         code = tell_recording(recording, output)
     raise typer.Exit(code)
 

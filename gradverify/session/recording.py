@@ -53,10 +53,17 @@ class Recording:
     """Why the entries could not be tried; empty where they were."""
 
 
-def record(
-    command: Sequence[str], output: Path, modules: Sequence[str], request: Request, progress: Progress
-) -> Recording:
-    """Run a command, and draft the spec of the Functions that it called.
+@dataclass(frozen=True)
+class Ran:
+    """A program that was recorded."""
+
+    code: int
+    """Its exit code."""
+    functions: tuple[Recorded, ...] = ()
+
+
+def run_recorded(command: Sequence[str], modules: Sequence[str]) -> Ran:
+    """Run a command, and note which Functions it calls: of these modules, else of files below the current folder.
 
     Raises `UsageError` where the command cannot be started.
     """
@@ -65,20 +72,24 @@ def record(
             code = run_program(command, Path(folder), modules)
         except OSError as error:
             raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from None
-        functions = read_notes(Path(folder))
-    if not functions:
-        return Recording(code)
-    files = tuple(dict.fromkeys(Path(f.file) for f in functions if not _runs_again(f)))
+        return Ran(code, read_notes(Path(folder)))
+
+
+def draft_recording(ran: Ran, output: Path, request: Request, progress: Progress) -> Recording:
+    """Draft the spec of what a program called, each entry at the first sizes that its forward accepts."""
+    if not ran.functions:
+        return Recording(ran.code)
+    files = tuple(dict.fromkeys(Path(f.file) for f in ran.functions if not _runs_again(f)))
+    if not files:
+        return _recording(ran, output, Session(request, progress))
     try:
-        if not files:
-            return _recording(code, functions, output, Session(request, progress))
         asked = replace(request, selections=tuple(Selection(file) for file in files), infer=False)
         with prepare(asked, progress) as session:
-            return _recording(code, functions, output, session)
+            return _recording(ran, output, session)
     except (SpecError, UsageError) as error:
         mistakes = error.problems if isinstance(error, SpecError) else ()
         why = mistakes[0].message if mistakes else str(error)
-        return replace(_recording(code, functions, output, Session(request, progress)), untried=why)
+        return replace(_recording(ran, output, Session(request, progress)), untried=why)
 
 
 def _runs_again(function: Recorded) -> bool:
@@ -86,7 +97,8 @@ def _runs_again(function: Recorded) -> bool:
     return function.main and _GUARD.search(Path(function.file).read_text("utf-8", "replace")) is None
 
 
-def _recording(code: int, functions: Sequence[Recorded], output: Path, session: Session) -> Recording:
+def _recording(ran: Ran, output: Path, session: Session) -> Recording:
+    functions = ran.functions
     entries: dict[str, list[DraftedEntry]] = {}
     reasons: list[tuple[str, str]] = []
     for number, function in enumerate(functions, start=1):
@@ -101,7 +113,7 @@ def _recording(code: int, functions: Sequence[Recorded], output: Path, session: 
     if again:
         broken = f"importing {again} runs the program: put what it does under `if __name__ == '__main__':`"
     text = render_spec_of_modules(entries)
-    return Recording(code, tuple(functions), text, tuple(reasons), written, broken)
+    return Recording(ran.code, functions, text, tuple(reasons), written, broken)
 
 
 def _entries(function: Recorded, session: Session) -> list[tuple[DraftedEntry, str]]:

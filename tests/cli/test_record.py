@@ -112,7 +112,7 @@ def test_objects_are_named_or_told(others):
 def test_sizes_that_belong_together_stay_together(others):
     here, _ = others
     heads = functions_of(here.folder / "others.yaml")["functions.py::Heads"]
-    assert heads["inputs"]["x"] == ["n", "4 * k"] or heads["sizes"]["d"] == 4 * heads["sizes"]["m"]
+    assert heads["inputs"]["x"] == ["n", "4 * m"]
     assert heads["inputs"]["weight"]["requires_grad"] is False
     assert heads["inputs"]["heads"] == 4
     found = statuses(here, "functions.py", "others.yaml")
