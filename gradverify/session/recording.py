@@ -63,7 +63,7 @@ class Ran:
 
 
 def run_recorded(command: Sequence[str], modules: Sequence[str]) -> Ran:
-    """Run a command, and note which Functions it calls: of these modules, else of files below the current folder.
+    """Run a command and note the Functions it calls: of `modules`, else of files below the current folder.
 
     Raises `UsageError` where the command cannot be started.
     """

@@ -103,7 +103,10 @@ def test_objects_are_named_or_told(others):
     here, ran = others
     found = functions_of(here.folder / "others.yaml")
     assert found["functions.py::Apply"]["inputs"]["kernel"] == {"object": "functions:square"}
-    assert "Apply@2 is commented out: `kernel` is `main.<locals>.<lambda>`, which cannot be imported by a name" in ran.err
+    assert (
+        "Apply@2 is commented out: `kernel` is `main.<locals>.<lambda>`, which cannot be imported by a name"
+        in ran.err
+    )
     assert "local.<locals>.Local is commented out: it is defined inside a function" in ran.err
     text = (here.folder / "others.yaml").read_text()
     assert "  # functions.py::Apply@2:" in text

@@ -66,14 +66,8 @@ class Notebook:
                 return
             if named:
                 arguments = _by_position(cls, arguments, named)
-            key = tuple([signature_of(value) for value in arguments])
-            signature = noted.signatures.get(key)
-            if signature is None:
-                signature = self._new(noted, key)
-            if signature is not None:
-                signature.count += 1
-                if signature.count >= signature.next_look:
-                    self._look(noted, signature, arguments)
+            with _unseen():
+                self._count(noted, arguments)
 
     def gradients(self, context: Any, gradients: tuple[Any, ...]) -> None:  # noqa: ANN401
         """Note whether the gradients that backward gets are contiguous."""
@@ -81,9 +75,21 @@ class Notebook:
             noted = self._classes.get(context._forward_cls)  # noqa: SLF001 - torch's name for it
             if noted is None or noted.strided or _is_compiling():
                 return
-            if any(g is not None and not g.is_contiguous() for g in gradients):
+            with _unseen():
+                strided = any(g is not None and not g.is_contiguous() for g in gradients)
+            if strided:
                 noted.strided = True
                 self._write({"kind": "strided", **noted.head})
+
+    def _count(self, noted: Noted, arguments: tuple[Any, ...]) -> None:
+        key = tuple([signature_of(value) for value in arguments])
+        signature = noted.signatures.get(key)
+        if signature is None:
+            signature = self._new(noted, key)
+        if signature is not None:
+            signature.count += 1
+            if signature.count >= signature.next_look:
+                self._look(noted, signature, arguments)
 
     def _noted(self, cls: type) -> Noted | None:
         try:
@@ -180,6 +186,12 @@ def _line(cls: type) -> int:
         return inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):
         return 0
+
+
+def _unseen() -> contextlib.AbstractContextManager[Any]:
+    """Without `__torch_function__`: classes and modes of the program do not see what is only looked at."""
+    guard: contextlib.AbstractContextManager[Any] = sys.modules["torch"]._C.DisableTorchFunction()  # noqa: SLF001
+    return guard
 
 
 def _is_compiling() -> bool:
