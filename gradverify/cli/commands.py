@@ -286,7 +286,9 @@ def record(
     As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Every call of an autograd
     Function is noted; sizes that are equal in every call become one symbol, and are shrunk as far as forward
     allows. Calls inside a compiled region (torch.compile) and custom ops are not recorded.
-    Exit code: the program's own where it failed (what it called until then is written), 0 with a spec, 2 usage, 5 nothing was called.
+
+    Exit code: the program's own where it failed (what it called until then is written), 0 with a spec,
+    2 usage, 5 nothing was called.
     """
     from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
