@@ -265,6 +265,44 @@ def lint(  # noqa: PLR0913 - one parameter for each option
 
 
 @app.command()
+def record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="CMD", help="After --: the program and its arguments.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="SPEC", help="The spec file to write.")],
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            metavar="MOD",
+            help="Only Functions of this module or package (repeatable; default: of files below the current "
+            "folder, installed packages left out).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+) -> None:
+    """Run a program, and write a spec of what it called.
+
+    As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Every call of an autograd
+    Function is noted; sizes that are equal in every call become one symbol, and are shrunk as far as forward
+    allows. Calls inside a compiled region (torch.compile) and custom ops are not recorded.
+
+    Exit code: the program's own where it failed (what it called until then is written), 0 with a spec,
+    2 usage, 5 nothing was called.
+    """
+    from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
+    from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
+
+    with told(style_for(Color.AUTO, 0), Format.TEXT):
+        refuse_output(output, replace=force)
+        ran = run_recorded(command, module or ())
+        with progress() as shown:
+            recording = draft_recording(ran, output, Request(()), shown)
+        code = tell_recording(recording, output)
+    raise typer.Exit(code)
+
+
+@app.command()
 def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
     with told(style_for(Color.AUTO, 0), Format.TEXT):

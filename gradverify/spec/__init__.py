@@ -7,7 +7,7 @@ give `Mistake` values, all of a stage at once. `plan_function` then turns an ent
 
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.cases import case_id, case_seed
-from gradverify.spec.draft import drafted_function, entry_data, shown
+from gradverify.spec.draft import drafted_function, entry_data, function_of, shown
 from gradverify.spec.find import SpecLookup, find_specs, shown_path
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
@@ -15,7 +15,14 @@ from gradverify.spec.json_schema import json_schema
 from gradverify.spec.plan import plan_deduced, plan_function
 from gradverify.spec.read import SpecFile, read_spec
 from gradverify.spec.spares import resized
-from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
+from gradverify.spec.writing import (
+    DraftedEntry,
+    NotExtensibleError,
+    extended_spec,
+    is_mentioned,
+    render_spec,
+    render_spec_of_modules,
+)
 
 __all__ = [
     "NOT_YET",
@@ -33,12 +40,14 @@ __all__ = [
     "entry_data",
     "extended_spec",
     "find_specs",
+    "function_of",
     "is_mentioned",
     "json_schema",
     "plan_deduced",
     "plan_function",
     "read_spec",
     "render_spec",
+    "render_spec_of_modules",
     "resized",
     "shown",
     "shown_path",

@@ -27,7 +27,14 @@ def drafted_function(name: str, deduced: Deduced, known_codes: Collection[str]) 
 
     Raises `SpecError` where the format cannot say what was deduced.
     """
-    raw = entry_data(deduced)
+    return function_of(name, entry_data(deduced), known_codes)
+
+
+def function_of(name: str, raw: dict[str, object], known_codes: Collection[str]) -> SpecFunction:
+    """The function of an entry that no file holds yet, read as any other one.
+
+    Raises `SpecError` for what is wrong with it.
+    """
     function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes, NOT_YET)
     if function is None:
         raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])

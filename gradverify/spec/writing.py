@@ -44,6 +44,16 @@ def render_spec(module: str, entries: Sequence[DraftedEntry]) -> str:
     return "\n".join([*lines, *_entries(entries, "  ", "")]) + "\n"
 
 
+def render_spec_of_modules(entries: Mapping[str, Sequence[DraftedEntry]]) -> str:
+    """Return a new spec file with the entries of several modules, by the modules' paths."""
+    if len(entries) == 1:
+        return render_spec(*next(iter(entries.items())))
+    lines = [MODELINE, "gradverify: 1", "functions:"]
+    for module, of_module in entries.items():
+        lines += _entries(of_module, "  ", f"{module}::")
+    return "\n".join(lines) + "\n"
+
+
 def extended_spec(text: str, entries: Sequence[DraftedEntry]) -> str:
     """Return the text of a spec file with entries added below its functions; all else stays as it is.
 

@@ -1,0 +1,271 @@
+"""A form as an entry of a spec: plain data, and what is to be said about each input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gradverify.record.forms import Place
+from gradverify.record.reading import Note
+from gradverify.record.sizes import LARGEST_KEPT, Dimensions
+
+FLOATING = ("float64", "float32", "float16", "bfloat16")
+COMPLEX = ("complex128", "complex64", "complex32")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+
+DIGITS = 3
+"""Significant digits of a recorded range: rounded inward, so that every value in it is one that occurred."""
+
+MOST_CHOICES = 4
+"""Literals of one argument that become cases."""
+
+
+TO_FILL_IN = {"object": "module:attribute"}
+"""What stands for an argument that cannot be written."""
+
+
+class UnwritableError(Exception):
+    """An argument that no spec can say; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The sizes of an entry: values by symbol, and those symbols that are expressions of others."""
+
+    values: Mapping[str, Sequence[int]]
+    derived: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Written:
+    """An entry as data, with remarks by input."""
+
+    data: Mapping[str, object]
+    remarks: tuple[tuple[str, str], ...]
+    gaps: tuple[tuple[str, str], ...] = ()
+    """(input, reason) pairs: what no spec can say, with `TO_FILL_IN` in its place."""
+
+
+def entry_of(found: Dimensions, sizing: Sizing) -> Written:
+    """The entry of a form at some sizes."""
+    writer = _Writer(found, sizing)
+    inputs: dict[str, object] = {}
+    gaps: list[tuple[str, str]] = []
+    for index, name in enumerate(found.form.names):
+        try:
+            inputs[name] = writer.argument((index,), name)
+        except UnwritableError as reason:
+            inputs[name] = TO_FILL_IN
+            gaps.append((name, str(reason)))
+    used = {s: list(v) if len(v) > 1 else v[0] for s, v in sizing.values.items() if s in writer.used}
+    data: dict[str, object] = {"sizes": used} if used else {}
+    said: dict[str, list[str]] = {}
+    for name, remark in writer.remarks:
+        said.setdefault(name, []).append(remark)
+    return Written({**data, "inputs": inputs}, tuple((n, "; ".join(r)) for n, r in said.items()), tuple(gaps))
+
+
+class _Writer:
+    """Writes the arguments of one form, and keeps which sizes they use."""
+
+    def __init__(self, found: Dimensions, sizing: Sizing) -> None:
+        self.found, self.form, self.sizing = found, found.form, sizing
+        self.used: set[str] = set()
+        self.remarks: list[tuple[str, str]] = []
+        self._differentiated = any(
+            n["requires_grad"] for p in self.form.tensors() for n in self.form.present(p)
+        )
+
+    def argument(self, place: Place, name: str) -> object:
+        notes = self.form.present(place)
+        if not notes:
+            return None
+        absent = len(notes) < len(self.form.calls)
+        kind = notes[0]["kind"]
+        if kind == "tensor":
+            return self._tensor(place, name, optional=absent)
+        if kind == "literal":
+            return self._literal(place)
+        if absent:
+            raise UnwritableError(f"is None in some calls, and {_said(notes[0])} in others")
+        return self._list(place, name) if kind == "list" else self._object(notes[0])
+
+    def _object(self, note: Note) -> object:
+        if not note["path"]:
+            raise UnwritableError(f"is {note['type']}, which cannot be imported by a name")
+        return {"object": note["path"]}
+
+    def _list(self, place: Place, name: str) -> object:
+        notes = self.form.present(place)
+        items = notes[0]["items"]
+        if all(item["kind"] == "tensor" for item in items) and items:
+            return {"list": [self._tensor((*place, i), f"{name}[{i}]") for i in range(len(items))]}
+        if any(note["kind"] != "literal" for note in items) or notes[0].get("splatted"):
+            raise UnwritableError("is a list of tensors and other values")
+        if any("value" not in item for note in notes for item in note["items"]):
+            raise UnwritableError("is a tuple with numbers that are not finite")
+        seen = [tuple(item["value"] for item in note["items"]) for note in notes]
+        columns = list(zip(*seen, strict=True))
+        sized = [self._size_of(column) for column in columns]
+        if len(set(seen)) > 1 and not all(sized):
+            raise UnwritableError("is a tuple of other numbers in other calls")
+        return {"tuple": [size or column[0] for size, column in zip(sized, columns, strict=True)]}
+
+    def _literal(self, place: Place) -> object:
+        notes = self.form.notes(place)
+        values = [None if n is None else float(n["float"]) if "float" in n else n["value"] for n in notes]
+        size = self._size_of(values)
+        if size:
+            return {"size": size}
+        choices = list({(type(v), repr(v)): v for v in values}.values())
+        if len(choices) > MOST_CHOICES:
+            name = self.form.names[place[0]]
+            self.remarks.append((name, f"{len(choices)} values were recorded, the first of them here"))
+        if len(choices) > 1:
+            return {"choices": choices[:MOST_CHOICES]}
+        return {"value": choices[0]} if isinstance(choices[0], str) else choices[0]
+
+    def _size_of(self, values: Sequence[object]) -> str:
+        """The symbol that an integer always equals; empty where it is a number of its own."""
+        if any(type(value) is not int for value in values):
+            return ""
+        certain = len(set(values)) > 1 or all(isinstance(v, int) and v > LARGEST_KEPT for v in values)
+        if not certain:
+            return ""
+        for symbol, vector in self.found.vectors.items():
+            if all(size == value for size, value in zip(vector, values, strict=True)):
+                return self._expression(symbol)
+        return ""
+
+    def _tensor(self, place: Place, name: str, *, optional: bool = False) -> object:
+        notes = self.form.present(place)
+        dtype = notes[0]["dtype"]
+        if dtype not in (*FLOATING, *COMPLEX, *INTEGERS, "bool"):
+            raise UnwritableError(f"is a tensor of dtype {dtype}")
+        if notes[0]["layout"] not in {"strided", "sparse_coo", "sparse_csr"}:
+            raise UnwritableError(f"is a tensor of layout {notes[0]['layout']}")
+        shape = [self._dimension(place, d) for d in range(len(notes[0]["shape"]))]
+        data: dict[str, object] = {"shape": shape}
+        if dtype in COMPLEX:
+            data["dtype"] = "complex128"
+        elif dtype not in FLOATING:
+            data["dtype"] = dtype
+        if notes[0]["layout"] != "strided":
+            data["layout"] = notes[0]["layout"]
+        if dtype in INTEGERS:
+            data |= self._integers(place, notes)
+        elif dtype != "bool":
+            data |= _range_of(notes)
+        constant = dtype in (*FLOATING, *COMPLEX) and not any(note["requires_grad"] for note in notes)
+        if constant and self._differentiated:
+            data["requires_grad"] = False
+        if optional:
+            data["optional"] = True
+        self.remarks.append(
+            (self.form.names[place[0]], "; ".join(_remarks(name, notes, constant, len(place) > 1)))
+        )
+        return shape if len(data) == 1 else data
+
+    def _dimension(self, place: Place, dimension: int) -> object:
+        symbol = self.found.places[place, dimension]
+        return int(symbol) if symbol.isdecimal() else self._expression(symbol)
+
+    def _expression(self, symbol: str) -> str:
+        text = self.sizing.derived.get(symbol, symbol)
+        self.used |= {word for word in text.split() if word.isidentifier()}
+        return text
+
+    def _integers(self, place: Place, notes: Sequence[Note]) -> dict[str, object]:
+        """The range of an integer tensor: below the size that it indexes, where one fits."""
+        bounds = [(n["low"], n["high"]) for n in notes if "low" in n]
+        if not bounds:
+            raise UnwritableError("is an integer tensor whose values were not seen")
+        low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
+        offsets = self._offsets(place, notes)
+        if offsets:
+            return {"structure": "offsets", "range": [0, offsets]}
+        symbol = self._indexed(place) if high >= 0 else ""
+        if not symbol:
+            return {"range": [low, high + 1]}
+        if low < 0:
+            self.remarks.append((self.form.names[place[0]], f"{low} was recorded too"))
+        data: dict[str, object] = {"range": [0, self._expression(symbol)]}
+        count = min(math.prod(n["shape"]) for n in notes)
+        if all(n.get("distinct") for n in notes) and count * (count - 1) > 8 * (high - low + 1):
+            data["distinct"] = True  # by chance some would be equal
+        return data
+
+    def _offsets(self, place: Place, notes: Sequence[Note]) -> str:
+        """The size that sorted values from 0 end with; empty where they do not."""
+        if not all(n.get("sorted") and n["low"] == 0 and n["high"] > 0 for n in notes):
+            return ""
+        lasts = [None if n is None else n["high"] for n in self.form.notes(place)]
+        fits = (
+            s for s, vec in self.found.vectors.items() if all(a == b for a, b in zip(vec, lasts, strict=True))
+        )
+        symbol = next(fits, "")
+        return self._expression(symbol) if symbol else ""
+
+    def _indexed(self, place: Place) -> str:
+        """The symbol just above the largest value: of another tensor, and nearest in most calls."""
+        own = {self.found.places[p, d] for p, d in self.found.places if p == place}
+        seen = self.form.notes(place)
+        best: tuple[float, str] = (-1.0, "")
+        for symbol, vector in self.found.vectors.items():
+            pairs = [(n["high"], v) for n, v in zip(seen, vector, strict=True) if n and v and "high" in n]
+            if not pairs or any(high >= size for high, size in pairs):
+                continue
+            nearness = max((high + 1) / size for high, size in pairs) - (symbol in own)
+            if nearness > best[0]:
+                best = (nearness, symbol)
+        return best[1]
+
+
+def _range_of(notes: Sequence[Note]) -> dict[str, object]:
+    """The recorded range of floats, where it may be that of the values which are valid.
+
+    Values on both sides of [-1, 1] have the reals as their domain; less may be for a reason: a probability,
+    a variance, a cosine.
+    """
+    low, high = _bounds(notes)
+    if low is None or high is None or (low < -1 and high > 1):
+        return {}
+    inward = _rounded(low, math.ceil), _rounded(high, math.floor)
+    return {"range": list(inward)} if inward[0] < inward[1] else {}
+
+
+def _bounds(notes: Sequence[Note]) -> tuple[float | None, float | None]:
+    lows, highs = [n["low"] for n in notes if "low" in n], [n["high"] for n in notes if "high" in n]
+    if len(lows) < len(notes):  # not all were seen, or some were not finite
+        return None, None
+    return min(lows), max(highs)
+
+
+def _rounded(value: float, how: Any) -> float:  # noqa: ANN401
+    if value == 0:
+        return 0.0
+    scale = 10.0 ** (DIGITS - 1 - math.floor(math.log10(abs(value))))
+    return float(f"{how(value * scale) / scale:.{DIGITS}g}")
+
+
+def _remarks(name: str, notes: Sequence[Note], constant: bool, in_list: bool) -> Iterator[str]:  # noqa: FBT001
+    """What was recorded of a tensor."""
+    prefix = f"{name}: " if in_list else ""
+    shapes = list(dict.fromkeys(" x ".join(map(str, n["shape"])) or "a number" for n in notes))
+    more = f" and {len(shapes) - 2} more" if len(shapes) > 2 else ""
+    dtypes = ", ".join(dict.fromkeys(n["dtype"] for n in notes))
+    low, high = _bounds(notes)
+    values = ""
+    if low is not None and high is not None:
+        values = f", always {low:.3g}" if low == high else f" in {low:.3g} … {high:.3g}"
+    yield f"{prefix}{dtypes} {', '.join(shapes[:2])}{more}{values}"
+    if not all(n.get("contiguous", True) for n in notes):
+        yield "not contiguous"
+    if constant:
+        yield "never required grad"
+
+
+def _said(note: Note) -> str:
+    return "a list" if note["kind"] == "list" else str(note.get("type", "a value"))

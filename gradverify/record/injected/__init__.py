@@ -1,0 +1,1 @@
+"""The folder that stands first on PYTHONPATH while a program is recorded."""

@@ -1,0 +1,123 @@
+"""The notes of all processes together: which Functions were called, and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+Note = Mapping[str, Any]
+"""One argument, as `gradverify.record.hook` describes it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One signature: the arguments by name, their values taken together over all calls of it."""
+
+    arguments: tuple[tuple[str, Note], ...]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One Function that was called."""
+
+    module: str
+    """The name it was imported by."""
+    file: str
+    name: str
+    """Its qualified name."""
+    line: int = 0
+    calls: tuple[Call, ...] = ()
+    strided: bool = False
+    """Backward got a gradient that is not contiguous."""
+    main: bool = False
+    """It stands in the script that was run."""
+    bounded: bool = False
+    """There were more signatures than are noted."""
+
+    @property
+    def count(self) -> int:
+        """Calls in all, as far as they were noted."""
+        return sum(call.count for call in self.calls)
+
+
+def read_notes(folder: Path) -> tuple[Recorded, ...]:
+    """The Functions that the files of a folder tell of, by file and line."""
+    found: dict[tuple[str, str], Recorded] = {}
+    calls: dict[tuple[str, str], dict[str, Call]] = {}
+    for path in sorted(folder.glob("*.jsonl")):
+        numbers: dict[int, Call] = {}
+        heads: dict[int, tuple[str, str]] = {}
+        for line in _lines(path):
+            if line["kind"] == "count":
+                number = line["number"]
+                if number in numbers:
+                    numbers[number] = replace(numbers[number], count=line["count"])
+                continue
+            key = (line["file"], line["name"])
+            known = found.setdefault(key, _named(line))
+            if line["kind"] == "call":
+                number, before = line["number"], numbers.get(line["number"])
+                call = Call(tuple((n, note) for n, note in line["arguments"]), line["count"])
+                heads[number] = key
+                numbers[number] = _together(before, call, call.count) if before is not None else call
+            else:
+                strided, bounded = line["kind"] == "strided", line["kind"] == "left-out"
+                found[key] = replace(
+                    known, strided=known.strided or strided, bounded=known.bounded or bounded
+                )
+        for number, call in numbers.items():
+            _add(calls.setdefault(heads[number], {}), call)
+    named = [replace(r, calls=tuple(calls.get(key, {}).values())) for key, r in found.items()]
+    return tuple(sorted((r for r in named if r.calls), key=lambda r: (r.file, r.line, r.name)))
+
+
+def _named(line: Note) -> Recorded:
+    return Recorded(line["module"], line["file"], line["name"], line["line"], main=line["main"])
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    for text in path.read_text("utf-8").splitlines():
+        try:
+            yield json.loads(text)
+        except ValueError:  # the last line of a process that was killed
+            return
+
+
+def _add(calls: dict[str, Call], call: Call) -> None:
+    """Join a call with one of another process that differs in nothing but values."""
+    key = json.dumps([[name, _bare(note)] for name, note in call.arguments], sort_keys=True)
+    known = calls.get(key)
+    calls[key] = call if known is None else _together(known, call, known.count + call.count)
+
+
+def _bare(note: Note) -> Any:  # noqa: ANN401
+    if note["kind"] == "list":
+        return [_bare(item) for item in note["items"]]
+    drop = {"low", "high", "distinct", "sorted", "finite", "stride"}
+    return {key: value for key, value in note.items() if key not in drop}
+
+
+def _together(one: Call, other: Call, count: int) -> Call:
+    pairs = zip(one.arguments, other.arguments, strict=True)
+    return Call(tuple((name, together(a, b)) for (name, a), (_, b) in pairs), count)
+
+
+def together(one: Note, other: Note) -> Note:
+    """Two notes of one argument as one that holds for both, but for shapes, which are the first's."""
+    if one["kind"] == "list":
+        items = [together(a, b) for a, b in zip(one["items"], other["items"], strict=True)]
+        return {**one, "items": items}
+    if one["kind"] != "tensor" or other["kind"] != "tensor":
+        return one
+    joined = dict(one) | {"requires_grad": one["requires_grad"] or other["requires_grad"]}
+    for key, choose in (("low", min), ("high", max)):
+        known = [note[key] for note in (one, other) if key in note]
+        joined |= {key: choose(known)} if known else {}
+    for key in ("distinct", "sorted", "finite", "contiguous"):
+        known = [note[key] for note in (one, other) if key in note]
+        joined |= {key: all(known)} if known else {}
+    return joined
