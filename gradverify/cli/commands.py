@@ -83,6 +83,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     effort: options.EffortOption = None,
     timeout: options.Timeout = None,
     memory: options.Memory = None,
+    jobs: options.Jobs = 1,
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
@@ -123,6 +124,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             effort=effort,
             timeout=timeout,
             memory=memory,
+            jobs=jobs,
             in_process=in_process,
             stop_at_first=stop_at_first,
             maxfail=maxfail,

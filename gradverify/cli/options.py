@@ -123,6 +123,18 @@ Memory = Annotated[
         help="Limit for the processes of each target, torch included (default 0: none).",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        min=0,
+        help="Verify N targets at once, each in a process of its own with one thread (0: one for each core); "
+        "the report is the same.",
+        show_default=False,
+    ),
+]
 InThisProcess = Annotated[
     bool,
     typer.Option(

@@ -56,6 +56,8 @@ class Request:
     import_timeout: float = 300.0
     memory: int = 0
     """MiB that the processes of a target may take, torch included; 0 for any amount."""
+    jobs: int = 1
+    """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
     stop_after: int | None = None

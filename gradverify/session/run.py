@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata, util
@@ -22,13 +23,13 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import CHECK_FAMILIES
 from gradverify.session.choosing import Chosen, choose
-from gradverify.session.modules import Module, bind_module, collect_module
+from gradverify.session.modules import Module, bind_module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
+from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.request import Progress, Request, Silent
 from gradverify.session.selection import keyword_filter
-from gradverify.session.verifying import Judged, verify_target
-from gradverify.spec import shown_path
+from gradverify.session.verifying import Judged, timed_verification
 
 MAX_WARM = 4
 """Workers alive at a time: each holds a torch of its own, some 200 MB."""
@@ -70,15 +71,21 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     """
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
-        for planned, at_case in session.one_by_one():
-            since = request.clock()
-            judged.append(verify_target(planned, request, at_case))
-            if request.slowest is not None:
-                timed = replace(judged[-1].report, duration_s=round(request.clock() - since, 3))
-                judged[-1] = replace(judged[-1], report=timed)
-            if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
-                break
+        with contextlib.closing(_in_order(session)) as verdicts:
+            for verdict in verdicts:
+                judged.append(verdict)
+                if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
+                    break
         return report_of(session, judged)
+
+
+def _in_order(session: Session) -> Generator[Judged]:
+    """Every target's verdict in order, however many are verified at once."""
+    if session.request.jobs > 1 and len(session.planned) > 1:
+        yield from verify_in_threads(session.planned, session.request, session.progress)
+    else:
+        for planned, at_case in session.one_by_one():
+            yield timed_verification(planned, session.request, at_case)
 
 
 def prepare(request: Request, progress: Progress) -> Session:
@@ -128,15 +135,20 @@ def _keep_shard(session: Session) -> None:
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
     kept_warm = MAX_WARM if len(chosen.modules) <= MAX_WARM else MAX_WARM - 1
-    mistakes: list[Mistake] = []
-    for number, (path, selections) in enumerate(chosen.modules.items()):
-        session.progress.importing(shown_path(path))
-        module = collect_module(path, chosen.specs.get(path), selections, session.request)
-        session.modules.append(module)
-        mistakes += bind_module(module, session.request)
-        if number >= kept_warm:
+    for path, selections in chosen.modules.items():
+        session.modules.append(module_at(path, chosen.specs.get(path), selections))
+    warm = {id(module) for module in session.modules[:kept_warm]}
+
+    def collect(module: Module) -> list[Mistake]:
+        session.progress.importing(module.shown_path)
+        collect_module(module, session.request)
+        mistakes = bind_module(module, session.request)
+        if id(module) not in warm:
             module.close()
-    return mistakes
+        return mistakes
+
+    found = for_each_module(session.modules, collect, session.request.jobs)
+    return [mistake for mistakes in found for mistake in mistakes]
 
 
 def _require_torch() -> None:
