@@ -13,6 +13,7 @@ import typer
 
 from gradverify.cli import options
 from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.compared import compared
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
     bug_sentence,
@@ -87,6 +88,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
+    last_failed: options.LastFailed = False,  # noqa: FBT002
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
     strict: options.Strict = False,  # noqa: FBT002
@@ -107,9 +109,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
     files: list[tuple[Format, Path]] = []
     with told(style, output, files):
         files += report_files(report_to)
+        settings = configuration(config, verbose)
         request = request_of(
             targets,
-            config=configuration(config, verbose),
+            config=settings,
             spec=spec,
             no_infer=no_infer,
             exclude=exclude,
@@ -134,7 +137,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        report = _check(request)
+        report = _check(compared(request, settings, last_failed=last_failed))
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 

@@ -148,6 +148,14 @@ MaxFail = Annotated[
     int | None,
     typer.Option("--maxfail", metavar="N", min=1, help="Stop after N targets that are not verified."),
 ]
+LastFailed = Annotated[
+    bool,
+    typer.Option(
+        "--lf",
+        "--last-failed",
+        help="Only what was not verified when it was checked last; all if nothing was.",
+    ),
+]
 Shard = Annotated[
     str | None,
     typer.Option(

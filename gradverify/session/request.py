@@ -60,6 +60,12 @@ class Request:
     """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
+    last_failed: bool = False
+    """Only what was not verified last time, as `cache` knows it."""
+    cache: Path | None = None
+    """Folder that remembers what was not verified; None to remember nothing."""
+    tell: Callable[[str], None] = lambda _: None
+    """Who hears a sentence on what is verified, as `--lf: everything is`."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

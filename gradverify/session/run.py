@@ -23,6 +23,7 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import CHECK_FAMILIES
 from gradverify.session.choosing import Chosen, choose
+from gradverify.session.last_run import LeftOver, kept, left_over, remember
 from gradverify.session.modules import Module, bind_module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads
@@ -76,7 +77,9 @@ def check(request: Request, progress: Progress | None = None) -> Report:
                 judged.append(verdict)
                 if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
                     break
-        return report_of(session, judged)
+        report = report_of(session, judged)
+        remember(request, session.modules, report.targets)
+        return report
 
 
 def _in_order(session: Session) -> Generator[Judged]:
@@ -96,6 +99,9 @@ def prepare(request: Request, progress: Progress) -> Session:
     _require_torch()
     keep = keyword_filter(request.keyword)
     chosen = choose(request)
+    left = left_over(request, list(chosen.modules))
+    if left is not None:
+        chosen.modules = {path: chosen.modules[path] for path in left}
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
         mistakes = _collect_all(session, chosen)
@@ -110,6 +116,8 @@ def prepare(request: Request, progress: Progress) -> Session:
                     PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
                     for p in planned
                 )
+        if left is not None:
+            _keep_left_over(session, left)
         _keep_shard(session)
     except BaseException:
         session.__exit__()
@@ -120,15 +128,26 @@ def prepare(request: Request, progress: Progress) -> Session:
 def _keep_shard(session: Session) -> None:
     """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
     which, count = session.request.shard
-    here = session.planned[which - 1 :: count]
+    _keep(session, session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
+
+
+def _keep_left_over(session: Session, left: LeftOver) -> None:
+    here = kept(session.planned, left)
+    if here:
+        count = f"{len(here)} target{'' if len(here) == 1 else 's'}"
+        session.request.tell(f"--lf: {count} of those selected, not verified last time")
+        _keep(session, here, "verified last time (--lf)")
+    elif session.planned:
+        session.request.tell("--lf: all that is selected was verified last time, and is verified again")
+
+
+def _keep(session: Session, here: list[Planned], why_not: str) -> None:
+    """Leave the other targets out, and the modules that have none left."""
     for module in session.modules:
-        elsewhere = [p for p in session.planned if p.module is module]
-        if elsewhere and not any(p.module is module for p in here):
+        others = [p for p in session.planned if p.module is module]
+        if others and not any(p.module is module for p in here):
             module.close()
-            module.deselected = tuple(
-                PassedOver(p.target.name, p.target.line, f"in another shard than {which}/{count}")
-                for p in elsewhere
-            )
+            module.deselected = tuple(PassedOver(p.target.name, p.target.line, why_not) for p in others)
     session.planned = here
 
 
