@@ -16,7 +16,7 @@ from gradverify.errors import UsageError
 from gradverify.model import Effort, Engine, Settings
 from gradverify.session.folders import exclusion
 from gradverify.session.linting import STATIC, LintRequest
-from gradverify.session.parallel import cores
+from gradverify.session.processes import cores
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
 from gradverify.session.targets import parse_targets

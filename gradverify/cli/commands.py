@@ -89,6 +89,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     last_failed: options.LastFailed = False,  # noqa: FBT002
+    baseline: options.Baseline = None,
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
     strict: options.Strict = False,  # noqa: FBT002
@@ -137,7 +138,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        report = _check(compared(request, settings, last_failed=last_failed))
+        report = _check(compared(request, settings, last_failed=last_failed, baseline=baseline))
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 

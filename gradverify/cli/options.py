@@ -156,6 +156,14 @@ LastFailed = Annotated[
         help="Only what was not verified when it was checked last; all if nothing was.",
     ),
 ]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="TOML of known findings, which do not fail until a day; for new ones the entry is printed.",
+    ),
+]
 Shard = Annotated[
     str | None,
     typer.Option(

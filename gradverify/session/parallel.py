@@ -5,7 +5,6 @@ What comes out is in the order of the plan, so that nobody can tell from a repor
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +24,6 @@ T = TypeVar("T")
 
 STOP_SECONDS = 0.05
 """Between two rounds of ending the workers of threads that are to stop: one may just be starting another."""
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def for_each_module(modules: Sequence[Module], do: Callable[[Module], T], jobs: int) -> list[T]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gradverify.model import Settings
+from gradverify.session.baseline import Known
 from gradverify.session.selection import Selection
 
 
@@ -64,6 +65,10 @@ class Request:
     """Only what was not verified last time, as `cache` knows it."""
     cache: Path | None = None
     """Folder that remembers what was not verified; None to remember nothing."""
+    baseline: Path | None = None
+    """The file of the known findings."""
+    known: tuple[Known, ...] = ()
+    """What it says."""
     tell: Callable[[str], None] = lambda _: None
     """Who hears a sentence on what is verified, as `--lf: everything is`."""
     stop_after: int | None = None

@@ -22,6 +22,7 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.session.aggregate import CHECK_FAMILIES
+from gradverify.session.baseline_told import about_the_baseline
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.last_run import LeftOver, kept, left_over, remember
 from gradverify.session.modules import Module, bind_module, collect_module, module_at
@@ -79,6 +80,8 @@ def check(request: Request, progress: Progress | None = None) -> Report:
                     break
         report = report_of(session, judged)
         remember(request, session.modules, report.targets)
+        for sentence in about_the_baseline(request, session.modules, report.targets):
+            request.tell(sentence)
         return report
 
 

@@ -135,6 +135,9 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         filtered=bool(planned.case_filter) or settings.effort is Effort.QUICK,
         today=request.today,
         static=static_findings(planned.module, planned.target),
+        known=tuple(
+            k for k in request.known if (k.module, k.name) == (planned.module.path, planned.target.name)
+        ),
     )
 
 
