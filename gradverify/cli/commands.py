@@ -40,6 +40,7 @@ from gradverify.report import (
     render_selftest,
     render_suggestion,
 )
+from gradverify.session.changed import with_revision
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 
@@ -89,6 +90,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     last_failed: options.LastFailed = False,  # noqa: FBT002
+    changed: options.Changed = None,
     baseline: options.Baseline = None,
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
@@ -138,7 +140,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        report = _check(compared(request, settings, last_failed=last_failed, baseline=baseline))
+        request = compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
+        report = _check(request)
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
@@ -342,7 +345,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the terminal as it was
     try:
-        app(prog_name="gradverify")
+        app(with_revision(sys.argv[1:]), prog_name="gradverify")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort

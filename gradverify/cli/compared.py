@@ -1,4 +1,4 @@
-"""Options of `check` that compare with what was: with the last run, with a baseline."""
+"""Options of `check` that compare with what was: with the last run, a revision, a baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from gradverify.session.last_run import FOLDER
 from gradverify.session.request import Request
 
 
-def compared(request: Request, config: Config, *, last_failed: bool, baseline: Path | None) -> Request:
+def compared(
+    request: Request, config: Config, *, last_failed: bool, changed: str | None, baseline: Path | None
+) -> Request:
     """The request, with where it remembers what was not verified, and with the findings that are known.
 
     Raises as `read_baseline` does.
@@ -27,6 +29,7 @@ def compared(request: Request, config: Config, *, last_failed: bool, baseline: P
         tell=_tell,
         cache=config.folder / FOLDER,
         last_failed=last_failed,
+        changed_since=changed,
         baseline=file,
         known=read_baseline(file) if file is not None else (),
     )

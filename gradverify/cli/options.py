@@ -164,6 +164,15 @@ Baseline = Annotated[
         help="TOML of known findings, which do not fail until a day; for new ones the entry is printed.",
     ),
 ]
+Changed = Annotated[
+    str | None,
+    typer.Option(
+        "--changed",
+        metavar="[REF]",
+        help="Only what may differ from a git revision (default HEAD): by its source, its spec, or what its "
+        "module imports of the project.",
+    ),
+]
 Shard = Annotated[
     str | None,
     typer.Option(

@@ -63,6 +63,8 @@ class Request:
     """Verify in this process, where breakpoints work, without any limit."""
     last_failed: bool = False
     """Only what was not verified last time, as `cache` knows it."""
+    changed_since: str | None = None
+    """Only what may differ from this git revision."""
     cache: Path | None = None
     """Folder that remembers what was not verified; None to remember nothing."""
     baseline: Path | None = None

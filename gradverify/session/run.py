@@ -23,6 +23,7 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import CHECK_FAMILIES
 from gradverify.session.baseline_told import about_the_baseline
+from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.last_run import LeftOver, kept, left_over, remember
 from gradverify.session.modules import Module, bind_module, collect_module, module_at
@@ -102,6 +103,9 @@ def prepare(request: Request, progress: Progress) -> Session:
     _require_torch()
     keep = keyword_filter(request.keyword)
     chosen = choose(request)
+    changes = changes_since(request.changed_since) if request.changed_since is not None else None
+    if changes is not None:
+        _choose_changed(chosen, changes, request)
     left = left_over(request, list(chosen.modules))
     if left is not None:
         chosen.modules = {path: chosen.modules[path] for path in left}
@@ -119,6 +123,8 @@ def prepare(request: Request, progress: Progress) -> Session:
                     PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
                     for p in planned
                 )
+        if changes is not None:
+            _keep_changed(session, changes)
         if left is not None:
             _keep_left_over(session, left)
         _keep_shard(session)
@@ -128,10 +134,25 @@ def prepare(request: Request, progress: Progress) -> Session:
     return session
 
 
+def _choose_changed(chosen: Chosen, changes: Changes, request: Request) -> None:
+    """Leave out modules none of whose targets may differ."""
+    modules = {m: s for m, s in chosen.modules.items() if changes.touch(m, chosen.specs.get(m))}
+    if chosen.modules and not modules:
+        request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
+    chosen.modules = modules
+
+
 def _keep_shard(session: Session) -> None:
     """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
     which, count = session.request.shard
     _keep(session, session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
+
+
+def _keep_changed(session: Session, changes: Changes) -> None:
+    here = changes.kept(session.planned)
+    if session.planned and not here:
+        session.request.tell(f"--changed: no target that is selected differs from {changes.revision}")
+    _keep(session, here, f"as it was in {changes.revision} (--changed)")
 
 
 def _keep_left_over(session: Session, left: LeftOver) -> None:
