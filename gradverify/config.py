@@ -37,6 +37,7 @@ class Config:
     effort: str | None = None
     timeout: float | None = None
     memory: int | None = None
+    baseline: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -95,10 +96,8 @@ def _read(file: Path, table: Any) -> Config:  # noqa: ANN401
 
 def _complaints(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in table.items():
-        if key in NOT_YET:
-            yield key, f"`{key}` in {TABLE} is not supported yet"
-        elif key not in KEYS:
-            near = difflib.get_close_matches(key, [*KEYS, *NOT_YET], 1, 0.5)
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1, 0.5)
             meant = f"; did you mean `{near[0]}`?" if near else f": it knows {', '.join(KEYS)}"
             yield key, f"unknown key `{key}` in {TABLE}{meant}"
         elif not KEYS[key][0](value):
@@ -162,7 +161,6 @@ KEYS: dict[str, tuple[Test, str]] = {
     "device": (_is_text, "a string"),
     "timeout": (_is_number, "a number of seconds"),
     "memory": (_is_count, "a whole number of MiB"),
+    "baseline": (_is_text, "a string: the file of the known findings"),
 }
 """Every key with what it must hold."""
-NOT_YET = ("baseline",)
-"""Keys of the format that this version does not honour."""

@@ -16,6 +16,7 @@ from gradverify.errors import UsageError
 from gradverify.model import Effort, Engine, Settings
 from gradverify.session.folders import exclusion
 from gradverify.session.linting import STATIC, LintRequest
+from gradverify.session.processes import cores
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
 from gradverify.session.targets import parse_targets
@@ -50,6 +51,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     effort: Effort | None = None,
     timeout: float | None = None,
     memory: int | None = None,
+    jobs: int = 1,
     in_process: bool = False,
     stop_at_first: bool = False,
     maxfail: int | None = None,
@@ -67,6 +69,8 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     selections, specs_given = parse_targets(targets or _configured_targets(config))
     if in_process:
         _refuse_limits(timeout, memory)
+        if jobs != 1:
+            raise UsageError("-j needs processes of their own: it cannot be used with --in-process")
     limit = (config.memory if memory is None else memory) or 0
     specs = tuple(dict.fromkeys((*(spec or ()), *specs_given)))
     settings = replace(
@@ -90,6 +94,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         keyword=keyword,
         timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
         memory=limit,
+        jobs=jobs or cores(),
         in_process=in_process,
         stop_after=1 if stop_at_first else maxfail,
         stopped_by="-x" if stop_at_first else f"--maxfail {maxfail}",

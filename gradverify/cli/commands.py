@@ -13,6 +13,7 @@ import typer
 
 from gradverify.cli import options
 from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.compared import compared
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
     bug_sentence,
@@ -39,6 +40,7 @@ from gradverify.report import (
     render_selftest,
     render_suggestion,
 )
+from gradverify.session.changed import with_revision
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 
@@ -83,9 +85,13 @@ def check(  # noqa: PLR0913 - one parameter for each option
     effort: options.EffortOption = None,
     timeout: options.Timeout = None,
     memory: options.Memory = None,
+    jobs: options.Jobs = 1,
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
+    last_failed: options.LastFailed = False,  # noqa: FBT002
+    changed: options.Changed = None,
+    baseline: options.Baseline = None,
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
     strict: options.Strict = False,  # noqa: FBT002
@@ -106,9 +112,10 @@ def check(  # noqa: PLR0913 - one parameter for each option
     files: list[tuple[Format, Path]] = []
     with told(style, output, files):
         files += report_files(report_to)
+        settings = configuration(config, verbose)
         request = request_of(
             targets,
-            config=configuration(config, verbose),
+            config=settings,
             spec=spec,
             no_infer=no_infer,
             exclude=exclude,
@@ -123,6 +130,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             effort=effort,
             timeout=timeout,
             memory=memory,
+            jobs=jobs,
             in_process=in_process,
             stop_at_first=stop_at_first,
             maxfail=maxfail,
@@ -132,6 +140,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
+        request = compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
         report = _check(request)
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
@@ -374,7 +383,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the terminal as it was
     try:
-        app(prog_name="gradverify")
+        app(with_revision(sys.argv[1:]), prog_name="gradverify")
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort

@@ -123,6 +123,18 @@ Memory = Annotated[
         help="Limit for the processes of each target, torch included (default 0: none).",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "-j",
+        "--jobs",
+        metavar="N",
+        min=0,
+        help="Verify N targets at once, each in a process of its own with one thread (0: one for each core); "
+        "the report is the same.",
+        show_default=False,
+    ),
+]
 InThisProcess = Annotated[
     bool,
     typer.Option(
@@ -135,6 +147,31 @@ StopAtFirst = Annotated[bool, typer.Option("-x", help="Stop after the first targ
 MaxFail = Annotated[
     int | None,
     typer.Option("--maxfail", metavar="N", min=1, help="Stop after N targets that are not verified."),
+]
+LastFailed = Annotated[
+    bool,
+    typer.Option(
+        "--lf",
+        "--last-failed",
+        help="Only what was not verified when it was checked last; all if nothing was.",
+    ),
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option(
+        "--baseline",
+        metavar="FILE",
+        help="TOML of known findings, which do not fail until a day; for new ones the entry is printed.",
+    ),
+]
+Changed = Annotated[
+    str | None,
+    typer.Option(
+        "--changed",
+        metavar="[REF]",
+        help="Only what may differ from a git revision (default HEAD): by its source, its spec, or what its "
+        "module imports of the project.",
+    ),
 ]
 Shard = Annotated[
     str | None,

@@ -27,6 +27,7 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import RULES, Family, matching, rule
+from gradverify.session.baseline import Known, mark_known
 from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
 from gradverify.session.expected import mark_expected
@@ -56,6 +57,8 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
+    known: tuple[Known, ...] = ()
+    """What a baseline says of this target."""
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
     static: tuple[LintFinding, ...] = ()
@@ -87,7 +90,7 @@ class TargetState:
         reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         if status is Verdict.XFAILED:
-            reason = "; ".join(dict.fromkeys(e.reason for e in self.plan.expected_failures))
+            reason = "; ".join(self._reasons(findings))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
         cases = case_reports(
             self.plan.cases,
@@ -106,7 +109,7 @@ class TargetState:
 
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}
-        return mark_expected(
+        marked = mark_expected(
             [*self.findings, *self._beside()],
             self.plan.expected_failures,
             settings=self.settings,
@@ -115,6 +118,13 @@ class TargetState:
             not_judged=[Family.GRADGRADCHECK] if any(c.remarks for c in self.verified) else [],
             today=self.today,
         )
+        return mark_known(marked, self.known, self.today)
+
+    def _reasons(self, findings: Sequence[Finding]) -> list[str]:
+        """Why errors are expected, in the words of the spec and of the baseline."""
+        used = [k for k in self.known if any(f.expected and k.covers(f) for f in findings)]
+        reasons = [*(e.reason for e in self.plan.expected_failures), *(k.reason for k in used)]
+        return list(dict.fromkeys(reasons))
 
     def _beside(self) -> list[Finding]:
         return told_beside(

@@ -106,24 +106,32 @@ class Module:
             self.worker.close()
             self.worker = None
 
+    def kill(self) -> None:
+        """End its worker's process under another thread that waits for it, and will close it."""
+        worker = self.worker
+        if isinstance(worker, Worker):
+            worker.kill()
 
-def collect_module(
-    path: Path, spec: SpecFile | None, selections: Sequence[Selection], request: Request
-) -> Module:
+
+def module_at(path: Path, spec: SpecFile | None, selections: Sequence[Selection]) -> Module:
+    """A module that nothing is known of yet."""
+    return Module(path, shown_path(path), selections, spec)
+
+
+def collect_module(module: Module, request: Request) -> None:
     """Import a module in a worker of its own. A failure is kept in `Module.error`, not raised.
 
     Raises `UsageError` where torch cannot be imported, or has no such device.
     """
-    module = Module(path, shown_path(path), selections, spec)
     module.error = _unreadable(module)
     if module.error is not None:
-        return module
+        return
     worker = module.worker = _started(request)
     try:
         ready = worker.ready()
         module.torch_version = ready.torch_version
         _require_device(request.settings.device, ready.cuda_devices)
-        for event in worker.ask(Collect(str(path), module.shown_path), request.import_timeout):
+        for event in worker.ask(Collect(str(module.path), module.shown_path), request.import_timeout):
             _take(module, event)
     except WorkerStartError as error:
         module.close()
@@ -144,7 +152,6 @@ def collect_module(
         raise
     if module.error is not None:
         module.close()
-    return module
 
 
 def bind_module(module: Module, request: Request) -> list[Mistake]:
@@ -293,4 +300,4 @@ def _objects(function: SpecFunction) -> dict[str, str]:
     return found
 
 
-__all__ = ["Module", "bind_module", "collect_module"]
+__all__ = ["Module", "bind_module", "collect_module", "module_at"]

@@ -148,6 +148,11 @@ class Worker:
         """
         return "" if self._log.closed else fold(read_tail(self._log.fileno(), self._since, until))
 
+    def kill(self) -> None:
+        """End the process and everything it started, while another thread waits for its events."""
+        if self._channel is not None:
+            kill_all(self._process)
+
     def close(self) -> None:
         """End the process and everything it started; safe to call twice."""
         if self._channel is not None:

@@ -62,6 +62,11 @@ def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
     return process, Channel(os.fdopen(request_write, "w", encoding="utf-8"), event_read, lifeline_write)
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def kill_all(process: subprocess.Popen[bytes], dump_limit: float = 0.0) -> None:
     """Kill a worker, its process group, and where the system lists them children that left the group.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gradverify.model import Settings
+from gradverify.session.baseline import Known
 from gradverify.session.selection import Selection
 
 
@@ -56,8 +57,22 @@ class Request:
     import_timeout: float = 300.0
     memory: int = 0
     """MiB that the processes of a target may take, torch included; 0 for any amount."""
+    jobs: int = 1
+    """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
+    last_failed: bool = False
+    """Only what was not verified last time, as `cache` knows it."""
+    changed_since: str | None = None
+    """Only what may differ from this git revision."""
+    cache: Path | None = None
+    """Folder that remembers what was not verified; None to remember nothing."""
+    baseline: Path | None = None
+    """The file of the known findings."""
+    known: tuple[Known, ...] = ()
+    """What it says."""
+    tell: Callable[[str], None] = lambda _: None
+    """Who hears a sentence on what is verified, as `--lf: everything is`."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata, util
@@ -21,14 +22,17 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.session.aggregate import CHECK_FAMILIES
+from gradverify.session.baseline_told import about_the_baseline
+from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
-from gradverify.session.modules import Module, bind_module, collect_module
+from gradverify.session.last_run import LeftOver, kept, left_over, remember
+from gradverify.session.modules import Module, bind_module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
+from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.request import Progress, Request, Silent
 from gradverify.session.selection import keyword_filter
-from gradverify.session.verifying import Judged, verify_target
-from gradverify.spec import shown_path
+from gradverify.session.verifying import Judged, timed_verification
 
 MAX_WARM = 4
 """Workers alive at a time: each holds a torch of its own, some 200 MB."""
@@ -70,15 +74,25 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     """
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
+        with contextlib.closing(_in_order(session)) as verdicts:
+            for verdict in verdicts:
+                judged.append(verdict)
+                if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
+                    break
+        report = report_of(session, judged)
+        remember(request, session.modules, report.targets)
+        for sentence in about_the_baseline(request, session.modules, report.targets):
+            request.tell(sentence)
+        return report
+
+
+def _in_order(session: Session) -> Generator[Judged]:
+    """Every target's verdict in order, however many are verified at once."""
+    if session.request.jobs > 1 and len(session.planned) > 1:
+        yield from verify_in_threads(session.planned, session.request, session.progress)
+    else:
         for planned, at_case in session.one_by_one():
-            since = request.clock()
-            judged.append(verify_target(planned, request, at_case))
-            if request.slowest is not None:
-                timed = replace(judged[-1].report, duration_s=round(request.clock() - since, 3))
-                judged[-1] = replace(judged[-1], report=timed)
-            if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
-                break
-        return report_of(session, judged)
+            yield timed_verification(planned, session.request, at_case)
 
 
 def prepare(request: Request, progress: Progress) -> Session:
@@ -89,6 +103,12 @@ def prepare(request: Request, progress: Progress) -> Session:
     _require_torch()
     keep = keyword_filter(request.keyword)
     chosen = choose(request)
+    changes = changes_since(request.changed_since) if request.changed_since is not None else None
+    if changes is not None:
+        _choose_changed(chosen, changes, request)
+    left = left_over(request, list(chosen.modules))
+    if left is not None:
+        chosen.modules = {path: chosen.modules[path] for path in left}
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
         mistakes = _collect_all(session, chosen)
@@ -103,6 +123,10 @@ def prepare(request: Request, progress: Progress) -> Session:
                     PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
                     for p in planned
                 )
+        if changes is not None:
+            _keep_changed(session, changes)
+        if left is not None:
+            _keep_left_over(session, left)
         _keep_shard(session)
     except BaseException:
         session.__exit__()
@@ -110,33 +134,64 @@ def prepare(request: Request, progress: Progress) -> Session:
     return session
 
 
+def _choose_changed(chosen: Chosen, changes: Changes, request: Request) -> None:
+    """Leave out modules none of whose targets may differ."""
+    modules = {m: s for m, s in chosen.modules.items() if changes.touch(m, chosen.specs.get(m))}
+    if chosen.modules and not modules:
+        request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
+    chosen.modules = modules
+
+
 def _keep_shard(session: Session) -> None:
     """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
     which, count = session.request.shard
-    here = session.planned[which - 1 :: count]
+    _keep(session, session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
+
+
+def _keep_changed(session: Session, changes: Changes) -> None:
+    here = changes.kept(session.planned)
+    if session.planned and not here:
+        session.request.tell(f"--changed: no target that is selected differs from {changes.revision}")
+    _keep(session, here, f"as it was in {changes.revision} (--changed)")
+
+
+def _keep_left_over(session: Session, left: LeftOver) -> None:
+    here = kept(session.planned, left)
+    if here:
+        count = f"{len(here)} target{'' if len(here) == 1 else 's'}"
+        session.request.tell(f"--lf: {count} of those selected, not verified last time")
+        _keep(session, here, "verified last time (--lf)")
+    elif session.planned:
+        session.request.tell("--lf: all that is selected was verified last time, and is verified again")
+
+
+def _keep(session: Session, here: list[Planned], why_not: str) -> None:
+    """Leave the other targets out, and the modules that have none left."""
     for module in session.modules:
-        elsewhere = [p for p in session.planned if p.module is module]
-        if elsewhere and not any(p.module is module for p in here):
+        others = [p for p in session.planned if p.module is module]
+        if others and not any(p.module is module for p in here):
             module.close()
-            module.deselected = tuple(
-                PassedOver(p.target.name, p.target.line, f"in another shard than {which}/{count}")
-                for p in elsewhere
-            )
+            module.deselected = tuple(PassedOver(p.target.name, p.target.line, why_not) for p in others)
     session.planned = here
 
 
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
     kept_warm = MAX_WARM if len(chosen.modules) <= MAX_WARM else MAX_WARM - 1
-    mistakes: list[Mistake] = []
-    for number, (path, selections) in enumerate(chosen.modules.items()):
-        session.progress.importing(shown_path(path))
-        module = collect_module(path, chosen.specs.get(path), selections, session.request)
-        session.modules.append(module)
-        mistakes += bind_module(module, session.request)
-        if number >= kept_warm:
+    for path, selections in chosen.modules.items():
+        session.modules.append(module_at(path, chosen.specs.get(path), selections))
+    warm = {id(module) for module in session.modules[:kept_warm]}
+
+    def collect(module: Module) -> list[Mistake]:
+        session.progress.importing(module.shown_path)
+        collect_module(module, session.request)
+        mistakes = bind_module(module, session.request)
+        if id(module) not in warm:
             module.close()
-    return mistakes
+        return mistakes
+
+    found = for_each_module(session.modules, collect, session.request.jobs)
+    return [mistake for mistakes in found for mistake in mistakes]
 
 
 def _require_torch() -> None:

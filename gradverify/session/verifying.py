@@ -51,6 +51,15 @@ class Judged:
     """The traceback of gradverify's own failure, empty where it had none."""
 
 
+def timed_verification(planned: Planned, request: Request, at_case: Callable[[str], None]) -> Judged:
+    """Verify one target, with the time that it took where durations were asked for."""
+    since = request.clock()
+    judged = verify_target(planned, request, at_case)
+    if request.slowest is None:
+        return judged
+    return replace(judged, report=replace(judged.report, duration_s=round(request.clock() - since, 3)))
+
+
 def verify_target(planned: Planned, request: Request, at_case: Callable[[str], None]) -> Judged:
     """Verify one target. Whatever its code does costs at most its own verdict.
 
@@ -126,6 +135,9 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         filtered=bool(planned.case_filter) or settings.effort is Effort.QUICK,
         today=request.today,
         static=static_findings(planned.module, planned.target),
+        known=tuple(
+            k for k in request.known if (k.module, k.name) == (planned.module.path, planned.target.name)
+        ),
     )
 
 

@@ -1,0 +1,39 @@
+"""Options of `check` that compare with what was: with the last run, a revision, a baseline."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from gradverify.cli.screen import write
+from gradverify.config import Config
+from gradverify.session.baseline import read_baseline
+from gradverify.session.last_run import FOLDER
+from gradverify.session.request import Request
+
+
+def compared(
+    request: Request, config: Config, *, last_failed: bool, changed: str | None, baseline: Path | None
+) -> Request:
+    """The request, with where it remembers what was not verified, and with the findings that are known.
+
+    Raises as `read_baseline` does.
+    """
+    file = baseline
+    if file is None and config.baseline is not None:
+        file = Path(os.path.relpath(config.folder.absolute() / config.baseline))
+    return replace(
+        request,
+        tell=_tell,
+        cache=config.folder / FOLDER,
+        last_failed=last_failed,
+        changed_since=changed,
+        baseline=file,
+        known=read_baseline(file) if file is not None else (),
+    )
+
+
+def _tell(sentence: str) -> None:
+    write(sys.stderr, f"gradverify: {sentence}\n")

@@ -1,0 +1,116 @@
+"""What Python source depends on, as far as reading it tells: names of its own file, files of the project."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|[A-Za-z_]\w*(?=:[A-Za-z_])")
+_DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def changed_names(before: str, after: str) -> frozenset[str] | None:
+    """The top-level definitions that differ between two sources; None where everything may.
+
+    Everything may where another statement differs, or uses a definition that does, and where a decorated
+    one differs, which may have registered itself with something else.
+    """
+    trees = [_parsed(text) for text in (before, after)]
+    if trees[0] is None or trees[1] is None:
+        return None
+    old, new = (_definitions(tree) for tree in trees if tree is not None)
+    rests = [[s for s in tree.body if not isinstance(s, _DEFINITIONS)] for tree in trees if tree is not None]
+    if [ast.dump(s) for s in rests[0]] != [ast.dump(s) for s in rests[1]]:
+        return None
+    changed = {name for name in {*old, *new} if _dumps(old.get(name, [])) != _dumps(new.get(name, []))}
+    decorated = any(n.decorator_list for name in changed for n in (*old.get(name, []), *new.get(name, [])))
+    if decorated or changed & {name for s in rests[1] for name in _used(s)}:
+        return None
+    return frozenset(changed)
+
+
+def reached_names(name: str, source: str) -> frozenset[str]:
+    """A top-level definition with all the names used in it, in the definitions these name, and so on."""
+    tree = _parsed(source)
+    definitions = _definitions(tree) if tree is not None else {}
+    reached: set[str] = set()
+    waiting = [name.partition(".")[0]]
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            waiting += [used for node in definitions.get(one, []) for used in _used(node)]
+    return frozenset(reached)
+
+
+def imported_files(start: Iterable[Path], roots: Sequence[Path]) -> set[Path]:
+    """The files that some files import below `roots`, those they import in turn, and they themselves."""
+    found: set[Path] = set()
+    waiting = [file for file in start if file.is_file()]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for folders, dotted in _imports(file, roots):
+            waiting += _files_of(dotted, folders)
+    return found
+
+
+def named_files(text: Path, roots: Sequence[Path]) -> set[Path]:
+    """The files below `roots` that a spec may name: `package.module`, `module:attribute`, dotted paths."""
+    words = _DOTTED.findall(text.read_text("utf-8", "replace"))
+    return {file for word in words for file in _files_of(word, (text.parent, *roots))}
+
+
+def _imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[Sequence[Path], str]]:
+    """(Folders to look in, dotted name) of everything that a file imports, wherever it does."""
+    tree = _parsed(file.read_text("utf-8", "replace"))
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import):
+            yield from ((roots, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            folders = (file.parents[node.level - 1],) if 0 < node.level <= len(file.parents) else roots
+            for alias in node.names:
+                yield folders, ".".join(filter(None, (node.module, alias.name)))
+
+
+def _files_of(dotted: str, folders: Sequence[Path]) -> list[Path]:
+    """The files that importing a dotted name runs; what follows a module in it is an attribute."""
+    parts = dotted.split(".")
+    found = []
+    for folder in folders:
+        for count in range(len(parts) + 1):
+            path = folder.joinpath(*parts[:count])
+            candidates = (path / "__init__.py", path.with_suffix(".py") if count else path / "__init__.py")
+            found += [file.resolve() for file in candidates if file.is_file()]
+    return found
+
+
+def _parsed(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _definitions(tree: ast.Module) -> dict[str, list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
+    found: dict[str, list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]] = {}
+    for node in tree.body:
+        if isinstance(node, _DEFINITIONS):
+            found.setdefault(node.name, []).append(node)
+    return found
+
+
+def _dumps(nodes: Sequence[ast.AST]) -> list[str]:
+    """Sources without their comments, layout and line numbers."""
+    return [ast.dump(node) for node in nodes]
+
+
+def _used(node: ast.AST) -> set[str]:
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    return names | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
