@@ -20,26 +20,24 @@ PAGES = (
         ),
         matters=(
             "Forward mode is what `torch.func.jvp`, `jacfwd` and `hessian` run, and nothing in training"
-            " does: a wrong formula in it lies there unseen. A ReLU returned its derivative instead of the"
+            " does: a wrong formula in it lies there unseen. A ReLU returned its derivative, not the"
             " derivative times the tangent (pytorch/functorch#207)."
         ),
         example="""\
-class Product(torch.autograd.Function):
+class Square(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        ctx.save_for_forward(x, w)
-        return x * w
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x**2
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, w = ctx.saved_tensors
-        return grad_output * w, grad_output * x
+        return 2 * ctx.saved_tensors[0] * grad_output
 
     @staticmethod
-    def jvp(ctx, x_tangent, w_tangent):
-        x, w = ctx.saved_tensors
-        return x_tangent * w  # and x * w_tangent
+    def jvp(ctx, x_tangent):
+        return 2 * ctx.saved_tensors[0]  # times x_tangent
 """,
         remedy=(
             "Add up one term for each input, derivative times tangent, one result for each output. Keep what"
@@ -65,13 +63,11 @@ class Product(torch.autograd.Function):
         ),
         example="""\
 class Centred(torch.autograd.Function):
+    setup_context = staticmethod(lambda ctx, inputs, output: None)
+
     @staticmethod
     def forward(x):
         return x - x.mean()
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
 
     @staticmethod
     def backward(ctx, grad_output):
@@ -139,21 +135,17 @@ class Scale(torch.autograd.Function):
         ),
         example="""\
 class Sine(torch.autograd.Function):
+    setup_context = staticmethod(lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
     @staticmethod
     def forward(x):
         return x.sin()
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
-        try:
-            x.data_ptr()  # for the kernel
-        except RuntimeError:
-            return grad_output  # a tensor of torch.func has no memory
+        if torch._C._functorch.is_gradtrackingtensor(x):
+            return grad_output  # no kernel for such a tensor
         return grad_output * x.cos()
 """,
         remedy=(
