@@ -135,7 +135,7 @@ class Scale(torch.autograd.Function):
         ),
         example="""\
 class Sine(torch.autograd.Function):
-    setup_context = staticmethod(lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+    setup_context = staticmethod(lambda c, x, y: c.save_for_backward(*x))
 
     @staticmethod
     def forward(x):
