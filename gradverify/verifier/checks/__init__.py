@@ -115,9 +115,7 @@ def _with_transforms(sample: Sample, results: Results, varied: CheckResult) -> C
 def _run_transforms(sample: Sample, results: Results, kept: CheckResult) -> CheckResult:
     """The transforms alone, where nothing else was selected: one that did not run is no pass."""
     result = _with_transforms(sample, results, kept)
-    if outcome_of(result.findings) is Outcome.PASSED and not any(
-        answer != "not-run" for _, answer in result.capabilities
-    ):
+    if all(answer == "not-run" for _, answer in result.capabilities):
         results.not_judged = "the transforms were not judged: the gradient is not verified, or none applies"
         return replace(result, outcome=Outcome.NOT_RUN)
     return result

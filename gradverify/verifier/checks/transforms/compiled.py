@@ -24,7 +24,8 @@ CODE = "GV503"
 
 HINT = (
     "torch.compile traces forward and backward once: what they read from Python (attributes, counters, "
-    "globals, .item()) is a constant in the compiled code. Pass it as an argument or keep it in tensors."
+    "globals, .item()) is a constant in the compiled code. Pass it as an argument or keep it in tensors. If "
+    "there is no such thing, torch.compile itself is wrong here, as it may be where forward writes in place."
 )
 
 
