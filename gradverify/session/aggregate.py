@@ -125,7 +125,7 @@ class TargetState:
             self.findings,
             settings=self.settings,
             ignored=[code for code, _ in self.plan.ignore],
-            double_backward=self._double_backward(),
+            double_backward=self._capability("double_backward"),
             contract=self._outcome(Family.CONTRACT),
         )
 
