@@ -594,7 +594,7 @@ class TargetReport:
     checks: tuple[tuple[str, Outcome], ...] = ()
     """(`gradcheck` | `gradgradcheck` | `reference` | `contract`, outcome), always all four."""
     capabilities: tuple[tuple[str, str], ...] = ()
-    """(`double_backward` | `jvp` | `vmap`, `yes` | `no` | `wrong` | `not-run`)."""
+    """(`double_backward` | `jvp` | `vmap` | `func` | `compile`, `yes` | `no` | `wrong` | `not-run`)."""
     findings: tuple[Finding, ...] = ()
     """Sorted: errors first, then by code, output, input."""
     ignored: tuple[tuple[str, str], ...] = ()

@@ -213,7 +213,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         swept.append(f"{plural(report.infeasible, 'case')} dropped as infeasible")
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
-    supports = ", ".join(f"{name.replace('_', ' ')} {answer}" for name, answer in report.capabilities)
+    supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
     pairs = (
@@ -225,6 +225,15 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("inputs", source),
     )
     return [(name, prose) for name, prose in pairs if prose]
+
+
+def _supported(report: TargetReport, name: str, answer: str) -> str:
+    """One line of the capability table, with the reason where no finding tells it."""
+    refused = any(f.code == "GV505" for f in report.findings)
+    reason = (
+        " (forward takes ctx: no setup_context)" if (name, answer) == ("func", "no") and not refused else ""
+    )
+    return f"{name.replace('_', ' ')} {answer}{reason}"
 
 
 def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:

@@ -18,6 +18,7 @@ from gradverify.rules.pages_reference import PAGES as REFERENCE
 from gradverify.rules.pages_returned import PAGES as RETURNED
 from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
 from gradverify.rules.pages_sweep import PAGES as SWEEP
+from gradverify.rules.pages_transforms import PAGES as TRANSFORMS
 from gradverify.rules.pages_written import PAGES as WRITTEN
 from gradverify.rules.rule import Family, Rule
 
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = tuple(
         + REFERENCE
         + WRITTEN
         + SWEEP
+        + TRANSFORMS
         + LINT_CONTRACT
         + LINT_SAVED
         + LINT_WRITTEN,

@@ -36,6 +36,9 @@ from gradverify.session.traces import with_shown_paths
 
 CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 
+CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
+"""Lines of the capability table, in order."""
+
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
 
@@ -132,7 +135,7 @@ class TargetState:
             self.findings,
             settings=self.settings,
             ignored=[code for code, _ in self.plan.ignore],
-            double_backward=self._double_backward(),
+            double_backward=self._capability("double_backward"),
             contract=self._outcome(Family.CONTRACT),
         )
 
@@ -152,11 +155,7 @@ class TargetState:
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
-            capabilities=(
-                ("double_backward", self._double_backward()),
-                ("jvp", "not-run"),
-                ("vmap", "not-run"),
-            ),
+            capabilities=tuple((name, self._capability(name)) for name in CAPABILITIES),
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
@@ -170,8 +169,8 @@ class TargetState:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
         return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
 
-    def _double_backward(self) -> str:
-        said = {value for c in self.verified for name, value in c.capabilities if name == "double_backward"}
+    def _capability(self, name: str) -> str:
+        said = {dict(c.capabilities).get(name) for c in self.verified}
         return next((v for v in ("wrong", "no", "yes") if v in said), "not-run")
 
     def _ignored(self) -> tuple[tuple[str, str], ...]:

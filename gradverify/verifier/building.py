@@ -60,6 +60,7 @@ def build_subject(
         live=live.named,
         defaults=defaults,
         own_forward=own_forward,
+        function_class=value if request.target.kind is TargetKind.FUNCTION else None,
         binds_defaults=request.target.kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), case
 

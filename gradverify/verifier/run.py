@@ -51,6 +51,7 @@ class _CaseState:
     points: int = 0
     visible: float | None = None
     capability: str = ""
+    transforms: dict[str, str] = field(default_factory=dict)
     uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
     """For each typical draw."""
     remarks: list[str] = field(default_factory=list)
@@ -201,6 +202,7 @@ def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResul
     counter = sample.problem.counter
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += 1
+    state.transforms |= dict(results[Family.CONTRACT].capabilities)
     state.capability = results[Family.GRADGRADCHECK].capability or state.capability
     if sample.point is not Point.TYPICAL:
         return
@@ -217,7 +219,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         evaluations=state.evaluations,
         points=state.points,
         smallest_visible_error=state.visible,
-        capabilities=(("double_backward", state.capability or "not-run"),),
+        capabilities=(("double_backward", state.capability or "not-run"), *state.transforms.items()),
         no_gradient=no_gradient,
         remarks=tuple(state.remarks),
         swept=state.swept,

@@ -22,6 +22,8 @@ MODULES = [
     ("contract", "wrong"),
     ("sweep", "right"),
     ("sweep", "wrong"),
+    ("transforms", "right"),
+    ("transforms", "wrong"),
     ("tutorial", "right"),
     ("tutorial", "wrong"),
     ("tutorial", "bare"),
@@ -119,6 +121,50 @@ def test_a_pass_says_what_it_was_swept_over() -> None:
     assert swept["Dropout"]["layouts"] < swept["SumBoth"]["layouts"]
     assert swept["OnlyContiguous"]["layouts"] < swept["SumBoth"]["layouts"]
     assert swept["NeedsBoth"]["requires_grad"] == 1
+
+
+def run_on(stem: str, *options: str) -> tuple[int, dict]:
+    """The transforms zoo under other options."""
+    command = [sys.executable, "-m", "gradverify", "check", stem, "--format", "json", *options]
+    done = subprocess.run(command, cwd=ZOO / "transforms", capture_output=True, text=True, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_the_table_of_capabilities_is_what_was_found() -> None:
+    for module in ("right", "wrong"):
+        _, report = report_of("transforms", module, 0)
+        found = {target["name"]: target["capabilities"] for target in report["targets"]}
+        table = expected_capabilities(module)
+        assert {name: {k: found[name][k] for k in row} for name, row in table.items()} == table
+
+
+def expected_capabilities(module: str) -> dict[str, dict[str, str]]:
+    spec = importlib.util.spec_from_file_location("zoo_transforms", ZOO / "transforms" / "expected.py")
+    expected = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(expected)
+    return expected.CAPABILITIES[module]
+
+
+def test_compile_runs_on_request_alone() -> None:
+    """Everything right stays right, and torch's refusal of a jvp is none of the target's."""
+    exit_code, report = run_on("right.py", "--select", "GV503")
+    compiled = {t["name"]: t["capabilities"]["compile"] for t in report["targets"]}
+    assert {"yes", "no", "not-run"} == set(compiled.values())
+    assert not any(codes(t, "error") for t in report["targets"])
+    # A stochastic forward draws other numbers when compiled: what was asked for did not run.
+    assert exit_code == 1
+    assert {t["name"] for t in report["targets"] if t["status"] == "unchecked"} == {"Dropout"}
+    exit_code, report = run_on("wrong.py::Traced", "--select", "GV503")
+    (target,) = report["targets"]
+    assert (exit_code, target["status"], target["capabilities"]["compile"]) == (1, "failed", "wrong")
+    assert codes(target, "error") == {"GV503"}
+
+
+def test_transforms_of_a_gradient_that_is_not_verified_are_not_green() -> None:
+    command = [sys.executable, "-m", "gradverify", "check", "wrong.py::SegmentSum", "--select", "GV5"]
+    done = subprocess.run(command, cwd=ZOO / "contract", capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "the transforms were not judged" in " ".join(done.stdout.split())
 
 
 def test_a_sweep_that_could_not_run_is_not_green() -> None:

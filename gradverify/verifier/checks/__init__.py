@@ -21,7 +21,14 @@ from gradverify.verifier.checks.sharpening import sharpened
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.surrogate import surrogate_gradient, without_exact
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
-from gradverify.verifier.checks.variations import SWEPT_CODES, early_gradient, sweep, unrepeatable
+from gradverify.verifier.checks.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.checks.variations import (
+    SWEPT_CODES,
+    UNREPEATABLE,
+    early_gradient,
+    sweep,
+    unrepeatable,
+)
 from gradverify.verifier.numerics.calling import Gradients
 
 VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
@@ -73,6 +80,8 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
     only_swept = _asks_only_for_the_sweep(sample)
     if not _is_swept(sample):
         return replace(kept, outcome=Outcome.NOT_RUN) if only_swept else kept
+    if only_swept and _asked_codes(sample) <= TRANSFORM_CODES:
+        return _run_transforms(sample, results, kept)
     swept = CheckResult(outcome=Outcome.NOT_RUN)
     if _has_a_gradient_to_hold_to(sample, results):
         swept = sweep(sample, results.early)
@@ -85,7 +94,31 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
         )
         return replace(kept, outcome=Outcome.NOT_RUN)
     findings = (*kept.findings, *swept.findings)
-    return replace(kept, findings=findings, outcome=outcome_of(findings), swept=swept.swept)
+    varied = replace(kept, findings=findings, outcome=outcome_of(findings), swept=swept.swept)
+    return _with_transforms(sample, results, varied)
+
+
+def _with_transforms(sample: Sample, results: Results, varied: CheckResult) -> CheckResult:
+    """What torch's transforms say, beside what the variations did."""
+    if not _has_a_gradient_to_hold_to(sample, results) or UNREPEATABLE & {f.code for f in varied.findings}:
+        return varied
+    transformed = transforms(sample, results.first)
+    findings = (*varied.findings, *transformed.findings)
+    return replace(
+        varied,
+        findings=findings,
+        outcome=outcome_of(findings),
+        capabilities=transformed.capabilities,
+    )
+
+
+def _run_transforms(sample: Sample, results: Results, kept: CheckResult) -> CheckResult:
+    """The transforms alone, where nothing else was selected: one that did not run is no pass."""
+    result = _with_transforms(sample, results, kept)
+    if all(answer == "not-run" for _, answer in result.capabilities):
+        results.not_judged = "the transforms were not judged: the gradient is not verified, or none applies"
+        return replace(result, outcome=Outcome.NOT_RUN)
+    return result
 
 
 def _is_swept(sample: Sample) -> bool:
@@ -106,9 +139,14 @@ def _has_a_gradient_to_hold_to(sample: Sample, results: Results) -> bool:
 
 def _asks_only_for_the_sweep(sample: Sample) -> bool:
     """Whether `--select` names codes of variations, and no others of the contract."""
+    codes = _asked_codes(sample)
+    return bool(codes) and codes <= SWEPT_CODES | TRANSFORM_CODES
+
+
+def _asked_codes(sample: Sample) -> set[str]:
+    """Codes of the contract that `--select` names."""
     chosen = {r for prefix in sample.subject.settings.select for r in matching(prefix)}
-    codes = {r.code for r in chosen if r.family is Family.CONTRACT}
-    return bool(codes) and codes <= SWEPT_CODES
+    return {r.code for r in chosen if r.family is Family.CONTRACT}
 
 
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (

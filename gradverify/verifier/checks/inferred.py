@@ -29,7 +29,7 @@ MOST_ENTRIES = 400
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(differences of one row shaped like the input, the input) -> their part along the manifold."""
 
-CERTAIN = ("GV105", "GV4")
+CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
 
 ACCIDENTS = frozenset(
@@ -144,7 +144,7 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
             kept = finding
             if finding.severity is Severity.ERROR and not finding.code.startswith(CERTAIN):
                 # Where the first derivative is right in every direction, the inputs lie on no manifold.
-                settled = finding.code.startswith(("GV102", "GV104", "GV2"))
+                settled = finding.code.startswith(("GV102", "GV104", "GV2", "GV501"))
                 if verdict is None and not settled and not invented:
                     verdict = persists(sample)
                 kept = _judged(sample, finding, invented, persistent=settled or bool(verdict))

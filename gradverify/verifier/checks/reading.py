@@ -23,6 +23,9 @@ from gradverify.verifier.collect.discover import backward_name
 _ARGUMENTS = "_gradverify_arguments"
 """Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
 
+_ORIGINAL = "_gradverify_original"
+"""Attribute of the wrapper that holds the class's own backward."""
+
 
 class Irregularity(StrEnum):
     """How a returned gradient differs from what its input asks for."""
@@ -93,12 +96,29 @@ def reading_backward(function: type[Function]) -> Iterator[Reader]:
             setattr(function, name, own)
 
 
+@contextmanager
+def without_reading(function: type[Function] | None) -> Iterator[None]:
+    """Give a class its own backward back for a while: torch.compile would trace the wrapper."""
+    name = "" if function is None else backward_name(function)
+    reading = vars(function).get(name) if function is not None else None
+    original = getattr(getattr(reading, "__func__", None), _ORIGINAL, None)
+    if function is None or original is None:
+        yield
+        return
+    setattr(function, name, staticmethod(original))
+    try:
+        yield
+    finally:
+        setattr(function, name, reading)
+
+
 def _reading(original: Callable[..., Any], reader: Reader) -> Callable[..., Any]:
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
         returned = original(ctx, *grad_outputs)
         arguments = getattr(ctx, _ARGUMENTS, None)
         return returned if arguments is None else _read(returned, arguments, reader)
 
+    setattr(backward, _ORIGINAL, original)
     return backward
 
 

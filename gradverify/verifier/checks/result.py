@@ -32,6 +32,8 @@ class CheckResult:
     smallest_visible_error: float | None = None
     capability: str = ""
     """For second order: `yes`, `no` or `wrong`."""
+    capabilities: tuple[tuple[str, str], ...] = ()
+    """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
     swept: Swept = field(default_factory=Swept)
     """What the variations of a verified case went over."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
 
 from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target, TargetKind
 from gradverify.rules import rule
@@ -63,6 +64,8 @@ class Subject:
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
     own_forward: Callable[..., Any] | None = None
     """A Function's forward without autograd's wrapping; None for anything else."""
+    function_class: type[Function] | None = None
+    """The Function itself; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
 

@@ -28,7 +28,7 @@ from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 
-__all__ = ["SWEPT_CODES", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
+__all__ = ["SWEPT_CODES", "UNREPEATABLE", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
 
 SWEPT_CODES = frozenset(
     {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411"}

@@ -1,0 +1,79 @@
+"""What torch's transforms make of a verified sample: the capability table and what is wrong in it.
+
+Only where the first order is verified: each transform is then held against the verified gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gradverify.model import Effort, Finding, Settings, TargetKind
+from gradverify.verifier.checks.result import FirstOrder
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.transforms.answer import Answer
+from gradverify.verifier.checks.transforms.batched import batched
+from gradverify.verifier.checks.transforms.compiled import compiled
+from gradverify.verifier.checks.transforms.forward_mode import forward_mode
+from gradverify.verifier.checks.transforms.functional import functional
+from gradverify.verifier.checks.variations.verified import Verified, verified
+
+__all__ = ["TRANSFORM_CODES", "Transformed", "transforms"]
+
+
+@dataclass(frozen=True)
+class Transformed:
+    """What every transform answered."""
+
+    findings: tuple[Finding, ...] = ()
+    capabilities: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Transform:
+    name: str
+    """In the capability table."""
+    code: str
+    run: Callable[[Verified, FirstOrder], Answer]
+    on_request: bool = False
+    """Only where it is selected by its whole code, or under `--effort thorough`."""
+
+
+_TRANSFORMS = (
+    _Transform("jvp", "GV501", forward_mode),
+    _Transform("vmap", "GV502", lambda base, _: batched(base)),
+    _Transform("func", "GV505", lambda base, _: functional(base)),
+    _Transform("compile", "GV503", lambda base, _: compiled(base), on_request=True),
+)
+
+TRANSFORM_CODES = frozenset(t.code for t in _TRANSFORMS)
+"""Codes that only a transform can give."""
+
+
+def transforms(sample: Sample, first: FirstOrder) -> Transformed:
+    """Run every transform that is asked for on a verified sample.
+
+    A module is left out: its parameters are no arguments of its call. So is a target whose gradient is
+    deliberately not the derivative, and a point with nothing to differentiate.
+    """
+    subject = sample.subject
+    wanted = [t for t in _TRANSFORMS if _is_asked(t, subject.settings)]
+    is_module = subject.target.kind is TargetKind.MODULE
+    if is_module or subject.surrogate is not None or not first.verified or not wanted:
+        return Transformed()
+    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
+    if base is None:
+        return Transformed()
+    answers = [(t.name, t.run(base, first)) for t in wanted]
+    findings = tuple(f for _, answer in answers for f in answer.findings)
+    return Transformed(findings, tuple((name, answer.capability) for name, answer in answers))
+
+
+def _is_asked(transform: _Transform, settings: Settings) -> bool:
+    if any(transform.code.startswith(prefix) for prefix in settings.ignore):
+        return False
+    if transform.code in settings.select:
+        return True
+    if transform.on_request and settings.effort is not Effort.THOROUGH:
+        return False
+    return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
