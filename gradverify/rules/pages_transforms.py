@@ -91,8 +91,8 @@ class Centred(torch.autograd.Function):
         summary="wrong under torch.compile",
         checks=(
             "Values and gradient under `torch.compile` with the backend `aot_eager`, which must be those of"
-            " the ordinary call. It takes seconds, so it runs only with `--select GV503` or `--effort"
-            " thorough`. What torch cannot compile is a note."
+            " the ordinary call. It takes seconds, so it runs only with `--select GV503`."
+            " What torch cannot compile is a note."
         ),
         matters=(
             "torch.compile traces backward in place of running it: what it reads from Python is fixed at the"

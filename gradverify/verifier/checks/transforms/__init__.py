@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradverify.model import Effort, Finding, Settings, TargetKind
+from gradverify.model import Finding, Settings, TargetKind
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.transforms.answer import Answer
@@ -36,7 +36,7 @@ class _Transform:
     code: str
     run: Callable[[Verified, FirstOrder], Answer]
     on_request: bool = False
-    """Only where it is selected by its whole code, or under `--effort thorough`."""
+    """Only where it is selected by its whole code: torch's compiler has mistakes of its own."""
 
 
 _TRANSFORMS = (
@@ -74,6 +74,6 @@ def _is_asked(transform: _Transform, settings: Settings) -> bool:
         return False
     if transform.code in settings.select:
         return True
-    if transform.on_request and settings.effort is not Effort.THOROUGH:
+    if transform.on_request:
         return False
     return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
