@@ -50,6 +50,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     engine: Engine = Engine.PROBE,
     effort: Effort | None = None,
     timeout: float | None = None,
+    budget: float | None = None,
     memory: int | None = None,
     jobs: int = 1,
     in_process: bool = False,
@@ -68,7 +69,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     config = config or Config()
     selections, specs_given = parse_targets(targets or _configured_targets(config))
     if in_process:
-        _refuse_limits(timeout, memory)
+        _refuse_limits(timeout, memory, budget)
         if jobs != 1:
             raise UsageError("-j needs processes of their own: it cannot be used with --in-process")
     limit = (config.memory if memory is None else memory) or 0
@@ -93,6 +94,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         excluded=_exclusion(exclude, config),
         keyword=keyword,
         timeout=_either(timeout, config, "timeout", _timeout) or Request.timeout,
+        budget=None if budget is None else _timeout(budget, "--budget"),
         memory=limit,
         jobs=jobs or cores(),
         in_process=in_process,
@@ -133,9 +135,9 @@ def lint_request_of(
     )
 
 
-def _refuse_limits(timeout: float | None, memory: int | None) -> None:
+def _refuse_limits(timeout: float | None, memory: int | None, budget: float | None) -> None:
     """Refuse limits that nothing enforces."""
-    for option, value in (("--timeout", timeout), ("--memory", memory)):
+    for option, value in (("--timeout", timeout), ("--memory", memory), ("--budget", budget)):
         if value:
             raise UsageError(f"{option} needs a process of its own: it cannot be used with --in-process")
 

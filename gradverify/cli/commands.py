@@ -84,6 +84,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     engine: options.EngineOption = Engine.PROBE,
     effort: options.EffortOption = None,
     timeout: options.Timeout = None,
+    budget: options.Budget = None,
     memory: options.Memory = None,
     jobs: options.Jobs = 1,
     in_process: options.InThisProcess = False,  # noqa: FBT002
@@ -129,6 +130,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             engine=engine,
             effort=effort,
             timeout=timeout,
+            budget=budget,
             memory=memory,
             jobs=jobs,
             in_process=in_process,

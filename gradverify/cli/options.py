@@ -114,6 +114,14 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", help="Limit for each target (default 60)."),
 ]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        metavar="SECONDS",
+        help="After so long no further case of a target begins; it is unchecked then, for what is left.",
+    ),
+]
 Memory = Annotated[
     int | None,
     typer.Option(

@@ -114,8 +114,17 @@ def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
     worker = planned.module.running(request)
+    started = request.clock()
     for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
         if isinstance(event, CaseStarted):
+            another = state.verified and event.case_id not in {c.case_id for c in state.verified}
+            if another and request.budget is not None and request.clock() - started > request.budget:
+                planned.module.close()  # its worker is in the middle of an answer
+                state.unchecked_because = (
+                    f"its budget of {request.budget:g} s was spent with {len(state.verified)} of "
+                    f"{len(plan.cases)} cases verified"
+                )
+                return
             at_case(event.case_id)
         state.add(event, worker.printed)
 
