@@ -137,7 +137,7 @@ def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | Non
             break
         if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
             faint = _faint_inputs(inputs, functionals, probe, allowed, rtol)
-            proven = all(_closes_alone(point, block) for block in faint)
+            proven = all(_closes_alone(point, block, rtol) for block in faint)
             return Certificate(allowed * math.sqrt(problem.outputs.size * inputs.size)) if proven else None
         if probe.smooth:
             break
@@ -156,7 +156,7 @@ def _faint_inputs(
     return [block for block in moving if abs(share[block.start : block.stop].sum().item()) < least]
 
 
-def _closes_alone(point: _Point, block: Block) -> bool:
+def _closes_alone(point: _Point, block: Block, rtol: float) -> bool:
     """The same proof with one input moving alone."""
     mask = torch.zeros_like(point.tangent)
     mask[block.start : block.stop] = 1.0
@@ -167,7 +167,7 @@ def _closes_alone(point: _Point, block: Block) -> bool:
             return False
         if not probe.derivative.any():
             return not functionals.gradients[:, block.start : block.stop].any()
-        if functionals.close(probe, allowed):
+        if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
             return True
     return False
 

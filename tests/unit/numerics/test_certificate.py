@@ -105,6 +105,13 @@ def test_a_fault_in_an_input_that_hardly_counts_is_seen(maps):
     assert certify(maps.problem_of(behind(function, torch.zeros_like, 1), x, b), rtol=RTOL) is None
 
 
+def test_an_error_that_hides_behind_a_large_input_is_not_certified(maps):
+    """The share of `b` is 2^-22 of each row: its error is far below the residual that is allowed for all."""
+    x, b = torch.arange(3, 8).double(), torch.arange(9, 4, -1).double()
+    wrong = behind(lambda x, b: x * 2**14 + b * 2**-8, lambda g: g * (1 + 1e-5), 1)
+    assert certify(maps.problem_of(wrong, x, b), rtol=RTOL) is None
+
+
 def test_a_gradient_for_an_input_that_does_not_count_is_seen(maps):
     x, b = torch.rand(5).double() + 1, torch.rand(5).double() + 1
     assert certify(maps.problem_of(lambda x, b: x * 2 + 0 * b, x, b), rtol=RTOL) is not None
