@@ -1,0 +1,104 @@
+"""What flows through gradverify: plain frozen values, numbers and never tensors.
+
+Standard library only. Everything here can cross the border between the front process and the
+worker (see `gradverify.events`), be sorted, and be written to any report format.
+"""
+
+from gradverify.model.case import (
+    Annotation,
+    Case,
+    ConcatInput,
+    Input,
+    ListInput,
+    LiteralInput,
+    ObjectInput,
+    TensorInput,
+    tensors_of,
+)
+from gradverify.model.finding import (
+    CasePoint,
+    Entries,
+    Entry,
+    Finding,
+    Frame,
+    JacobianMap,
+    RaisedError,
+    ShownInput,
+)
+from gradverify.model.place import Location
+from gradverify.model.plan import Companion, Doubt, ExpectedFailure, Settings, TargetPlan
+from gradverify.model.report import (
+    CaseReport,
+    Evaluations,
+    Mistake,
+    ModuleReport,
+    Mutation,
+    MutationOutcome,
+    Report,
+    Swept,
+    TargetReport,
+)
+from gradverify.model.static import LintFinding, LintReport
+from gradverify.model.target import Parameter, PassedOver, Target
+from gradverify.model.words import (
+    Effort,
+    Engine,
+    InputSource,
+    Nested,
+    Outcome,
+    Point,
+    Scalar,
+    Severity,
+    TargetKind,
+    Verdict,
+)
+
+__all__ = [
+    "Annotation",
+    "Case",
+    "CasePoint",
+    "CaseReport",
+    "Companion",
+    "ConcatInput",
+    "Doubt",
+    "Effort",
+    "Engine",
+    "Entries",
+    "Entry",
+    "Evaluations",
+    "ExpectedFailure",
+    "Finding",
+    "Frame",
+    "Input",
+    "InputSource",
+    "JacobianMap",
+    "LintFinding",
+    "LintReport",
+    "ListInput",
+    "LiteralInput",
+    "Location",
+    "Mistake",
+    "ModuleReport",
+    "Mutation",
+    "MutationOutcome",
+    "Nested",
+    "ObjectInput",
+    "Outcome",
+    "Parameter",
+    "PassedOver",
+    "Point",
+    "RaisedError",
+    "Report",
+    "Scalar",
+    "Settings",
+    "Severity",
+    "ShownInput",
+    "Swept",
+    "Target",
+    "TargetKind",
+    "TargetPlan",
+    "TargetReport",
+    "TensorInput",
+    "Verdict",
+    "tensors_of",
+]

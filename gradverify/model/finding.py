@@ -1,0 +1,136 @@
+"""What was found: entries, exceptions, findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model.place import Location
+from gradverify.model.words import Point, Scalar, Severity
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a Jacobian (or of a forward value) that was compared."""
+
+    output: tuple[int, ...]
+    """Index into the output tensor; complex tensors are indexed as `view_as_real`."""
+    input: tuple[int, ...] | None
+    """Index into the input tensor; None where whole values, not derivatives, were compared."""
+    actual: float
+    """What the target's own backward (or forward) gave."""
+    expected: float
+    """What it was compared with: the numerical derivative, or the reference's value."""
+    error_bound: float
+    """How far `expected` itself may be off, absolute."""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """How many entries of one comparison are wrong, with the worst ones."""
+
+    wrong: int
+    checked: int
+    worst: tuple[Entry, ...] = ()
+    """Worst first, by absolute difference."""
+    compared_with: str = "numerical"
+    """What `Entry.expected` is: `numerical` or `reference`."""
+
+
+@dataclass(frozen=True)
+class JacobianMap:
+    """A small picture of where a Jacobian is wrong: one level for each (row, column)."""
+
+    row_labels: tuple[str, ...]
+    """One for each output entry, as the user would index it: `y[0,1]`."""
+    column_labels: tuple[str, ...]
+    levels: tuple[tuple[int, ...], ...]
+    """0: right. 1 to 4: wrong, `thresholds[level - 1]` is its upper bound. -1: not judged."""
+    thresholds: tuple[float, float, float]
+    """Upper bounds of |difference| for levels 1, 2 and 3; level 4 is larger."""
+    actual: tuple[tuple[float, ...], ...] = ()
+    """What backward gave, by (row, column); empty where only the levels are known."""
+    expected: tuple[tuple[float, ...], ...] = ()
+    """What it was compared with."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a traceback inside the user's code."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+    """The source line without indentation."""
+    caret: tuple[int, int] = (0, 0)
+    """Start and end column of the failing expression within `source`; (0, 0) if unknown."""
+
+
+@dataclass(frozen=True)
+class RaisedError:
+    """An exception that user code raised, with our own frames trimmed away."""
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    """Outermost first; the last one is where it was raised."""
+    deliberate: bool = False
+    """The author raised it on purpose: `raise`, `assert`, a TORCH_CHECK."""
+    traceback: str = ""
+    """As Python prints it, with every frame; shortened at its beginning."""
+
+
+@dataclass(frozen=True)
+class CasePoint:
+    """Which inputs a finding was made on."""
+
+    id: str
+    sizes: tuple[tuple[str, int], ...] = ()
+    options: tuple[tuple[str, Scalar], ...] = ()
+    point: Point = Point.TYPICAL
+    draw: int = 0
+
+
+@dataclass(frozen=True)
+class ShownInput:
+    """An argument's values, printed short because they are few."""
+
+    name: str
+    text: str
+    """`[[-1.25, 0.5], [0.75, -0.25]]`, or `float64[128, 64]` where there are too many."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to tell the user about one target. A value: nothing is raised to report it."""
+
+    code: str
+    severity: Severity
+    message: str
+    """What is wrong, where, by how much: one sentence without a final full stop."""
+    hint: str = ""
+    """What to try, one or two sentences."""
+    output: int | None = None
+    """Position of the output concerned, as forward returned it."""
+    input: str | None = None
+    """Name of the input concerned, as forward calls it."""
+    case: CasePoint | None = None
+    cases_affected: int = 1
+    entries: Entries | None = None
+    map: JacobianMap | None = None
+    raised: RaisedError | None = None
+    shown_inputs: tuple[ShownInput, ...] = ()
+    captured: str = ""
+    """What user code printed while this was found, shortened."""
+    location: Location | None = None
+    """A better place than the target's own line: the line that raised."""
+    cause: str = ""
+    factor: float | None = None
+    expected: bool = False
+    """An `xfail` of the spec covers it."""
+    badness: float = 0.0
+    """How wrong, to keep the worst of several equal findings: largest difference / tolerance."""
+    reproduce: str = ""
+    """A command line that shows this finding again."""
+    dump: str = ""
+    """The file that shows it without gradverify: a script, or the inputs alone; empty without `--dump`."""

@@ -1,0 +1,112 @@
+"""What the front decided about a run and each of its targets, before a worker sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model.case import Case
+from gradverify.model.words import Effort, Engine, InputSource, Nested
+
+
+@dataclass(frozen=True)
+class Companion:
+    """A composite reference, or a surrogate, and how it is called."""
+
+    path: str = ""
+    """Dotted path or `module:attribute`; empty for a surrogate that only gives its reason."""
+    arguments: tuple[str, ...] = ()
+    """Names of the inputs it is called with, in order; empty: what forward got, positionally."""
+    inputs: tuple[str, ...] = ()
+    """A surrogate's: the inputs whose gradient it replaces; empty for all."""
+    reason: str = ""
+    """A surrogate's without a composite."""
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """One `xfail` of a spec: each code must occur at least once."""
+
+    codes: tuple[str, ...]
+    reason: str
+    until: str = ""
+    """ISO date from which on it no longer holds; empty for no end."""
+    input: str = ""
+    cases: tuple[str, ...] = ()
+    """Case ids, or parts of them, to which it is limited; empty for all."""
+    line: int = 0
+    """Its line in the spec file."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """An argument that was invented: a mismatch that may hang on it is no failure."""
+
+    name: str
+    what: str
+    """What was guessed, as the beginning of `... was guessed`."""
+    optional: bool = False
+    """It was guessed only where it is given: a case that leaves it out is certain."""
+    certain: tuple[Nested, ...] = ()
+    """The choice of a swept literal that stands in the source: there the argument is not invented."""
+
+
+@dataclass(frozen=True)
+class TargetPlan:
+    """Everything the front decided about one target before a worker sees it."""
+
+    name: str
+    """The spec's key, or the class's name where no spec names it."""
+    attribute: str
+    source: InputSource
+    cases: tuple[Case, ...] = ()
+    infeasible: int = 0
+    """Cases dropped because no valid inputs exist for them."""
+    reference: str = ""
+    """Dotted path or `module:attribute` of the composite reference, empty without one."""
+    ignore: tuple[tuple[str, str], ...] = ()
+    """(code prefix, reason) pairs that the spec asks not to run."""
+    skip: str = ""
+    """The reason not to verify it at all, empty to verify."""
+    spec_file: str = ""
+    """The spec this plan was read from."""
+    spec_line: int = 0
+    rtol: float = 1e-7
+    atol: float = 0.0
+    reference_arguments: tuple[str, ...] = ()
+    """Names of the inputs that the reference is called with; empty: what forward got, positionally."""
+    surrogate: Companion | None = None
+    expected_failures: tuple[ExpectedFailure, ...] = ()
+    outputs: tuple[int, ...] | None = None
+    """Positions of the outputs to differentiate; None for all that are differentiable."""
+    default_dtype: str = ""
+    """torch's default dtype while the target runs; empty to leave it."""
+    devices: tuple[str, ...] = ()
+    """Devices the target is limited to; empty for any."""
+    init: tuple[tuple[str, Nested], ...] | None = None
+    """Arguments that an `nn.Module` class is built with (name or position as text, value); None for none."""
+    notes: str = ""
+    spares: tuple[Case, ...] = ()
+    """Cases at other sizes, run only to find out why a failing one is wrong."""
+    doubts: tuple[Doubt, ...] = ()
+    """What of inferred inputs was invented."""
+    remarks: tuple[tuple[str, str], ...] = ()
+    """(input, sentence) pairs on inferred inputs: notes of the report."""
+    shown: str = ""
+    """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run was asked for, as far as the worker and the reports must know it."""
+
+    seed: int = 0
+    rtol: float = 1e-7
+    atol: float = 0.0
+    engine: Engine = Engine.PROBE
+    device: str = "cpu"
+    select: tuple[str, ...] = ()
+    """Code prefixes to report; empty means all."""
+    ignore: tuple[str, ...] = ()
+    effort: Effort = Effort.NORMAL
+    strict: bool = False
+    """Warnings fail a target as errors do."""

@@ -1,0 +1,175 @@
+"""What became of targets and of a run. Every output format is a function of a `Report` alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gradverify.model.finding import Finding, RaisedError
+from gradverify.model.place import Location
+from gradverify.model.plan import Companion, Settings
+from gradverify.model.target import PassedOver, Target
+from gradverify.model.words import Effort, InputSource, Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """How often user code was called."""
+
+    forward: int = 0
+    backward: int = 0
+
+    def __add__(self, other: Evaluations) -> Evaluations:
+        """Add counts."""
+        return Evaluations(self.forward + other.forward, self.backward + other.backward)
+
+
+class MutationOutcome(StrEnum):
+    """What became of a planted fault."""
+
+    CAUGHT = "caught"
+    ESCAPED = "escaped"
+    """It changed the gradient, and every check passed."""
+    NO_EFFECT = "no-effect"
+    """It changed nothing at these sizes and values: they would not notice it."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A known fault, planted in a target that passed."""
+
+    fault: str
+    inputs: tuple[str, ...]
+    """Names of the inputs whose gradient was changed; none where all were."""
+    outcome: MutationOutcome
+    code: str = ""
+    """Of the first finding that told it."""
+    located: bool = False
+    """That finding names the input, and the entries where they were known."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a verified case was varied over, by name: what did not change its gradient, or what did."""
+
+    layouts: tuple[str, ...] = ()
+    """`grad_output transposed`, `inputs channels-last`, ..."""
+    requires_grad: tuple[str, ...] = ()
+    """Sets of inputs that required grad, as `x,weight`."""
+    calls: tuple[str, ...] = ()
+    """`again`, `interleaved`, `backward twice`, ..."""
+
+    def joined(self, other: Swept) -> Swept:
+        """What either of them was varied over."""
+        return Swept(
+            tuple(dict.fromkeys((*self.layouts, *other.layouts))),
+            tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
+            tuple(dict.fromkeys((*self.calls, *other.calls))),
+        )
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """What became of one case of a target, for formats that count cases."""
+
+    id: str
+    """A case's id; empty for what concerns the target as a whole."""
+    status: Verdict
+    findings: tuple[tuple[str, str], ...] = ()
+    """(code, message) pairs of this case, worst first, notes left out."""
+    reason: str = ""
+    """Why it is not verified, where no finding says so."""
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """The verdict on one target and everything said about it."""
+
+    target: Target
+    status: Verdict
+    inputs: InputSource
+    cases: int = 0
+    """Cases that were planned and are feasible."""
+    cases_verified: int = 0
+    """Cases in which every check that was asked for ran to its end."""
+    infeasible: int = 0
+    evaluations: Evaluations = Evaluations()
+    smallest_visible_error: float | None = None
+    """The smallest relative error that every covered Jacobian entry would have shown."""
+    sizes_swept: int = 0
+    points: int = 0
+    """Input draws verified, over all cases."""
+    devices: tuple[str, ...] = ()
+    checks: tuple[tuple[str, Outcome], ...] = ()
+    """(`gradcheck` | `gradgradcheck` | `reference` | `contract`, outcome), always all four."""
+    capabilities: tuple[tuple[str, str], ...] = ()
+    """(`double_backward` | `jvp` | `vmap` | `func` | `compile`, `yes` | `no` | `wrong` | `not-run`)."""
+    findings: tuple[Finding, ...] = ()
+    """Sorted: errors first, then by code, output, input."""
+    ignored: tuple[tuple[str, str], ...] = ()
+    """(code prefix, reason) pairs that were not run."""
+    reason: str = ""
+    """Why it is skipped or unchecked, in words."""
+    spec_file: str = ""
+    duration_s: float | None = None
+    """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
+    effort: Effort = Effort.NORMAL
+    """How much of what could be swept was."""
+    surrogate: Companion | None = None
+    """What its gradient was compared with instead of the derivative."""
+    swept: Swept = field(default_factory=Swept)
+    """What its verified cases were varied over."""
+    case_reports: tuple[CaseReport, ...] = ()
+    """One for each planned case, and one with an empty id for what no case stands for."""
+    mutations: tuple[Mutation, ...] | None = None
+    """The faults planted in it; None where none were asked for, or it did not pass without them."""
+    deduced: str = ""
+    """Inferred inputs, as a person reads them."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An error of the user's in a spec, an import or the configuration: nothing to do with gradients."""
+
+    message: str
+    location: Location | None = None
+    source_line: str = ""
+    """The line of the file, for the caret."""
+    length: int = 1
+    """How many characters the caret underlines."""
+    kind: str = "spec"
+    """`spec`, `import` or `config`."""
+    raised: RaisedError | None = None
+    captured: str = ""
+
+
+@dataclass(frozen=True)
+class ModuleReport:
+    """What was looked at in one module, for the words around the verdicts."""
+
+    file: str
+    targets: int
+    passed_over: tuple[PassedOver, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a run found out. Every output format is a function of this value alone."""
+
+    settings: Settings
+    targets: tuple[TargetReport, ...]
+    errors: tuple[Mistake, ...] = ()
+    modules: tuple[ModuleReport, ...] = ()
+    gradverify_version: str = ""
+    torch_version: str = ""
+    exit_code: int = 0
+    summary: tuple[tuple[str, int], ...] = field(default=())
+    """(`targets` and each verdict, count)."""
+    stopped_early: bool = False
+    """`stopped_by` left targets unverified."""
+    stopped_by: str = "-x"
+    """The option that stopped the run."""
+    slowest: int | None = None
+    """How many of the slowest targets to name, 0 for all; None where durations were not asked for."""
+    bugs: tuple[str, ...] = ()
+    """Tracebacks of gradverify's own failures; each cost one target its verdict."""

@@ -1,0 +1,50 @@
+"""What has a backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model.words import TargetKind
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a target, `ctx` left out."""
+
+    name: str
+    has_default: bool = False
+    annotation: str = ""
+    """The source text of the annotation, empty without one."""
+    variadic: bool = False
+    """A `*args` parameter."""
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something with a backward."""
+
+    name: str
+    """The class's name, or the spec's key (`Linear@nobias`)."""
+    attribute: str
+    """Where it is found: an attribute of the module, or `package.module:attribute`."""
+    kind: TargetKind
+    file: str
+    """POSIX path as reports print it, relative to the current folder where possible."""
+    line: int
+    """Line of the `class` or `def` statement, 1 where it cannot be known."""
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """What a user types to select this target."""
+        return f"{self.file}::{self.name}"
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """A definition that discovery looked at and did not take, with the reason in words."""
+
+    name: str
+    line: int
+    reason: str

@@ -1,0 +1,87 @@
+"""The closed sets of words that everything else is told in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+Scalar = bool | int | float | str | None
+"""A literal argument: what a YAML scalar can be."""
+
+Nested = Scalar | tuple["Nested", ...]
+"""A literal tensor value, as nested tuples of scalars."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is. Only an error fails its target."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Verdict(StrEnum):
+    """The closed set of what a target can be told. Only `passed`, `skipped` and `xfailed` are green."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    UNCHECKED = "unchecked"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+
+
+class Outcome(StrEnum):
+    """The result of one family of checks on one target."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCONCLUSIVE = "inconclusive"
+    NOT_RUN = "not-run"
+
+
+class TargetKind(StrEnum):
+    """What a target is, which decides how it is called."""
+
+    FUNCTION = "function"
+    """A `torch.autograd.Function` subclass, called through `.apply`."""
+    CALLABLE = "callable"
+    """Any callable that a spec names."""
+    MODULE = "module"
+    """An `nn.Module` class that a spec names; its parameters are inputs."""
+
+
+class InputSource(StrEnum):
+    """Where the inputs of a target come from."""
+
+    SPEC = "spec"
+    INFERRED = "inferred"
+    NONE = "none"
+
+
+class Point(StrEnum):
+    """The regime a draw of input values belongs to (see `gradverify.verifier.inputs`)."""
+
+    TYPICAL = "typical"
+    WIDE = "wide"
+    SPECIAL = "special"
+
+
+class Engine(StrEnum):
+    """Who gives the numerical verdict."""
+
+    PROBE = "probe"
+    """A certificate from a few random probes; where it does not close, the full Jacobian."""
+    JACOBIAN = "jacobian"
+    """Always the full Jacobian by a six-point stencil, with a measured error for every entry."""
+    TORCH = "torch"
+    """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
+
+
+class Effort(StrEnum):
+    """How much is swept."""
+
+    QUICK = "quick"
+    """Typical values of the base case alone."""
+    NORMAL = "normal"
+    THOROUGH = "thorough"
+    """Every combination, more draws, degenerate sizes."""
