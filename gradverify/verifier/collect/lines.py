@@ -15,7 +15,7 @@ from typing import Any
 def line_of(value: Any) -> int:  # noqa: ANN401
     """Line of the definition, decorators included; 1 where it cannot be known.
 
-    `inspect` parses the whole file again for every class it is asked about: a module of 45 Functions took it 1.2 s.
+    `inspect` parses the whole file again for every class it is asked about: 1.2 s for 45 Functions.
     """
     try:
         defined = inspect.unwrap(value) if callable(value) else value

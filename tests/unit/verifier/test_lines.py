@@ -2,6 +2,7 @@
 
 import importlib.util
 import linecache
+import sys
 
 import pytest
 
@@ -58,8 +59,6 @@ def module(tmp_path_factory):
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     linecache.checkcache(str(file))
-    import sys
-
     sys.modules["lines_of_it"] = loaded
     yield loaded
     del sys.modules["lines_of_it"]

@@ -54,7 +54,8 @@ def functional(base: Verified) -> Answer:
 def _vjp(base: Verified, primals: Sequence[Tensor], grad_outputs: Tensors) -> tuple[Tensors, Tensors]:
     """Pull back inside the transform's own level, which is what `torch.func.vjp`'s second value does later.
 
-    That function loads torch's compiler when it is called (1.2 s, torch 2.13) to ask whether it is being compiled.
+    That value loads torch's compiler when it is called (1.2 s, torch 2.13), to ask whether it is
+    being compiled.
     """
     sample = base.sample
 
