@@ -9,6 +9,8 @@ from bdb import BdbQuit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
 import torch
 from torch.autograd.gradcheck import GradcheckError
@@ -36,7 +38,7 @@ from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Graph, Problem, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
@@ -96,21 +98,26 @@ def _answer(question: Question) -> Answer:
     if refused is not None:
         return refused
     problem = question.problem_of(original, states)
-    unlike = _unlike_its_copy(original, problem, question)
+    copy = problem.graph(problem.primals)
+    if isinstance(copy, Raised):
+        return Unsure(f"the function raises {copy.error.type} on copies of its inputs")
+    unlike = _unlike_its_copy(original, problem, copy.value, question)
     if unlike is not None:
         return unlike
-    answer = _judged(question, original, problem)
+    answer = _judged(question, original, problem, copy.value)
     if isinstance(answer, Wrong):
         return answer
+    states.replay()
+    return _unlike_a_gradient(original, question.options) or answer
+
+
+def _unlike_a_gradient(original: Original, options: Options) -> Wrong | None:
+    """What torch asks of every backward: zeros for zeros, None taken for a grad_output."""
     broken = ignores_zero_grad_output(original)
     if broken:
         return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
-    if question.options.check_undefined_grad:
-        states.replay()
-        broken = refuses_undefined(question.function, original)
-        if broken:
-            return Wrong((finding("GV407", broken),))
-    return answer
+    broken = refuses_undefined(original) if options.check_undefined_grad else ""
+    return Wrong((finding("GV407", broken),)) if broken else None
 
 
 def _not_ours(original: Original) -> Unsure | None:
@@ -123,20 +130,17 @@ def _not_ours(original: Original) -> Unsure | None:
 
 
 def _unlike_its_copy(
-    original: Original, problem: CallProblem | VjpProblem, question: Question
+    original: Original, problem: CallProblem | VjpProblem, copy: Graph, question: Question
 ) -> Answer | None:
     """Compare the caller's tensors with copies of them: outputs, gradients, and gradients once more.
 
     The second backward starts from another random state: one that draws numbers is not deterministic.
     """
     gradients = original.gradients()
-    copy = problem.graph(problem.primals)
-    if isinstance(copy, Raised):
-        return Unsure(f"the function raises {copy.error.type} on copies of its inputs")
     torch.rand(1)
-    of_copy = dict(zip(problem.output_positions, copy.value.outputs, strict=True))
+    of_copy = dict(zip(problem.output_positions, copy.outputs, strict=True))
     outputs = [of_copy[p] for p in original.positions]
-    repeated = guard.call(differentiate_again, outputs, copy.value.leaves, original.cotangents)
+    repeated = guard.call(differentiate_again, outputs, copy.leaves, original.cotangents)
     if isinstance(repeated, Raised):
         return Unsure(f"backward raises {repeated.error.type} on copies of the inputs")
     if not identical(repeated.value, gradients):
@@ -167,10 +171,10 @@ def _not_deterministic(question: Question) -> Answer:
     )
 
 
-def _judged(question: Question, original: Original, problem: Problem) -> Answer:
+def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem, copy: Graph) -> Answer:
     options = question.options
     rtol = min(FINEST, options.rtol or FINEST)
-    if certify(problem, rtol=rtol) is not None:
+    if certify(problem, rtol=rtol, back_each=partial(problem.back_each, copy)) is not None:
         return Right()
     result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
@@ -241,7 +245,7 @@ def _places(problem: Problem, judged: Judged, missing: torch.Tensor) -> str:
 def states_kept() -> Iterator[None]:
     """Leave the caller's random states as they were."""
     numpy = sys.modules.get("numpy")
-    of_numpy = numpy.random.get_state() if numpy is not None else None
+    of_numpy = _put_aside(numpy.random) if numpy is not None else None
     of_python, of_torch = random.getstate(), torch.get_rng_state()
     of_cuda = torch.cuda.get_rng_state_all() if guard.cuda_in_use() else []
     try:
@@ -252,4 +256,25 @@ def states_kept() -> Iterator[None]:
         if of_cuda:
             torch.cuda.set_rng_state_all(of_cuda)
         if numpy is not None:
-            numpy.random.set_state(of_numpy)
+            _put_back(numpy.random, of_numpy)
+
+
+def _put_aside(random_of_numpy: Any) -> Any:  # noqa: ANN401
+    """Give NumPy another generator and return its own, which is faster than copying the state of that."""
+    if not hasattr(random_of_numpy, "set_bit_generator"):  # before NumPy 1.24
+        return random_of_numpy.get_state()
+    kept = random_of_numpy.get_bit_generator()
+    random_of_numpy.set_bit_generator(_numpy_generator())
+    return kept
+
+
+def _put_back(random_of_numpy: Any, kept: Any) -> None:  # noqa: ANN401
+    if hasattr(random_of_numpy, "set_bit_generator"):
+        random_of_numpy.set_bit_generator(kept)
+    else:
+        random_of_numpy.set_state(kept)
+
+
+@cache
+def _numpy_generator() -> Any:  # noqa: ANN401
+    return sys.modules["numpy"].random.MT19937(SEED)

@@ -91,27 +91,23 @@ def ignores_zero_grad_output(original: Original) -> str:
     return ""
 
 
-def refuses_undefined(function: Callable[..., Any], original: Original) -> str:
+def refuses_undefined(original: Original) -> str:
     """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
-    inputs, leaves, count = original.inputs, original.leaves, len(original.positions)
+    leaves, count = original.leaves, len(original.positions)
     chosen = [range(count), *([i] for i in range(count) if count > 1)]
     for undefined in chosen:
-        outputs = [
-            _undefined(o) if i in undefined else o for i, o in enumerate(_differentiable(function(*inputs)))
-        ]
+        outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]
         zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
         which = "every grad_output" if len(undefined) == count else f"grad_output {undefined[0]}"
         try:
-            gradients: Gradients = torch.autograd.grad(outputs, leaves, zeros, allow_unused=True)
+            gradients: Gradients = torch.autograd.grad(
+                outputs, leaves, zeros, retain_graph=True, allow_unused=True
+            )
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
             return f"backward raises {type(error).__name__} where {which} is undefined (None): {error}"
         if any(g is not None and not g.eq(0).all() for g in gradients):
             return f"a gradient is not zero where {which} is undefined (None) and the others are zero"
     return ""
-
-
-def _differentiable(returned: Any) -> list[Tensor]:  # noqa: ANN401 - what user code returned
-    return [r for r in as_tuple(returned) if is_differentiable(r)]
 
 
 def _undefined(output: Tensor) -> Tensor:

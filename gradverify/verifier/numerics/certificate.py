@@ -17,16 +17,16 @@ Soundings Analysis*, 1992, ch. 5; for the weights of the difference see Fornberg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.problem import Gradients, Problem
 
 DAMPING = 1024.0
 """A row counts by its error relative to |D_i|, but to no less than its output's mean |D| over this."""
@@ -49,6 +49,9 @@ MAGNITUDES = (1.0, -(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
 larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
 
+BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
+"""The gradients for several sets of grad_outputs."""
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -69,6 +72,7 @@ class _Point:
     tangent: Tensor
     """v, N entries."""
     key: int
+    back_each: BackEach | None
 
 
 @dataclass(frozen=True)
@@ -115,18 +119,21 @@ class _Functionals:
         return bool((residual.abs() <= allowed * self.rows).all())
 
 
-def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | None:
+def certify(
+    problem: Problem, *, rtol: float, key: int = 0, back_each: BackEach | None = None
+) -> Certificate | None:
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
-    probes. At most 8 forwards and one graph with a backward for each grad_output; inputs whose share of the
-    derivative is too small to be seen among the others are probed once more, alone.
+    probes. `back_each` goes back through a graph that is there already. At most 8 forwards and one graph
+    with a backward for each grad_output; inputs whose share of the derivative is too small to be seen among
+    the others are probed once more, alone.
     """
     inputs = Layout.of(problem.primals)
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each)
     functionals: _Functionals | None = None
     for step, allowed in LEVELS:
         probe = _probe(point, point.tangent, step)
@@ -215,7 +222,11 @@ def _pull_back(point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNIT
                 alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) / size[part]
                 asked.append((alone, magnitudes[-1], block))
     cotangents = [_cotangent(outputs, u * magnitude, block) for u, magnitude, block in asked]
-    result = point.problem.pull_back_each(point.problem.primals, cotangents)
+    result = (
+        point.problem.pull_back_each(point.problem.primals, cotangents)
+        if point.back_each is None
+        else point.back_each(cotangents)
+    )
     if isinstance(result, Raised):
         return None
     lines = [
