@@ -9,13 +9,14 @@ from bdb import BdbQuit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.api.acceptance import FINEST, accepted, unverified
+from gradverify.api.copied import Copied
 from gradverify.api.given import DOUBLE, only_for_torch, require_usable
 from gradverify.api.gradient_error import GradientError
 from gradverify.api.options import Options
@@ -23,22 +24,20 @@ from gradverify.api.orders import watched
 from gradverify.api.original import (
     Original,
     call_original,
-    identical,
     ignores_zero_grad_output,
+    random_cotangents,
     refuses_undefined,
-    same,
 )
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
 from gradverify.api.telling import failure, finding, name_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, Graph, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
@@ -98,22 +97,31 @@ def _answer(question: Question) -> Answer:
     if refused is not None:
         return refused
     problem = question.problem_of(original, states)
-    copy = problem.graph(problem.primals)
-    if isinstance(copy, Raised):
-        return Unsure(f"the function raises {copy.error.type} on copies of its inputs")
-    unlike = _unlike_its_copy(original, problem, copy.value, question)
-    if unlike is not None:
-        return unlike
-    answer = _judged(question, original, problem, copy.value)
-    if isinstance(answer, Wrong):
+    graph = problem.graph(problem.primals)
+    if isinstance(graph, Raised):
+        return Unsure(f"the function raises {graph.error.type} on copies of its inputs")
+    copied = Copied(problem, graph.value)
+    proven = certify(problem, rtol=_finest(question.options), back_each=copied.back_each) is not None
+    answer = copied.unlike(original, question.options.nondet_tol)
+    if answer is None:
+        answer = Right() if proven else _judged(question, original, problem)
+    if not isinstance(answer, Right):
         return answer
     states.replay()
-    return _unlike_a_gradient(original, question.options) or answer
+    return _unlike_a_gradient(original, question.options, linear=proven) or answer
 
 
-def _unlike_a_gradient(original: Original, options: Options) -> Wrong | None:
-    """What torch asks of every backward: zeros for zeros, None taken for a grad_output."""
-    broken = ignores_zero_grad_output(original)
+def _finest(options: Options) -> float:
+    return min(FINEST, options.rtol or FINEST)
+
+
+def _unlike_a_gradient(original: Original, options: Options, *, linear: bool) -> Wrong | None:
+    """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
+
+    A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.
+    """
+    seen = linear and options.check_undefined_grad
+    broken = "" if seen else ignores_zero_grad_output(original)
     if broken:
         return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
     broken = refuses_undefined(original) if options.check_undefined_grad else ""
@@ -129,53 +137,9 @@ def _not_ours(original: Original) -> Unsure | None:
     return None
 
 
-def _unlike_its_copy(
-    original: Original, problem: CallProblem | VjpProblem, copy: Graph, question: Question
-) -> Answer | None:
-    """Compare the caller's tensors with copies of them: outputs, gradients, and gradients once more.
-
-    The second backward starts from another random state: one that draws numbers is not deterministic.
-    """
-    gradients = original.gradients()
-    torch.rand(1)
-    of_copy = dict(zip(problem.output_positions, copy.outputs, strict=True))
-    outputs = [of_copy[p] for p in original.positions]
-    repeated = guard.call(differentiate_again, outputs, copy.leaves, original.cotangents)
-    if isinstance(repeated, Raised):
-        return Unsure(f"backward raises {repeated.error.type} on copies of the inputs")
-    if not identical(repeated.value, gradients):
-        again = original.gradients()
-        if not identical(again, gradients):
-            return _not_deterministic(question)
-        if not same(repeated.value, gradients):
-            return Unsure(
-                "the gradient is another one on copies of the inputs: the function does not depend "
-                "on its arguments alone, or minds their strides"
-            )
-    if not same(outputs, original.outputs):
-        return Unsure("the function gives other values on copies of its inputs")
-    return None
-
-
-def _not_deterministic(question: Question) -> Answer:
-    if question.options.nondet_tol > 0:
-        return Unsure("backward is not deterministic")
-    return Wrong(
-        (
-            finding(
-                "GV106",
-                "backward gives other gradients each time for the same input and grad_output (not reentrant)",
-                hint="If it uses operations that are not deterministic, give `nondet_tol`.",
-            ),
-        )
-    )
-
-
-def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem, copy: Graph) -> Answer:
+def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem) -> Answer:
     options = question.options
-    rtol = min(FINEST, options.rtol or FINEST)
-    if certify(problem, rtol=rtol, back_each=partial(problem.back_each, copy)) is not None:
-        return Right()
+    rtol = _finest(options)
     result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
         problem = replace(problem, function=watched(problem.function))
@@ -215,10 +179,11 @@ def _not_linear(problem: Problem, comparison: Comparison, original: Original, op
 
     Every row was right: a backward that is none the less wrong here is not linear in grad_output.
     """
-    given = dict(zip(original.positions, original.cotangents, strict=True))
+    cotangents = random_cotangents(original.outputs)
+    given = dict(zip(original.positions, cotangents, strict=True))
     u = problem.outputs.flatten([given.get(p) for p in problem.output_positions])
     rows = comparison.analytical
-    actual = Layout.of(problem.primals).flatten(original.gradients())
+    actual = Layout.of(problem.primals).flatten(original.gradients(cotangents))
     difference = (actual - u @ rows).abs()
     room = options.atol + options.rtol * (u.abs() @ rows.abs())
     if not (difference > room).any():

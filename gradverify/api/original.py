@@ -1,8 +1,4 @@
-"""The function called on the caller's own tensors, as torch calls it: what a pure problem cannot see.
-
-A problem calls the function on copies. A function that captures its inputs instead of using its arguments,
-one that minds their strides, or a backward that is not deterministic shows here.
-"""
+"""The function called on the caller's own tensors, as torch calls it."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from torch import Tensor
 
 from gradverify.api.given import as_tuple, is_differentiable
 from gradverify.verifier import guard
+from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.problem import Gradients
 
 SAME = 1e-9
@@ -32,8 +29,6 @@ class Original:
     returned: tuple[Any, ...]
     positions: tuple[int, ...]
     """Positions of the outputs that require grad."""
-    cotangents: tuple[Tensor, ...]
-    """A random grad_output for each of them."""
 
     @property
     def leaves(self) -> tuple[Tensor, ...]:
@@ -45,15 +40,12 @@ class Original:
         """The outputs that require grad."""
         return tuple(self.returned[p] for p in self.positions)
 
-    def gradients(self, cotangents: Sequence[Tensor] | None = None) -> Gradients:
-        """One backward through the graph, which stays. Raises whatever backward raises."""
-        return torch.autograd.grad(
-            self.outputs,
-            self.leaves,
-            list(cotangents or self.cotangents),
-            retain_graph=True,
-            allow_unused=True,
-        )
+    def gradients(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """One backward of the outputs that have a grad_output, through the graph, which stays.
+
+        Raises whatever backward raises.
+        """
+        return differentiate_again(self.outputs, self.leaves, cotangents)
 
 
 def call_original(
@@ -63,9 +55,13 @@ def call_original(
     states.replay()
     returned = as_tuple(function(*inputs))
     positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
+    return Original(inputs, returned, positions)
+
+
+def random_cotangents(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """A random grad_output for each output, the same ones each time."""
     generator = torch.Generator().manual_seed(COTANGENT_SEED)
-    cotangents = tuple(_random_like(returned[p], generator) for p in positions)
-    return Original(inputs, returned, positions, cotangents)
+    return [_random_like(output, generator) for output in outputs]
 
 
 def same(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:

@@ -45,9 +45,12 @@ square: what does not close then is no matter of the step."""
 
 TINIEST = torch.finfo(torch.float64).tiny
 
-MAGNITUDES = (1.0, -(2.0**12), 2.0**-20)
+MAGNITUDES = (-(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
 larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
+
+ALONE = (1.0,)
+"""The same where an input is probed alone: that backward is linear has been seen."""
 
 BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
 """The gradients for several sets of grad_outputs."""
@@ -169,7 +172,7 @@ def _closes_alone(point: _Point, block: Block, rtol: float) -> bool:
     mask[block.start : block.stop] = 1.0
     for step, allowed in LEVELS:
         probe = _probe(point, point.tangent * mask, step)
-        functionals = None if probe is None else _pull_back(point, probe.size, MAGNITUDES[:1])
+        functionals = None if probe is None else _pull_back(point, probe.size, ALONE)
         if probe is None or functionals is None:
             return False
         if not probe.derivative.any():
