@@ -9,10 +9,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import Mistake
+from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
 from gradverify.session.selection import Selection, did_you_mean, parse_target, split_target
-from gradverify.spec import SpecFile, read_spec, shown_path
+from gradverify.spec import SpecFile, read_spec
 from gradverify.spec.find import SUFFIXES
 from gradverify.spec.module_names import find_module
 
