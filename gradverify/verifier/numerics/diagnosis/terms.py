@@ -120,7 +120,7 @@ def _centred(tensor: NamedTensor, side: Side) -> _Vector:
 
 def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: Side) -> bool:
     """Whether the difference is made of the vectors in every group, and the true block is not."""
-    others = 0
+    others = constraints = 0
     for point in points:
         given = [vector(point.pair) for vector in vectors]
         if any(v is None for v in given):
@@ -128,7 +128,6 @@ def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: 
         basis = torch.stack([v for v in given if v is not None], dim=1)
         if not bool(basis.isfinite().all()):
             return False
-        constraints = 0
         for group in point.groups:
             missing, true, allowed = (
                 group.cut(m) if side == "column" else group.cut(m).mT
@@ -141,9 +140,7 @@ def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: 
                 return False
             constraints += missing.shape[0] * max(0, missing.shape[1] - own.shape[1])
             others += not _spanned(true, own, allowed)
-        if constraints < LEAST_CONSTRAINTS:
-            return False
-    return others > 0
+    return others > 0 and constraints >= LEAST_CONSTRAINTS
 
 
 def _spanned(matrix: Tensor, basis: Tensor, allowed: Tensor) -> bool:
