@@ -68,8 +68,8 @@ def branch(cause: Cause, pairs: Pairs) -> Said:
     else:
         threshold = f", a just below {low} and b just above {high}"
     return Said(
-        f"{of_gradient(pairs[0])} is wrong only where `{condition}`{threshold}{inside}; {cause.right_entries} "
-        "other entries are right",
+        f"{of_gradient(pairs[0])} is wrong only where `{condition}`{threshold}{inside}; "
+        f"{cause.right_entries} other entries are right",
         "Backward takes another branch there than forward does, or has none.",
     )
 
@@ -104,8 +104,8 @@ def missing(cause: Cause, pairs: Pairs) -> Said:
             "the same at every entry" if cause.law == "1" else f"a multiple of `{cause.law}` at every entry"
         )
         return Said(
-            f"{of_gradient(pairs[0])} lacks a term that is {named.replace(' and ', '` and `')}, or has it with "
-            "another coefficient"
+            f"{of_gradient(pairs[0])} lacks a term that is {named.replace(' and ', '` and `')}, or has it "
+            "with another coefficient"
         )
     of_dim = f" along dimension {cause.dim}" if cause.dim is not None else ""
     if cause.law == "1":
