@@ -97,7 +97,18 @@ def case_words(case: CasePoint, affected: int) -> str:
     if case.draw:
         words.append(f"draw {case.draw}")
     others = f" (and {plural(affected - 1, 'other case')})" if affected > 1 else ""
-    return ", ".join(words) + others
+    return ", ".join(words) + others + _shrunk_words(case)
+
+
+def _shrunk_words(case: CasePoint) -> str:
+    """Say at which smaller or plainer inputs it is shown."""
+    there = case.shrunk
+    if there is None:
+        return ""
+    sizes = [f"{name}={n}" for name, n in there.sizes] if there.sizes != case.sizes else []
+    smaller = ", ".join(sizes) or ("smaller tensors" if there.id != case.id else "")
+    plain = "plain values" if there.point is Point.PLAIN else ""
+    return f"; shown at {', '.join(filter(None, (smaller, plain)))}"
 
 
 def _same_inputs(finding: Finding, before: Finding | None) -> bool:

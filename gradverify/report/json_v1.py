@@ -169,13 +169,17 @@ def _case(case: CasePoint) -> Json:
     options: dict[str, Json] = {}
     for name, value in case.options:
         options |= _exact(name, value)
-    return {
+    shape: dict[str, Json] = {
         "id": case.id,
         "sizes": dict(case.sizes),
         "options": options,
         "point": case.point,
         "draw": case.draw,
     }
+    if case.shrunk is not None:
+        there = case.shrunk
+        shape["shrunk"] = {"sizes": dict(there.sizes), "point": there.point, "draw": there.draw}
+    return shape
 
 
 def _entries(entries: Entries) -> Json:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
 from gradverify.model import (
+    Case,
     CaseReport,
     Evaluations,
     Finding,
@@ -66,6 +67,8 @@ class TargetState:
     """Every case was verified, and causes are looked for."""
     static: tuple[LintFinding, ...] = ()
     """What the static rules say of it."""
+    shrunk: list[Case] = field(default_factory=list)
+    """Smaller cases that findings are told at."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 

@@ -73,8 +73,10 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
 def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
     """The plan of a deduced entry: that of a spec which says the same, but for its source."""
+    function = drafted_function(planned.target.name, found, [r.code for r in RULES])
+    planned.module.deduced[planned.target.name] = function
     plan = plan_deduced(
-        drafted_function(planned.target.name, found, [r.code for r in RULES]),
+        function,
         seed=seed_of(request, planned.module.spec),
         rtol=request.settings.rtol if request.rtol is None else request.rtol,
         atol=request.settings.atol if request.atol is None else request.atol,

@@ -46,10 +46,10 @@ def plan_function(
     return dataclasses.replace(
         _as_written(function),
         cases=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.cases
+            in_call_order(case, case_seed(seed, function.name, case.id), order) for case in function.cases
         ),
         spares=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.spares
+            in_call_order(case, case_seed(seed, function.name, case.id), order) for case in function.spares
         ),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
@@ -85,10 +85,10 @@ def plan_deduced(
         _as_written(function),
         source=InputSource.INFERRED,
         cases=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
+            in_call_order(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
         ),
         spares=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
+            in_call_order(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
         ),
         rtol=rtol,
         atol=atol,
@@ -128,7 +128,8 @@ def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tupl
     )
 
 
-def _finished(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
+def in_call_order(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
+    """The case with its seed, and its inputs as the live parameters come."""
     position = {parameter.name: index for index, parameter in enumerate(order)}
     variadic = {parameter.name for parameter in order if parameter.variadic}
     inputs = sorted(case.inputs, key=lambda item: position.get(item.name, len(position)))
