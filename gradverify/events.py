@@ -112,6 +112,8 @@ class Retry:
     finding: Finding
     point: Point
     draw: int
+    with_cause: bool
+    """Its cause must be found there, too."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +245,7 @@ class Retried:
     """What became of a finding at other inputs."""
 
     finding: Finding | None
-    """The same mistake there, with its cause where the first had one; None where it is not seen."""
+    """The same mistake there, with its cause if that was asked for; None where it is not seen."""
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,11 @@ def _shrunk_words(case: CasePoint) -> str:
     there = case.shrunk
     if there is None:
         return ""
-    sizes = [f"{name}={n}" for name, n in there.sizes] if there.sizes != case.sizes else []
-    smaller = ", ".join(sizes) or ("smaller tensors" if there.id != case.id else "")
-    plain = "plain values" if there.point is Point.PLAIN else ""
-    return f"; shown at {', '.join(filter(None, (smaller, plain)))}"
+    smaller = ", ".join(f"{name}={n}" for name, n in there.sizes if there.sizes != case.sizes)
+    smaller = smaller or ("smaller tensors" if there.id != case.id else "")
+    at = f" at {smaller}" if smaller else ""
+    plain = " with plain values" if there.point is Point.PLAIN else ""
+    return f"; shown{at}{plain}"
 
 
 def _same_inputs(finding: Finding, before: Finding | None) -> bool:

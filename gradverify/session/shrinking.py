@@ -7,7 +7,7 @@ error, and only a finding with its code, output, input and cause takes its place
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
 from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetReport, tensors_of
@@ -34,65 +34,78 @@ PLAIN_DRAWS = 3
 SHRINKABLE = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Inputs at which a finding may show itself."""
+
+    case: Case
+    point: Point
+    draw: int
+
+
 @dataclass
 class _Attempts:
-    """What was tried for one finding, and the best that came of it."""
+    """What is tried for one finding, and the last place at which it showed itself."""
 
     planned: Planned
     state: TargetState
     request: Request
     finding: Finding
     until: float
-    case: Case
-    point: Point
-    draw: int
+    at: _Place
+    with_cause: bool = False
+    """Its cause must be found again at each place, which takes the most of the time."""
     best: Finding | None = None
     tries: int = 0
-    known: dict[tuple[str, Point, int], bool] = field(default_factory=dict)
 
-    def fails(self, case: Case, point: Point, draw: int) -> bool:
-        """Whether the finding shows itself there; it is the best one then.
+    def fails(self, place: _Place) -> bool:
+        """Whether the finding shows itself there; then this is the best place.
 
         Raises `WorkerError`.
         """
-        key = case.id, point, draw
-        if key not in self.known:
-            if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.request.clock() > self.until:
-                return False
-            self.tries += 1
-            self.known[key] = self._try(case, point, draw)
-        return self.known[key]
-
-    def _try(self, case: Case, point: Point, draw: int) -> bool:
-        asked = Retry(
-            Verify(self.planned.target, replace(self.state.plan, cases=(case,)), self.state.settings),
-            self.finding,
-            point,
-            draw,
-        )
-        worker = self.planned.module.running(self.request)
-        limit = max(0.0, self.until - self.request.clock())
-        answers = list(worker.ask(asked, min(self.request.timeout, limit), self.request.memory))
-        found = next((e.finding for e in answers if isinstance(e, Retried)), None)
-        if found is None:
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.request.clock() > self.until:
             return False
-        self.best, self.case, self.point, self.draw = found, case, point, draw
-        return True
+        self.tries += 1
+        found = self.seen(place, with_cause=self.with_cause)
+        if found is not None:
+            self.best, self.at = found, place
+        return found is not None
+
+    def seen(self, place: _Place, *, with_cause: bool) -> Finding | None:
+        """The finding as it is there; None where it is not.
+
+        Raises `WorkerError`.
+        """
+        plan = replace(self.state.plan, cases=(place.case,))
+        verified = Verify(self.planned.target, plan, self.state.settings)
+        asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
+        worker = self.planned.module.running(self.request)
+        limit = min(self.request.timeout, MOST_SECONDS)
+        answers = list(worker.ask(asked, limit, self.request.memory))
+        return next((e.finding for e in answers if isinstance(e, Retried)), None)
 
 
 def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: Request) -> TargetReport:
     """The report with its errors told at smaller and plainer inputs, where they show themselves there."""
     worker = planned.module.worker
-    if worker is None or not worker.alive or state.unchecked_because or not report.findings:
+    if worker is None or not worker.alive or state.unchecked_because:
         return report
     until = request.clock() + MOST_SECONDS
     told = {id(f): f for f in report.findings}
-    for finding in [f for f in report.findings if _is_shrinkable(f)][:MOST_SHRUNK]:
-        try:
-            told[id(finding)] = _told(finding, planned, state, request, until)
-        except WorkerError:
-            planned.module.close()
-            break
+    places: dict[str, _Place] = {}
+    try:
+        for finding in [f for f in report.findings if _is_shrinkable(f)][:MOST_SHRUNK]:
+            case = next((c for c in state.plan.cases if finding.case and c.id == finding.case.id), None)
+            if case is None or finding.case is None:
+                continue
+            at = _Place(case, finding.case.point, finding.case.draw)
+            attempts = _Attempts(planned, state, request, finding, until, at)
+            if _is_shrunk(attempts, places.get(case.id)):
+                told[id(finding)] = _told(attempts)
+                places.setdefault(case.id, attempts.at)
+                state.shrunk.append(attempts.at.case)
+    except WorkerError:
+        planned.module.close()
     return replace(report, findings=tuple(told[id(f)] for f in report.findings))
 
 
@@ -101,32 +114,47 @@ def _is_shrinkable(finding: Finding) -> bool:
     return finding.severity is Severity.ERROR and finding.case is not None and family in SHRINKABLE
 
 
-def _told(
-    finding: Finding, planned: Planned, state: TargetState, request: Request, until: float
-) -> Finding:
-    where = finding.case
-    case = next((c for c in state.plan.cases if where is not None and c.id == where.id), None)
-    if where is None or case is None:
-        return finding
-    attempts = _Attempts(planned, state, request, finding, until, case, where.point, where.draw)
+def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
+    """Look for a smaller place; `known` is one where another finding on the same case shows itself.
+
+    Raises `WorkerError`.
+    """
+    caused, start = bool(attempts.finding.cause), attempts.at
+    if known is not None:
+        attempts.with_cause = caused
+        if attempts.fails(known):
+            return True
+    for with_cause in (False, True) if caused else (False,):
+        attempts.with_cause, attempts.tries, attempts.best, attempts.at = with_cause, 0, None, start
+        if _has_a_smaller_place(attempts):
+            return True
+    return False
+
+
+def _has_a_smaller_place(attempts: _Attempts) -> bool:
+    """Go through sizes, then values; a cause that was not looked for on the way must be found at the end."""
     _with_smaller_sizes(attempts)
     _with_plainer_values(attempts)
-    found = attempts.best
-    if found is None:
+    if attempts.best is not None and attempts.finding.cause and not attempts.with_cause:
+        attempts.best = attempts.seen(attempts.at, with_cause=True)
+    return attempts.best is not None
+
+
+def _told(attempts: _Attempts) -> Finding:
+    """The finding, told as it is at the best place."""
+    finding, found, there = attempts.finding, attempts.best, attempts.at
+    if found is None or finding.case is None:
         return finding
-    state.shrunk.append(attempts.case)
-    there = attempts.case
+    where = CasePoint(there.case.id, there.case.sizes, there.case.options, there.point, there.draw)
     return replace(
         finding,
         message=found.message,
         hint=found.hint or finding.hint,
         entries=found.entries,
         map=found.map,
-        raised=with_shown_paths(found.raised, state.module),
+        raised=with_shown_paths(found.raised, attempts.state.module),
         shown_inputs=found.shown_inputs,
-        case=replace(
-            where, shrunk=CasePoint(there.id, there.sizes, there.options, attempts.point, attempts.draw)
-        ),
+        case=replace(finding.case, shrunk=where),
     )
 
 
@@ -134,25 +162,27 @@ def _with_smaller_sizes(attempts: _Attempts) -> None:
     function = attempts.planned.module.function_of(attempts.planned.target)
     if function is None:
         return
-    case, point, draw = attempts.case, attempts.point, attempts.draw
-    at = resizing(function, case, attempts.planned.target.parameters, attempts.state.settings.seed)
+    first = attempts.at
+    parameters = attempts.planned.target.parameters
+    at = resizing(function, first.case, parameters, attempts.state.settings.seed)
+    known: dict[str, bool] = {}
 
     def fails(sizes: dict[str, int]) -> bool:
         smaller = at(sizes)
-        if smaller is None or attempts.tries >= MOST_TRIES:
+        if smaller is None:
             return False
-        return attempts.fails(smaller, point, draw)
+        if smaller.id not in known and attempts.tries < MOST_TRIES:
+            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw))
+        return known.get(smaller.id, False)
 
-    smallest(sizes_of(case), fails)
+    smallest(sizes_of(first.case), fails)
 
 
 def _with_plainer_values(attempts: _Attempts) -> None:
     """Take the first draw of plain values that shows it; extreme values stay as they are."""
-    if attempts.point is not Point.TYPICAL or not _are_drawn(attempts.case):
-        return
-    for draw in range(PLAIN_DRAWS):
-        if attempts.fails(attempts.case, Point.PLAIN, draw):
-            return
+    case = attempts.at.case
+    if attempts.at.point is Point.TYPICAL and _are_drawn(case):
+        any(attempts.fails(_Place(case, Point.PLAIN, draw)) for draw in range(PLAIN_DRAWS))
 
 
 def _are_drawn(case: Case) -> bool:

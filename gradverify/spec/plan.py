@@ -45,12 +45,8 @@ def plan_function(
     seed = defaults.seed if seed is None else seed
     return dataclasses.replace(
         _as_written(function),
-        cases=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), order) for case in function.cases
-        ),
-        spares=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), order) for case in function.spares
-        ),
+        cases=_seeded(function, function.cases, seed, order),
+        spares=_seeded(function, function.spares, seed, order),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         rtol=_first(rtol, function.rtol, defaults.rtol),
@@ -85,14 +81,22 @@ def plan_deduced(
         _as_written(function),
         source=InputSource.INFERRED,
         cases=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
+            in_call_order(case, case_seed(seed, function.name, case.id), parameters)
+            for case in function.cases
         ),
         spares=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
+            in_call_order(case, case_seed(seed, function.name, case.id), parameters)
+            for case in function.spares
         ),
         rtol=rtol,
         atol=atol,
     )
+
+
+def _seeded(
+    function: SpecFunction, cases: Sequence[Case], seed: int, order: Sequence[Parameter]
+) -> tuple[Case, ...]:
+    return tuple(in_call_order(case, case_seed(seed, function.name, case.id), order) for case in cases)
 
 
 def _as_written(function: SpecFunction) -> TargetPlan:

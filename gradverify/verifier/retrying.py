@@ -43,9 +43,11 @@ def retry(request: Retry, live: Live) -> Retried:
         told = request.finding
         seen = (f for f in _findings(*built, request) if _is_the_same(f, told))
         found = next(seen, None)
-        if found is not None and found.cause != told.cause and is_diagnosed(found):
+        if found is None or not request.with_cause:
+            return Retried(found)
+        if found.cause != told.cause and is_diagnosed(found):
             found = _with_cause(request, build, found)
-        return Retried(found if found is not None and _has_the_same_cause(found, told) else None)
+        return Retried(found if _has_the_same_cause(found, told) else None)
 
 
 def _findings(subject: Subject, case: Case, request: Retry) -> Sequence[Finding]:
