@@ -107,6 +107,8 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["reason"] = report.reason
     if report.ignored:
         shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
+    if report.left_out:
+        shape["left_out"] = [*report.left_out]
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
@@ -132,6 +134,7 @@ def _swept(report: TargetReport) -> Json:
         "layouts": len(report.swept.layouts),
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
+        "unlisted_sizes": [*report.swept.sizes],
         "dtypes": ["float64"],
         "devices": [*sorted(report.devices)],
     }

@@ -30,7 +30,7 @@ def dumped(report: TargetReport, planned: Planned, state: TargetState, request: 
     asked = Dump(
         Verify(
             planned.target,
-            replace(state.plan, cases=(*state.plan.cases, *state.shrunk)),
+            replace(state.plan, cases=(*state.every_case, *state.shrunk)),
             state.settings,
         ),
         tuple(zip(_names(report.target.id, errors), errors, strict=True)),

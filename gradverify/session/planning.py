@@ -144,8 +144,22 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
-    cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
-    return Planned(module, target, replace(plan, cases=cases), case_filter)
+    if not plan.skip:
+        plan = _limited(plan, case_filter, target, request)
+    return Planned(module, target, plan, case_filter)
+
+
+def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Request) -> TargetPlan:
+    """The plan of what a filter selects: a case at sizes that the spec leaves open is one if it is named."""
+    if request.settings.device != "cpu":
+        # At sizes that nobody listed a kernel may leave its tensors: that spoils every later call there.
+        plan = replace(plan, open_sized=(), degenerate=())
+    if not case_filter:
+        return plan
+    every = (*plan.cases, *plan.open_sized, *plan.degenerate)
+    listed = tuple(c for c in select_cases(every, case_filter, target.id) if c in plan.cases)
+    cases = listed or select_cases(every, case_filter, target.id)
+    return replace(plan, cases=cases, open_sized=(), degenerate=())
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

@@ -95,7 +95,7 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     places: dict[str, _Place] = {}
     try:
         for finding in [f for f in report.findings if _is_shrinkable(f)][:MOST_SHRUNK]:
-            case = next((c for c in state.plan.cases if finding.case and c.id == finding.case.id), None)
+            case = next((c for c in state.every_case if finding.case and c.id == finding.case.id), None)
             if case is None or finding.case is None:
                 continue
             at = _Place(case, finding.case.point, finding.case.draw)

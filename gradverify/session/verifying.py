@@ -124,10 +124,12 @@ def _run(
             another = state.verified and event.case_id not in {c.case_id for c in state.verified}
             if another and request.budget is not None and request.clock() - started > request.budget:
                 planned.module.close()  # its worker is in the middle of an answer
-                state.unchecked_because = (
-                    f"its budget of {request.budget:g} s was spent with {len(state.verified)} of "
-                    f"{len(plan.cases)} cases verified"
-                )
+                done = len(state.cases_verified)
+                if done < len(plan.cases):
+                    state.unchecked_because = (
+                        f"its budget of {request.budget:g} s was spent with {done} of "
+                        f"{len(plan.cases)} cases verified"
+                    )
                 return
             at_case(event.case_id)
         state.add(event, worker.printed)

@@ -17,7 +17,9 @@ from gradverify.model import (
 )
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.left_out import left_out
 from gradverify.spec.read import SpecFile
+from gradverify.spec.unlisted import degenerate, open_sized
 
 
 def plan_function(
@@ -38,7 +40,9 @@ def plan_function(
     tensors are splatted where the parameter is a `*args`. `effort` decides how many
     of the combinations become cases.
     """
-    function = _swept(spec.functions[key], effort)
+    whole = spec.functions[key]
+    function = _swept(whole, effort)
+    at_open, at_degenerate = _unlisted(function, effort)
     defaults = spec.defaults
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
@@ -47,6 +51,9 @@ def plan_function(
         _as_written(function),
         cases=_seeded(function, function.cases, seed, order),
         spares=_seeded(function, function.spares, seed, order),
+        open_sized=_seeded(function, at_open, seed, order),
+        degenerate=_seeded(function, at_degenerate, seed, order),
+        left_out=left_out(whole, function, effort),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         rtol=_first(rtol, function.rtol, defaults.rtol),
@@ -66,6 +73,15 @@ def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
     return dataclasses.replace(function, cases=built.cases, infeasible=built.infeasible)
 
 
+def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """The cases at sizes that the spec leaves open, and those with 0 or 1 that it does not list."""
+    sweep = function.sweep
+    if sweep is None or not function.cases or effort is Effort.QUICK:
+        return (), ()
+    base = function.cases[0]
+    return open_sized(sweep, base), degenerate(sweep, base) if effort is Effort.THOROUGH else ()
+
+
 def plan_deduced(
     function: SpecFunction,
     *,
@@ -76,18 +92,14 @@ def plan_deduced(
     effort: Effort = Effort.NORMAL,
 ) -> TargetPlan:
     """Plan an entry that no file holds, because inference deduced it."""
+    whole = function
     function = _swept(function, effort)
     return dataclasses.replace(
         _as_written(function),
         source=InputSource.INFERRED,
-        cases=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), parameters)
-            for case in function.cases
-        ),
-        spares=tuple(
-            in_call_order(case, case_seed(seed, function.name, case.id), parameters)
-            for case in function.spares
-        ),
+        cases=_seeded(function, function.cases, seed, parameters),
+        spares=_seeded(function, function.spares, seed, parameters),
+        left_out=left_out(whole, function, effort),
         rtol=rtol,
         atol=atol,
     )
