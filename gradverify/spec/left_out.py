@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gradverify.model import Effort
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.sweep import factors_of
+from gradverify.spec.sweep import Sweep, factors_of
 
 
 def left_out(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> tuple[str, ...]:
@@ -28,8 +28,16 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> Iter
     if effort is Effort.QUICK:
         yield "extreme and special values"
     if effort is not Effort.THOROUGH and sweep is not None and not sweep.hook:
-        open_too = "sizes that the spec leaves open, " if effort is Effort.QUICK and sweep.automatic else ""
-        yield f"{open_too}sizes 0 and 1 that the spec does not list"
+        yield from _sizes(sweep, effort)
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield "torch.compile (--select GV503)"
+
+
+def _sizes(sweep: Sweep, effort: Effort) -> Iterator[str]:
+    if sweep.automatic and effort is Effort.QUICK:
+        yield "other sizes, which the spec leaves open"
+    elif sweep.automatic:
+        yield "size 0"
+    if any(n not in values for values in sweep.sizes.values() for n in (0, 1)):
+        yield "sizes 0 and 1 where the spec does not list them"

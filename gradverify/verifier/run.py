@@ -112,11 +112,10 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             for event in _verify_case(subject, full_case, wanted, request, old_style_class=old):
                 history.add(event, case)
                 yield event
-        if history.stands:
-            for case in (*request.plan.open_sized, *request.plan.degenerate):
-                for event in at_unlisted_sizes(request, live, case, reader):
-                    history.add(event, case)
-                    yield event
+        for case in (*request.plan.open_sized, *request.plan.degenerate):
+            for event in at_unlisted_sizes(request, live, case, reader) if history.stands else ():
+                history.add(event, case)
+                yield event
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(
