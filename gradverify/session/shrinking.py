@@ -141,7 +141,7 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
 
 
 def _told(attempts: _Attempts) -> Finding:
-    """The finding, told as it is at the best place."""
+    """The finding, told as it is at the best place; its hint stands on all that was seen before."""
     finding, found, there = attempts.finding, attempts.best, attempts.at
     if found is None or finding.case is None:
         return finding
@@ -149,7 +149,6 @@ def _told(attempts: _Attempts) -> Finding:
     return replace(
         finding,
         message=found.message,
-        hint=found.hint or finding.hint,
         entries=found.entries,
         map=found.map,
         raised=with_shown_paths(found.raised, attempts.state.module),

@@ -40,7 +40,7 @@ def _finding(folder, guard):
 def test_the_cause_is_in_the_report(tmp_path):
     finding = _finding(tmp_path, "pass")
     assert (finding["code"], finding["cause"], finding["factor"]) == ("GV101", "constant-factor", 3.0)
-    assert finding["hint"].startswith("The gradient of `x` is 3 times too large at every entry (checked at")
+    assert finding["hint"].startswith("The gradient of `x` is 3 times too large at every entry (checked at 3")
 
 
 def test_a_process_that_ends_at_other_sizes_costs_no_verdict(tmp_path):
