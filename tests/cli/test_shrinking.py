@@ -117,7 +117,7 @@ def only(target):
 def test_the_case_stays_and_its_smaller_inputs_stand_beside_it(found):
     finding = only(found["Scaled"])
     assert (finding["case"]["id"], finding["case"]["sizes"]) == ("b=5,d=6", {"b": 5, "d": 6})
-    assert finding["case"]["shrunk"] == {"sizes": {"b": 1, "d": 2}, "point": "plain", "draw": 0}
+    assert finding["case"]["shrunk"] == {"sizes": {"b": 2, "d": 1}, "point": "plain", "draw": 0}
     assert (finding["cause"], finding["factor"]) == ("constant-factor", 3.0)
     # What was wrong at a part of the Jacobian still is, so that one sees where.
     assert finding["entries"]["wrong"] < finding["entries"]["checked"] == 4
@@ -160,4 +160,4 @@ def test_the_command_reproduces_it_and_the_script_shows_it(folder, found):
         [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "b=1,d=2" in script.read_text()
+    assert "b=2,d=1" in script.read_text()
