@@ -134,7 +134,7 @@ def _swept(report: TargetReport) -> Json:
         "layouts": len(report.swept.layouts),
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
-        "unlisted_sizes": [*report.swept.sizes],
+        **({"unlisted_sizes": [*report.swept.sizes]} if report.swept.sizes else {}),
         "dtypes": ["float64"],
         "devices": [*sorted(report.devices)],
     }
