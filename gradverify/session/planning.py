@@ -150,16 +150,23 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
 
 
 def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Request) -> TargetPlan:
-    """The plan of what a filter selects: a case at sizes that the spec leaves open is one if it is named."""
+    """The plan of what a filter selects; for sizes that nobody listed, the base case goes before them."""
     if request.settings.device != "cpu":
         # At sizes that nobody listed a kernel may leave its tensors: that spoils every later call there.
         plan = replace(plan, open_sized=(), degenerate=())
     if not case_filter:
         return plan
     every = (*plan.cases, *plan.open_sized, *plan.degenerate)
-    listed = tuple(c for c in select_cases(every, case_filter, target.id) if c in plan.cases)
-    cases = listed or select_cases(every, case_filter, target.id)
-    return replace(plan, cases=cases, open_sized=(), degenerate=())
+    selected = select_cases(every, case_filter, target.id)
+    listed = tuple(c for c in plan.cases if c in selected)
+    if listed:
+        return replace(plan, cases=listed, open_sized=(), degenerate=())
+    return replace(
+        plan,
+        cases=plan.cases[:1],
+        open_sized=tuple(c for c in plan.open_sized if c in selected),
+        degenerate=tuple(c for c in plan.degenerate if c in selected),
+    )
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

@@ -24,7 +24,7 @@ def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
     """Judge one typical draw. `open_sized`: symbolic shapes say that any size is valid, none is listed."""
     if isinstance(sample, NoSample):
         raises = [f for f in sample.findings if f.code in {"GV002", "GV412"}]
-        return _refused([_refusal(f, open_sized=open_sized) for f in raises])
+        return _refused([_refusal(f) for f in raises])
     empty = refused_empty(sample)
     found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
@@ -41,19 +41,12 @@ def _refused(findings: list[Finding]) -> AtUndeclared:
     return AtUndeclared(CheckResult(tuple(findings), Outcome.NOT_RUN), judged=False)
 
 
-def _refusal(finding: Finding, *, open_sized: bool) -> Finding:
-    """A forward that raises: by accident, at a size invented in a thorough run, that is worth a warning."""
+def _refusal(finding: Finding) -> Finding:
     raised = finding.raised
-    deliberate = open_sized or raised is None or raised.deliberate
     where = finding.case.id if finding.case is not None else ""
     said = f"{raised.type}: {first_line(raised.message)}" if raised is not None else finding.message
-    return replace(
-        finding,
-        code="GV412",
-        severity=Severity.NOTE if deliberate else Severity.WARNING,
-        message=f"forward refuses {where}, which no spec lists: {said}",
-        hint="",
-    )
+    message = f"forward refuses {where}, which no spec lists: {said}"
+    return replace(finding, code="GV412", severity=Severity.NOTE, message=message, hint="")
 
 
 def _raised(sample: Sample, error: RaisedError) -> Finding:
