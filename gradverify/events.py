@@ -104,6 +104,19 @@ class Dump:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """See whether a finding shows itself at other inputs; answered by one `Retried`."""
+
+    verified: Verify
+    """The request that it answered, with the case of those inputs alone."""
+    finding: Finding
+    point: Point
+    draw: int
+    with_cause: bool
+    """Its cause must be found there, too."""
+
+
+@dataclass(frozen=True)
 class Suggest:
     """Write the right backward of one target, judged at the cases of its plan."""
 
@@ -128,7 +141,7 @@ class ListFaults:
     """Say which faults can be planted."""
 
 
-Request = Collect | Bind | Infer | Verify | Dump | Suggest | Mutate | ListFaults
+Request = Collect | Bind | Infer | Verify | Retry | Dump | Suggest | Mutate | ListFaults
 
 
 # ---------------------------------------------------------------------------------------------
@@ -228,6 +241,14 @@ class DiagnosisStarted:
 
 
 @dataclass(frozen=True)
+class Retried:
+    """What became of a finding at other inputs."""
+
+    finding: Finding | None
+    """The same mistake there, with its cause if that was asked for; None where it is not seen."""
+
+
+@dataclass(frozen=True)
 class Dumped:
     """What was written for one finding."""
 
@@ -309,6 +330,7 @@ Event = (
     | Found
     | CaseVerified
     | DiagnosisStarted
+    | Retried
     | Dumped
     | Suggested
     | NotSuggested

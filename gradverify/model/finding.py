@@ -89,6 +89,9 @@ class CasePoint:
     options: tuple[tuple[str, Scalar], ...] = ()
     point: Point = Point.TYPICAL
     draw: int = 0
+    shrunk: CasePoint | None = None
+    """The smallest and plainest inputs at which it shows itself in the same way: what the finding tells was
+    seen there. None where it tells of this case itself."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,13 @@ class TargetPlan:
     notes: str = ""
     spares: tuple[Case, ...] = ()
     """Cases at other sizes, run only to find out why a failing one is wrong."""
+    open_sized: tuple[Case, ...] = ()
+    """Cases at sizes that symbolic shapes leave open: verified shortly once the others are right. A wrong
+    gradient there is an error, a forward that refuses them is none."""
+    degenerate: tuple[Case, ...] = ()
+    """Cases with a size of 0 or 1 that nobody listed: what is wrong there is a warning."""
+    left_out: tuple[str, ...] = ()
+    """What the effort leaves out of all that could be swept, in words."""
     doubts: tuple[Doubt, ...] = ()
     """What of inferred inputs was invented."""
     remarks: tuple[tuple[str, str], ...] = ()

@@ -58,6 +58,8 @@ class Swept:
     """Sets of inputs that required grad, as `x,weight`."""
     calls: tuple[str, ...] = ()
     """`again`, `interleaved`, `backward twice`, ..."""
+    sizes: tuple[str, ...] = ()
+    """Sizes beyond those of its cases, as `n=1,d=3`: those that its spec leaves open or does not list."""
 
     def joined(self, other: Swept) -> Swept:
         """What either of them was varied over."""
@@ -65,6 +67,7 @@ class Swept:
             tuple(dict.fromkeys((*self.layouts, *other.layouts))),
             tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
             tuple(dict.fromkeys((*self.calls, *other.calls))),
+            tuple(dict.fromkeys((*self.sizes, *other.sizes))),
         )
 
 
@@ -115,6 +118,8 @@ class TargetReport:
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
     effort: Effort = Effort.NORMAL
     """How much of what could be swept was."""
+    left_out: tuple[str, ...] = ()
+    """What that effort left out, in words."""
     surrogate: Companion | None = None
     """What its gradient was compared with instead of the derivative."""
     swept: Swept = field(default_factory=Swept)

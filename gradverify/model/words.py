@@ -64,6 +64,8 @@ class Point(StrEnum):
     TYPICAL = "typical"
     WIDE = "wide"
     SPECIAL = "special"
+    PLAIN = "plain"
+    """Small halves and tenths, which nothing is verified at: a failure is shown at them."""
 
 
 class Engine(StrEnum):

@@ -97,7 +97,19 @@ def case_words(case: CasePoint, affected: int) -> str:
     if case.draw:
         words.append(f"draw {case.draw}")
     others = f" (and {plural(affected - 1, 'other case')})" if affected > 1 else ""
-    return ", ".join(words) + others
+    return ", ".join(words) + others + _shrunk_words(case)
+
+
+def _shrunk_words(case: CasePoint) -> str:
+    """Say at which smaller or plainer inputs it is shown."""
+    there = case.shrunk
+    if there is None:
+        return ""
+    smaller = ", ".join(f"{name}={n}" for name, n in there.sizes if there.sizes != case.sizes)
+    smaller = smaller or ("smaller tensors" if there.id != case.id else "")
+    at = f" at {smaller}" if smaller else ""
+    plain = " with plain values" if there.point is Point.PLAIN else ""
+    return f"; shown{at}{plain}"
 
 
 def _same_inputs(finding: Finding, before: Finding | None) -> bool:

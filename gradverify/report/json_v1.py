@@ -107,6 +107,8 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["reason"] = report.reason
     if report.ignored:
         shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
+    if report.left_out:
+        shape["left_out"] = [*report.left_out]
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
@@ -132,6 +134,7 @@ def _swept(report: TargetReport) -> Json:
         "layouts": len(report.swept.layouts),
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
+        **({"unlisted_sizes": [*report.swept.sizes]} if report.swept.sizes else {}),
         "dtypes": ["float64"],
         "devices": [*sorted(report.devices)],
     }
@@ -169,13 +172,17 @@ def _case(case: CasePoint) -> Json:
     options: dict[str, Json] = {}
     for name, value in case.options:
         options |= _exact(name, value)
-    return {
+    shape: dict[str, Json] = {
         "id": case.id,
         "sizes": dict(case.sizes),
         "options": options,
         "point": case.point,
         "draw": case.draw,
     }
+    if case.shrunk is not None:
+        there = case.shrunk
+        shape["shrunk"] = {"sizes": dict(there.sizes), "point": there.point, "draw": there.draw}
+    return shape
 
 
 def _entries(entries: Entries) -> Json:

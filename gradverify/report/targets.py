@@ -220,6 +220,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
         ("varied", "; ".join(_variations(report.swept))),
+        ("left out", listed(report.left_out) if report.points else ""),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
 from gradverify.model import (
+    Case,
     CaseReport,
     Evaluations,
     Finding,
@@ -66,6 +67,8 @@ class TargetState:
     """Every case was verified, and causes are looked for."""
     static: tuple[LintFinding, ...] = ()
     """What the static rules say of it."""
+    shrunk: list[Case] = field(default_factory=list)
+    """Smaller cases that findings are told at."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -83,6 +86,17 @@ class TargetState:
                 self.diagnosing = True
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
+
+    @property
+    def every_case(self) -> tuple[Case, ...]:
+        """What a finding may be made on."""
+        return (*self.plan.cases, *self.plan.open_sized, *self.plan.degenerate)
+
+    @property
+    def cases_verified(self) -> list[CaseVerified]:
+        """Those of its cases that were verified; the sizes that its spec leaves open are no cases."""
+        known = {case.id for case in self.plan.cases}
+        return [c for c in self.verified if c.case_id in known]
 
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
@@ -142,16 +156,17 @@ class TargetState:
     def _base(self, status: Verdict, *, reason: str) -> TargetReport:
         visible = [c.smallest_visible_error for c in self.verified if c.smallest_visible_error is not None]
         sizes = {c.sizes for c in self.plan.cases}
+        swept = reduce(Swept.joined, (c.swept for c in self.verified), Swept())
         return TargetReport(
             target=self.target,
             status=status,
             inputs=self.plan.source,
             cases=len(self.plan.cases),
-            cases_verified=len(self.verified),
+            cases_verified=len(self.cases_verified),
             infeasible=self.plan.infeasible,
             evaluations=sum((c.evaluations for c in self.verified), Evaluations()),
             smallest_visible_error=max(visible) if visible else None,
-            sizes_swept=len(sizes),
+            sizes_swept=len(sizes) + len(swept.sizes),
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
@@ -160,8 +175,9 @@ class TargetState:
             reason=reason,
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
-            swept=reduce(Swept.joined, (c.swept for c in self.verified), Swept()),
+            swept=swept,
             effort=self.settings.effort,
+            left_out=self.plan.left_out,
             deduced=self.plan.shown,
         )
 

@@ -28,7 +28,11 @@ def dumped(report: TargetReport, planned: Planned, state: TargetState, request: 
     if request.dump is None or not errors:
         return report
     asked = Dump(
-        Verify(planned.target, state.plan, state.settings),
+        Verify(
+            planned.target,
+            replace(state.plan, cases=(*state.every_case, *state.shrunk)),
+            state.settings,
+        ),
         tuple(zip(_names(report.target.id, errors), errors, strict=True)),
         str(request.dump.absolute()),
         str(planned.module.path.resolve()),

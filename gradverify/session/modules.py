@@ -60,6 +60,8 @@ class Module:
     """Its targets, where none of them is selected."""
     static: tuple[LintFinding, ...] | None = None
     """What its source says, once it was read."""
+    deduced: dict[str, SpecFunction] = field(default_factory=dict)
+    """The entries that were deduced for targets that its spec does not name, by name."""
     error: Mistake | None = None
     torch_version: str = ""
     bug: str = ""
@@ -80,6 +82,11 @@ class Module:
     def source_of(self, target: Target) -> InputSource:
         """Whether the spec names a target or its inputs have to be inferred."""
         return InputSource.SPEC if target.name in self.bound else InputSource.INFERRED
+
+    def function_of(self, target: Target) -> SpecFunction | None:
+        """The entry that a target is planned from; None before one was deduced."""
+        named = next((f for f in self.functions if f.name == target.name), None)
+        return self.deduced.get(target.name) if self.source_of(target) is InputSource.INFERRED else named
 
     def running(self, request: Request) -> Worker | InProcess:
         """Its worker; where there is none any more, another one that has imported the module again.

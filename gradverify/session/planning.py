@@ -73,8 +73,10 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
 def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
     """The plan of a deduced entry: that of a spec which says the same, but for its source."""
+    function = drafted_function(planned.target.name, found, [r.code for r in RULES])
+    planned.module.deduced[planned.target.name] = function
     plan = plan_deduced(
-        drafted_function(planned.target.name, found, [r.code for r in RULES]),
+        function,
         seed=seed_of(request, planned.module.spec),
         rtol=request.settings.rtol if request.rtol is None else request.rtol,
         atol=request.settings.atol if request.atol is None else request.atol,
@@ -142,8 +144,29 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
-    cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
-    return Planned(module, target, replace(plan, cases=cases), case_filter)
+    if not plan.skip:
+        plan = _limited(plan, case_filter, target, request)
+    return Planned(module, target, plan, case_filter)
+
+
+def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Request) -> TargetPlan:
+    """The plan of what a filter selects; for sizes that nobody listed, the base case goes before them."""
+    if request.settings.device != "cpu":
+        # At sizes that nobody listed a kernel may leave its tensors: that spoils every later call there.
+        plan = replace(plan, open_sized=(), degenerate=())
+    if not case_filter:
+        return plan
+    every = (*plan.cases, *plan.open_sized, *plan.degenerate)
+    selected = select_cases(every, case_filter, target.id)
+    listed = tuple(c for c in plan.cases if c in selected)
+    if listed:
+        return replace(plan, cases=listed, open_sized=(), degenerate=())
+    return replace(
+        plan,
+        cases=plan.cases[:1],
+        open_sized=tuple(c for c in plan.open_sized if c in selected),
+        degenerate=tuple(c for c in plan.degenerate if c in selected),
+    )
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

@@ -36,6 +36,7 @@ from gradverify.session.pool import (
     WorkerTooBigError,
 )
 from gradverify.session.request import Request
+from gradverify.session.shrinking import MOST_SECONDS, shrunk
 from gradverify.session.traces import fatal_error, frames_of, spot
 
 _METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
@@ -66,6 +67,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
     `at_case` is called with the id of each case as it begins.
     """
     at_case("")
+    started = request.clock()
     state = _state(planned, None, request)
     try:
         plan = planned.plan if planned.plan is not None else infer_plan(planned, request)
@@ -90,6 +92,8 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         judged = _without_worker(planned, state, error, request)
     else:
         judged = Judged(report)
+        if request.clock() - started <= MOST_SECONDS:
+            judged = Judged(shrunk(report, planned, state, request))
     return replace(judged, report=dumped(judged.report, planned, state, request))
 
 
@@ -120,10 +124,12 @@ def _run(
             another = state.verified and event.case_id not in {c.case_id for c in state.verified}
             if another and request.budget is not None and request.clock() - started > request.budget:
                 planned.module.close()  # its worker is in the middle of an answer
-                state.unchecked_because = (
-                    f"its budget of {request.budget:g} s was spent with {len(state.verified)} of "
-                    f"{len(plan.cases)} cases verified"
-                )
+                done = len(state.cases_verified)
+                if done < len(plan.cases):
+                    state.unchecked_because = (
+                        f"its budget of {request.budget:g} s was spent with {done} of "
+                        f"{len(plan.cases)} cases verified"
+                    )
                 return
             at_case(event.case_id)
         state.add(event, worker.printed)

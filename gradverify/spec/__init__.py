@@ -15,6 +15,7 @@ from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema
 from gradverify.spec.plan import plan_deduced, plan_function
 from gradverify.spec.read import SpecFile, read_spec
+from gradverify.spec.smaller import resizing, sizes_of, smallest
 from gradverify.spec.spares import resized
 from gradverify.spec.writing import (
     DraftedEntry,
@@ -50,6 +51,9 @@ __all__ = [
     "render_spec",
     "render_spec_of_modules",
     "resized",
+    "resizing",
     "shown",
     "shown_path",
+    "sizes_of",
+    "smallest",
 ]

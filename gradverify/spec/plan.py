@@ -17,7 +17,9 @@ from gradverify.model import (
 )
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.left_out import left_out
 from gradverify.spec.read import SpecFile
+from gradverify.spec.unlisted import degenerate, open_sized
 
 
 def plan_function(
@@ -38,19 +40,20 @@ def plan_function(
     tensors are splatted where the parameter is a `*args`. `effort` decides how many
     of the combinations become cases.
     """
-    function = _swept(spec.functions[key], effort)
+    whole = spec.functions[key]
+    function = _swept(whole, effort)
+    at_open, at_degenerate = _unlisted(function, effort)
     defaults = spec.defaults
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
     return dataclasses.replace(
         _as_written(function),
-        cases=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.cases
-        ),
-        spares=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), order) for case in function.spares
-        ),
+        cases=_seeded(function, function.cases, seed, order),
+        spares=_seeded(function, function.spares, seed, order),
+        open_sized=_seeded(function, at_open, seed, order),
+        degenerate=_seeded(function, at_degenerate, seed, order),
+        left_out=left_out(whole, function, effort),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
         rtol=_first(rtol, function.rtol, defaults.rtol),
@@ -70,6 +73,15 @@ def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
     return dataclasses.replace(function, cases=built.cases, infeasible=built.infeasible)
 
 
+def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """The cases at sizes that the spec leaves open, and those with 0 or 1 that it does not list."""
+    sweep = function.sweep
+    if sweep is None or not function.cases or effort is Effort.QUICK:
+        return (), ()
+    base = function.cases[0]
+    return open_sized(sweep, base), degenerate(sweep, base) if effort is Effort.THOROUGH else ()
+
+
 def plan_deduced(
     function: SpecFunction,
     *,
@@ -80,19 +92,23 @@ def plan_deduced(
     effort: Effort = Effort.NORMAL,
 ) -> TargetPlan:
     """Plan an entry that no file holds, because inference deduced it."""
+    whole = function
     function = _swept(function, effort)
     return dataclasses.replace(
         _as_written(function),
         source=InputSource.INFERRED,
-        cases=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.cases
-        ),
-        spares=tuple(
-            _finished(case, case_seed(seed, function.name, case.id), parameters) for case in function.spares
-        ),
+        cases=_seeded(function, function.cases, seed, parameters),
+        spares=_seeded(function, function.spares, seed, parameters),
+        left_out=left_out(whole, function, effort),
         rtol=rtol,
         atol=atol,
     )
+
+
+def _seeded(
+    function: SpecFunction, cases: Sequence[Case], seed: int, order: Sequence[Parameter]
+) -> tuple[Case, ...]:
+    return tuple(in_call_order(case, case_seed(seed, function.name, case.id), order) for case in cases)
 
 
 def _as_written(function: SpecFunction) -> TargetPlan:
@@ -128,7 +144,8 @@ def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tupl
     )
 
 
-def _finished(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
+def in_call_order(case: Case, seed: int, order: Sequence[Parameter]) -> Case:
+    """The case with its seed, and its inputs as the live parameters come."""
     position = {parameter.name: index for index, parameter in enumerate(order)}
     variadic = {parameter.name for parameter in order if parameter.variadic}
     inputs = sorted(case.inputs, key=lambda item: position.get(item.name, len(position)))

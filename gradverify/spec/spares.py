@@ -47,18 +47,26 @@ def resized(case: Case) -> tuple[Case, ...]:
 
     Empty where something else may follow from a dimension: an integer, an index, a structure with a bound.
     """
-    if case.hook or case.annotations or case.init is not None:
-        return ()
-    shapes = [shape for an_input in case.inputs for shape in _shapes(an_input) or ((),)]
-    if not any(shapes) or not all(_follows_no_size(an_input) for an_input in case.inputs):
-        return ()
-    sizes = {str(n): n for shape in shapes for n in shape}
     found: list[Case] = []
-    for other in _other_sizes(sizes):
-        inputs = tuple(_with_shapes(an_input, other) for an_input in case.inputs)
-        if all(inputs != spare.inputs for spare in found):
-            found.append(replace(case, id=SPARE_ID, inputs=inputs))
+    for other in _other_sizes(dimensions_of(case)):
+        spare = with_dimensions(case, other)
+        if all(spare.inputs != known.inputs for known in found):
+            found.append(spare)
     return tuple(found[:MOST_SPARES])
+
+
+def dimensions_of(case: Case) -> dict[str, int]:
+    """The dimensions of a case's tensors by their length; empty where they cannot be changed alone."""
+    if case.hook or case.annotations or case.init is not None:
+        return {}
+    if not all(_follows_no_size(an_input) for an_input in case.inputs):
+        return {}
+    return {str(n): n for an_input in case.inputs for shape in _shapes(an_input) for n in shape}
+
+
+def with_dimensions(case: Case, other: Mapping[str, int]) -> Case:
+    """The case with other lengths in the place of those that `dimensions_of` names."""
+    return replace(case, id=SPARE_ID, inputs=tuple(_with_shapes(an_input, other) for an_input in case.inputs))
 
 
 def _spares(sweep: Sweep, factors: Sequence[Factor], case: Case) -> Iterator[Case]:
@@ -68,13 +76,14 @@ def _spares(sweep: Sweep, factors: Sequence[Factor], case: Case) -> Iterator[Cas
     ids: set[str] = set()
     for sizes in _other_sizes(dict(case.sizes)):
         if len(ids) < MOST_SPARES and allowed(sweep, sizes) is None:
-            spare = _at(sweep, factors, case, sizes)
+            spare = at_sizes(sweep, factors, case, sizes)
             if spare is not None and spare.id not in ids:
                 ids.add(spare.id)
                 yield spare
 
 
-def _at(sweep: Sweep, factors: Sequence[Factor], case: Case, sizes: Mapping[str, int]) -> Case | None:
+def at_sizes(sweep: Sweep, factors: Sequence[Factor], case: Case, sizes: Mapping[str, int]) -> Case | None:
+    """The case at other sizes with the same options, without a seed; None where it has no valid inputs."""
     options = dict(case.options)
     row: tuple[Scalar, ...] = tuple(
         sizes[f.name] if f.is_size else options.get(f.name, GIVEN if f.is_optional else f.levels[0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import (
@@ -26,10 +25,12 @@ from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
-from gradverify.verifier.checks.reading import reading_backward
+from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
+from gradverify.verifier.checks.reading import Reader, reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
+from gradverify.verifier.checks.unlisted import at_unlisted
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
@@ -71,6 +72,13 @@ class _History:
     findings: list[Finding] = field(default_factory=list)
     spent: int = 0
     """Evaluations of forward and backward."""
+    judged: bool = False
+    """Some case has a gradient."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing is wrong so far: then sizes that nobody listed can add something."""
+        return self.judged and all(f.severity is not Severity.ERROR for f in self.findings)
 
     def add(self, event: Event, case: Case) -> None:
         """Take in one event of a case."""
@@ -81,6 +89,7 @@ class _History:
                 self.findings.append(event.finding)
             case CaseVerified():
                 self.spent += event.evaluations.forward + event.evaluations.backward
+                self.judged |= not event.no_gradient
             case _:
                 pass
 
@@ -103,6 +112,10 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             for event in _verify_case(subject, full_case, wanted, request, old_style_class=old):
                 history.add(event, case)
                 yield event
+        for case in (*request.plan.open_sized, *request.plan.degenerate):
+            for event in at_unlisted_sizes(request, live, case, reader) if history.stands else ():
+                history.add(event, case)
+                yield event
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(
@@ -113,6 +126,27 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 history.spent,
             )
             yield from (Found(finding) for finding in causes)
+
+
+def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | None) -> Iterator[Event]:
+    """Judge the first order at sizes that nobody listed; where forward refuses them, that is a note."""
+    built = build_subject(request, live, case, reader)
+    if isinstance(built, Finding):
+        return
+    subject, full_case = built
+    if subject.surrogate is not None or subject.settings.engine is Engine.TORCH:
+        return
+    yield CaseStarted(case.id, Point.TYPICAL, 0)
+    sample = prepare(subject, full_case, Point.TYPICAL, 0)
+    found = at_unlisted(sample, open_sized=case in request.plan.open_sized)
+    yield from _wanted_findings(found.result.findings, request)
+    if isinstance(sample, NoSample):
+        return
+    state, counter = _CaseState(), sample.problem.counter
+    state.add(Family.GRADCHECK, found.result)
+    state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
+    state.swept = Swept(sizes=(case.id,) if found.judged else ())
+    yield _verified(case, state)
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
@@ -244,46 +278,12 @@ def _inconclusive(state: _CaseState) -> list[Finding]:
     for key in sorted(set.intersection(*(set(u) for u in state.uncovered))):
         found = [u[key] for u in state.uncovered]
         shapes = {tuple(f.mask.shape) for f in found}
-        mask = found[0].mask if len(shapes) > 1 else torch_all([f.mask for f in found])
+        mask = found[0].mask if len(shapes) > 1 else in_every([f.mask for f in found])
         if not mask.any():
             continue
         position, name = key
-        findings.append(_not_verified(state.last, position, name, replace(found[-1], mask=mask)))
-        family = _family_of(name)
+        findings.append(not_verified(state.last, position, name, replace(found[-1], mask=mask)))
+        family = family_of(name)
         if state.outcomes[family] is not Outcome.FAILED:
             state.outcomes[family] = Outcome.INCONCLUSIVE
     return findings
-
-
-def torch_all(masks: list[Any]) -> Any:  # noqa: ANN401 - tensors of bool
-    """Entries that are True in every mask."""
-    result = masks[0]
-    for mask in masks[1:]:
-        result = result & mask
-    return result
-
-
-def _family_of(name: str) -> Family:
-    if name.startswith("second order"):
-        return Family.GRADGRADCHECK
-    return Family.REFERENCE if name == "reference" else Family.GRADCHECK
-
-
-def _not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
-    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
-    if name == "reference":
-        return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
-    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
-    if name.startswith("second order"):
-        what, source = "the second derivative", name.removeprefix("second order").removeprefix(", ")
-    else:
-        what, source = f"the gradient{of_output}", name
-    by = f" with respect to `{source}`" if source else ""
-    share = f" at {count} of {total} entries" if count < total else ""
-    return sample.finding(
-        "GV109",
-        f"{what}{by} could not be verified{share}: {reason}",
-        hint=unknown.hint,
-        output=position,
-        input=source or None,
-    )

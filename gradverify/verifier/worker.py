@@ -46,6 +46,7 @@ from gradverify.events import (
     NotInferred,
     Ready,
     Request,
+    Retry,
     Suggest,
     Verify,
     decode,
@@ -60,6 +61,7 @@ from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.mutation.run import NAMES, mutate
+from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
 from gradverify.verifier.suggesting.suggest import suggest
 
@@ -125,6 +127,9 @@ class Server:
                 yield self._infer(request)
             case Verify():
                 yield from verify(request, self._live(request))
+                self._state.restore()
+            case Retry():
+                yield retry(request, self._live(request.verified))
                 self._state.restore()
             case Dump():
                 yield from self._dump(request)

@@ -33,6 +33,8 @@ MODULES = [
     ("regimes", "wrong"),
     ("authors", "right"),
     ("authors", "wrong"),
+    ("sizes", "right"),
+    ("sizes", "wrong"),
 ]
 
 

@@ -20,7 +20,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
-__all__ = ["Place", "causes_of", "is_diagnosed"]
+__all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
 
 DIAGNOSED = frozenset({"GV101", "GV107"})
 """Codes of findings that a measured Jacobian contradicts entry by entry."""

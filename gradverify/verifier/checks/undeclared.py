@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, Point
+from gradverify.model import Engine, Finding, Outcome, Point, RaisedError
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.confirm import SAME
@@ -41,7 +42,7 @@ VAGUE = 1e-3
 FAR_STEPS = (2.0**-6, 2.0**-7)
 """In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
 
-CERTAIN = frozenset({"GV101", "GV108"})
+CERTAIN = frozenset({"GV101", "GV107", "GV108"})
 """Codes that need no declared input to be mistakes."""
 
 HINTS = {
@@ -59,6 +60,8 @@ class AtUndeclared:
     result: CheckResult
     judged: bool
     """Something of the Jacobian could be measured there."""
+    raised: RaisedError | None = None
+    """What backward raised."""
 
 
 def at_undeclared(sample: Sample) -> AtUndeclared:
@@ -71,6 +74,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)
     judged = judge(sample.problem, rtol=max(RTOL, settings.rtol), atol=settings.atol)
+    if isinstance(judged, Raised):
+        return replace(_SILENCE, raised=judged.error)
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
     comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
@@ -90,7 +95,7 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
         for o, output, i, source in blocks(sample.problem.outputs, sample.inputs)
     )
     return [
-        replace(one, hint=f"{one.hint} {HINTS[sample.point]}".strip())
+        replace(one, hint=f"{one.hint} {HINTS.get(sample.point, '')}".strip())
         for one in found
         if one is not None and one.code in CERTAIN
     ]

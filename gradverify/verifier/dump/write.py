@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradverify.events import Dump, Dumped
-from gradverify.model import Case, Finding, ObjectInput, TargetKind
+from gradverify.model import Case, CasePoint, Finding, ObjectInput, TargetKind
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
@@ -56,6 +56,11 @@ class _Context:
         """Names of the inputs that are differentiated."""
         return [a.name for a in self.arguments if a.differentiable]
 
+    def sample(self) -> Sample | NoSample:
+        """Forward run once at the finding's inputs."""
+        at = _told_at(self.finding)
+        return NoSample() if at is None else prepare(self.subject, self.case, at.point, at.draw)
+
 
 def dump(request: Dump, live: Live, module: ModuleType) -> Iterator[Dumped]:
     """Write each finding's inputs, and a script where one can show it."""
@@ -70,7 +75,7 @@ def dump(request: Dump, live: Live, module: ModuleType) -> Iterator[Dumped]:
 
 def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding: Finding) -> Dumped:
     cases = request.verified.plan.cases
-    point = finding.case
+    point = _told_at(finding)
     case = next((c for c in cases if point is not None and c.id == point.id), None)
     if point is None or case is None:
         return Dumped("", "it was not made on one set of inputs")
@@ -98,13 +103,19 @@ def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding:
     return Dumped(f"{name}.py")
 
 
+def _told_at(finding: Finding) -> CasePoint | None:
+    """The inputs that a finding's own words and numbers are of."""
+    case = finding.case
+    return case.shrunk or case if case is not None else None
+
+
 def _shown(context: _Context) -> tuple[str, dict[str, Any]]:
     """The script, empty where none can show the finding, and what it loads beside the inputs."""
     finding = context.finding
     head = script.preamble(context.name, _sentences(finding), _called(context))
     if finding.code in RAISED:
         return head + script.raising(), {"twice": _raises_at_second(context)}
-    sample = prepare(context.subject, context.case, finding.case.point, finding.case.draw)  # type: ignore[union-attr]
+    sample = context.sample()
     if isinstance(sample, NoSample):
         return "", {}
     family = rule(finding.code).family
@@ -116,7 +127,8 @@ def _shown(context: _Context) -> tuple[str, dict[str, Any]]:
 
 
 def _sentences(finding: Finding) -> list[str]:
-    case = f" Case {finding.case.id}, {finding.case.point} values." if finding.case is not None else ""
+    at = _told_at(finding)
+    case = f" Case {at.id}, {at.point} values." if at is not None else ""
     return [
         f"{finding.code} {rule(finding.code).name}: {finding.message}.{case}",
         "Shown with torch alone; exit code 1 while it is so. Found by gradverify.",
@@ -127,8 +139,7 @@ def _raises_at_second(context: _Context) -> bool:
     """Whether it takes a double backward to raise: a plain one went through."""
     if context.finding.code not in {"GV102", "GV201", "GV202"}:
         return False
-    case = context.finding.case
-    sample = prepare(context.subject, context.case, case.point, case.draw) if case is not None else NoSample()
+    sample = context.sample()
     if isinstance(sample, NoSample):
         return False
     return not _refused(sample)

@@ -60,7 +60,7 @@ def points_of(case: Case, effort: Effort = Effort.NORMAL) -> tuple[tuple[Point, 
 
 def is_declared(point: Point, draw: int) -> bool:
     """Whether the values of a draw are what the spec says is valid, or moderate ones."""
-    return point is Point.TYPICAL or draw == 0
+    return point in {Point.TYPICAL, Point.PLAIN} or draw == 0
 
 
 def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> list[float]:

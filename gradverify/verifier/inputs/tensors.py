@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Point, TensorInput
+from gradverify.verifier.inputs.plain import draw_plain
 from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared, is_declared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
 from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
@@ -80,10 +81,11 @@ def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, dra
             source = random.Random(f"{seed}/{spec.name}/{draw}")
             return place_integers(spec.structure, spec.shape, (low, high), source)
         return draw_integers(spec, seed, point, draw)
+    drawn = draw_plain if point is Point.PLAIN else draw_values
     if dtype.is_complex:
-        real, imaginary = draw_values(spec, seed, point, draw), draw_values(spec, seed + 1, point, draw)
+        real, imaginary = drawn(spec, seed, point, draw), drawn(spec, seed + 1, point, draw)
         return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
-    values = draw_values(spec, seed, point, draw)
+    values = drawn(spec, seed, point, draw)
     return _tied(values, seed) if spec.ties and point is Point.SPECIAL else values
 
 

@@ -35,8 +35,8 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     """The entries of a real floating tensor in row-major order."""
     count = math.prod(spec.shape)
     source = source_of(seed, spec.name, point, draw)
-    interval = _interval(spec, point)
-    values = _distinct(source, count, interval, _kept_away_from(spec.avoid, interval))
+    interval = interval_of(spec, point)
+    values = _distinct(source, count, interval, kept_away_from(spec.avoid, interval))
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
     if point is Point.WIDE and spec.range is not None:
@@ -80,7 +80,8 @@ def source_of(seed: int, name: str, point: str, draw: int) -> random.Random:
     return random.Random(f"{seed}/{name}/{point}/{draw}")
 
 
-def _interval(spec: TensorInput, point: Point) -> tuple[float, float]:
+def interval_of(spec: TensorInput, point: Point) -> tuple[float, float]:
+    """Between which numbers values are drawn."""
     low, high = DOMAINS[spec.domain]
     if spec.range is not None:
         low, high = max(low, spec.range[0]), min(high, spec.range[1])
@@ -125,18 +126,19 @@ def _taken(source: random.Random, grid: range, count: int) -> list[int]:
     return list(dict.fromkeys(source.choices(grid, k=count)))
 
 
-def _kept_away_from(avoid: Sequence[float], interval: tuple[float, float]) -> tuple[float, ...]:
+def kept_away_from(avoid: Sequence[float], interval: tuple[float, float]) -> tuple[float, ...]:
     """Declared kinks, and their mirror images where a draw may turn its sign."""
-    return (*avoid, *(-a for a in avoid)) if _is_symmetric(interval) else tuple(avoid)
+    return (*avoid, *(-a for a in avoid)) if is_symmetric(interval) else tuple(avoid)
 
 
-def _is_symmetric(interval: tuple[float, float]) -> bool:
+def is_symmetric(interval: tuple[float, float]) -> bool:
+    """Whether an interval holds the mirror image of everything in it."""
     return math.isclose(interval[0], -interval[1])
 
 
 def _other_sign(values: list[float], before: list[float], interval: tuple[float, float]) -> list[float]:
     """Turn a draw's sign so that its sum differs in sign from the draw before: branches hang on it."""
-    if _is_symmetric(interval) and sum(values) * sum(before) > 0:
+    if is_symmetric(interval) and sum(values) * sum(before) > 0:
         return [-v for v in values]
     return values
 

@@ -105,6 +105,34 @@ def test_thorough_sees_every_combination_and_its_command_reproduces(folder):
     assert [f["code"] for f in again["Scale"]["findings"]] == ["GV101"]
 
 
+DEGENERATE = """
+gradverify: 1
+module: wrong.py
+functions:
+  RowScale: {sizes: {b: 4, d: 3}, inputs: {x: [b, d], w: [b]}}
+  Softmax: {sizes: {b: 4, d: 3}, inputs: {x: [b, d]}}
+"""
+
+
+def test_a_thorough_run_warns_of_degenerate_sizes_that_the_list_leaves_out(tmp_path):
+    """A list of sizes says what is valid: what is wrong beside it is no error."""
+    zoo = Path(__file__).parents[2] / "zoo" / "sizes"
+    (tmp_path / "wrong.py").write_text((zoo / "wrong.py").read_text())
+    (tmp_path / "wrong.gradverify.yaml").write_text(DEGENERATE)
+    words = ("wrong.py::RowScale", "wrong.py::Softmax")
+    _, found = check(tmp_path, *words)
+    assert {(t["status"], len(t["findings"])) for t in found.values()} == {("passed", 0)}
+    assert all(any("sizes 0 and 1" in text for text in t["left_out"]) for t in found.values())
+    _, found = check(tmp_path, *words, "--effort", "thorough")
+    warned = {
+        name: [(f["case"]["id"], f["code"]) for f in t["findings"] if f["severity"] == "warning"]
+        for name, t in found.items()
+    }
+    assert warned == {"RowScale": [("b=1,d=3", "GV412")], "Softmax": [("b=1,d=3", "GV412")]}
+    assert {t["status"] for t in found.values()} == {"passed"}
+    assert {t["left_out"][0] for t in found.values()} == {"torch.compile (--select GV503)"}
+
+
 def test_the_configuration_may_say_it(folder):
     (folder / "pyproject.toml").write_text('[tool.gradverify]\neffort = "quick"\n')
     assert check(folder)[0]["settings"]["effort"] == "quick"

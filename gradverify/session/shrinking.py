@@ -1,0 +1,195 @@
+"""After a verdict: each error is told at the smallest sizes and plainest values that show it in the same way.
+
+The verdict stands whatever happens here. Small sizes and plain values are tried with the judge that found the
+error, and only a finding with its code, output, input and cause takes its place in the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from gradverify.events import Retried, Retry, Verify
+from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetReport, tensors_of
+from gradverify.rules import Family, rule
+from gradverify.session.aggregate import TargetState
+from gradverify.session.planning import Planned
+from gradverify.session.pool import WorkerError
+from gradverify.session.request import Request
+from gradverify.session.traces import with_shown_paths
+from gradverify.spec import resizing, sizes_of, smallest
+
+MOST_TRIES = 12
+"""Sizes tried for one finding: two for all of them together, three for each of three alone, one to spare."""
+
+MOST_SHRUNK = 4
+"""Findings of one target that are shrunk: a person reads the first ones."""
+
+MOST_SECONDS = 10.0
+"""What looking for smaller inputs may take, and what verifying a target may have taken for it to be tried."""
+
+PLAIN_DRAWS = 3
+"""Draws of plain values that are tried, see `gradverify.verifier.inputs.plain`."""
+
+SHRINKABLE = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Inputs at which a finding may show itself."""
+
+    case: Case
+    point: Point
+    draw: int
+
+
+@dataclass
+class _Attempts:
+    """What is tried for one finding, and the last place at which it showed itself."""
+
+    planned: Planned
+    state: TargetState
+    request: Request
+    finding: Finding
+    until: float
+    at: _Place
+    with_cause: bool = False
+    """Its cause must be found again at each place, which takes the most of the time."""
+    best: Finding | None = None
+    tries: int = 0
+
+    def fails(self, place: _Place) -> bool:
+        """Whether the finding shows itself there; then this is the best place.
+
+        Raises `WorkerError`.
+        """
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.request.clock() > self.until:
+            return False
+        self.tries += 1
+        found = self.seen(place, with_cause=self.with_cause)
+        if found is not None:
+            self.best, self.at = found, place
+        return found is not None
+
+    def seen(self, place: _Place, *, with_cause: bool) -> Finding | None:
+        """The finding as it is there; None where it is not.
+
+        Raises `WorkerError`.
+        """
+        plan = replace(self.state.plan, cases=(place.case,))
+        verified = Verify(self.planned.target, plan, self.state.settings)
+        asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
+        worker = self.planned.module.running(self.request)
+        limit = min(self.request.timeout, MOST_SECONDS)
+        answers = list(worker.ask(asked, limit, self.request.memory))
+        return next((e.finding for e in answers if isinstance(e, Retried)), None)
+
+
+def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: Request) -> TargetReport:
+    """The report with its errors told at smaller and plainer inputs, where they show themselves there."""
+    worker = planned.module.worker
+    if worker is None or not worker.alive or state.unchecked_because:
+        return report
+    until = request.clock() + MOST_SECONDS
+    told = {id(f): f for f in report.findings}
+    places: dict[str, _Place] = {}
+    try:
+        for finding in [f for f in report.findings if _is_shrinkable(f)][:MOST_SHRUNK]:
+            case = next((c for c in state.every_case if finding.case and c.id == finding.case.id), None)
+            if case is None or finding.case is None:
+                continue
+            at = _Place(case, finding.case.point, finding.case.draw)
+            attempts = _Attempts(planned, state, request, finding, until, at)
+            if _is_shrunk(attempts, places.get(case.id)):
+                told[id(finding)] = _told(attempts)
+                places.setdefault(case.id, attempts.at)
+                state.shrunk.append(attempts.at.case)
+    except WorkerError:
+        planned.module.close()
+    return replace(report, findings=tuple(told[id(f)] for f in report.findings))
+
+
+def _is_shrinkable(finding: Finding) -> bool:
+    family = rule(finding.code).family
+    return finding.severity is Severity.ERROR and finding.case is not None and family in SHRINKABLE
+
+
+def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
+    """Look for a smaller place; `known` is one where another finding on the same case shows itself.
+
+    Raises `WorkerError`.
+    """
+    caused, start = bool(attempts.finding.cause), attempts.at
+    if known is not None:
+        attempts.with_cause = caused
+        if attempts.fails(known):
+            return True
+    for with_cause in (False, True) if caused else (False,):
+        attempts.with_cause, attempts.tries, attempts.best, attempts.at = with_cause, 0, None, start
+        if _has_a_smaller_place(attempts):
+            return True
+    return False
+
+
+def _has_a_smaller_place(attempts: _Attempts) -> bool:
+    """Go through sizes, then values; a cause that was not looked for on the way must be found at the end."""
+    _with_smaller_sizes(attempts)
+    _with_plainer_values(attempts)
+    if attempts.best is not None and attempts.finding.cause and not attempts.with_cause:
+        attempts.best = attempts.seen(attempts.at, with_cause=True)
+    return attempts.best is not None
+
+
+def _told(attempts: _Attempts) -> Finding:
+    """The finding, told as it is at the best place; its hint stands on all that was seen before."""
+    finding, found, there = attempts.finding, attempts.best, attempts.at
+    if found is None or finding.case is None:
+        return finding
+    where = CasePoint(there.case.id, there.case.sizes, there.case.options, there.point, there.draw)
+    return replace(
+        finding,
+        message=found.message,
+        entries=found.entries,
+        map=found.map,
+        raised=with_shown_paths(found.raised, attempts.state.module),
+        shown_inputs=found.shown_inputs,
+        case=replace(finding.case, shrunk=where),
+    )
+
+
+def _with_smaller_sizes(attempts: _Attempts) -> None:
+    function = attempts.planned.module.function_of(attempts.planned.target)
+    if function is None:
+        return
+    first = attempts.at
+    parameters = attempts.planned.target.parameters
+    at = resizing(function, first.case, parameters, attempts.state.settings.seed)
+    known: dict[str, bool] = {}
+
+    def fails(sizes: dict[str, int]) -> bool:
+        smaller = at(sizes)
+        if smaller is None:
+            return False
+        if smaller.id not in known and attempts.tries < MOST_TRIES:
+            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw))
+        return known.get(smaller.id, False)
+
+    smallest(sizes_of(first.case), fails)
+
+
+def _with_plainer_values(attempts: _Attempts) -> None:
+    """Take the first draw of plain values that shows it; extreme values stay as they are."""
+    case = attempts.at.case
+    if attempts.at.point is Point.TYPICAL and _are_drawn(case):
+        any(attempts.fails(_Place(case, Point.PLAIN, draw)) for draw in range(PLAIN_DRAWS))
+
+
+def _are_drawn(case: Case) -> bool:
+    """Whether plain values are to be had: a hook draws its own."""
+    return not case.hook and any(_drawn(case))
+
+
+def _drawn(case: Case) -> Iterator[bool]:
+    for an_input in case.inputs:
+        for tensor in tensors_of(an_input):
+            yield tensor.value is None and not tensor.make and tensor.dtype.startswith(("float", "complex"))

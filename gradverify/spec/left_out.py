@@ -1,0 +1,43 @@
+"""What an effort leaves out of all that could be swept over a function, for the report to say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from gradverify.model import Effort
+from gradverify.spec.function import SpecFunction
+from gradverify.spec.sweep import Sweep, factors_of
+
+
+def left_out(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> tuple[str, ...]:
+    """Phrases, the most telling first. `whole` has the cases of normal effort, `planned` those that run."""
+    return tuple(_phrases(whole, planned, effort)) if planned.cases else ()
+
+
+def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> Iterator[str]:
+    missing = len(whole.cases) - len(planned.cases)
+    sweep = planned.sweep
+    if missing > 0:
+        yield f"{missing} other case{'s' * (missing > 1)}"
+    if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
+        product = math.prod(len(factor.levels) for factor in factors_of(sweep))
+        beyond = product - max(len(whole.cases), len(planned.cases)) - planned.infeasible
+        if beyond > 0 and effort is not Effort.THOROUGH:
+            yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
+    if effort is Effort.QUICK:
+        yield "extreme and special values"
+    if effort is not Effort.THOROUGH and sweep is not None and not sweep.hook:
+        yield from _sizes(sweep, effort)
+    if effort is not Effort.THOROUGH:
+        yield "further draws of values"
+    yield "torch.compile (--select GV503)"
+
+
+def _sizes(sweep: Sweep, effort: Effort) -> Iterator[str]:
+    if sweep.automatic and effort is Effort.QUICK:
+        yield "other sizes, which the spec leaves open"
+    elif sweep.automatic:
+        yield "size 0"
+    if any(n not in values for values in sweep.sizes.values() for n in (0, 1)):
+        yield "sizes 0 and 1 where the spec does not list them"

@@ -1,0 +1,72 @@
+"""First order at sizes that nobody listed: those that symbolic shapes leave open, and invented 0 and 1.
+
+Forward may refuse them: that is a note. What it accepts, backward must differentiate; at a size that is
+invented against a list, what is wrong is a warning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gradverify.model import Case, Finding, Outcome, RaisedError, Severity
+from gradverify.verifier.checks.contract import contract
+from gradverify.verifier.checks.empty import refused_empty
+from gradverify.verifier.checks.first_order import backward_raised
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.checks.subject import NoSample, Sample, first_line
+from gradverify.verifier.checks.undeclared import AtUndeclared, at_undeclared
+
+RETURNED = frozenset({"GV103", "GV105"})
+"""Codes on what backward returned that hang on no value."""
+
+
+def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
+    """Judge one typical draw. `open_sized`: symbolic shapes say that any size is valid, none is listed."""
+    if isinstance(sample, NoSample):
+        raises = [f for f in sample.findings if f.code in {"GV002", "GV412"}]
+        return _refused([_refusal(f) for f in raises])
+    empty = refused_empty(sample)
+    found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
+    returned = contract(sample, FirstOrder(found.result)).findings
+    irregular = [f for f in returned if f.code in RETURNED and f.severity is Severity.ERROR]
+    replaced = {f.input for f in irregular}
+    findings = [*irregular, *(f for f in found.result.findings if f.input not in replaced or f.input is None)]
+    if found.raised is not None and not irregular:
+        findings.append(_raised(sample, found.raised))
+    told = tuple(_told(f, sample.case, open_sized=open_sized) for f in findings)
+    return AtUndeclared(CheckResult(told, outcome_of(told)), found.judged or bool(told))
+
+
+def _refused(findings: list[Finding]) -> AtUndeclared:
+    return AtUndeclared(CheckResult(tuple(findings), Outcome.NOT_RUN), judged=False)
+
+
+def _refusal(finding: Finding) -> Finding:
+    raised = finding.raised
+    where = finding.case.id if finding.case is not None else ""
+    said = f"{raised.type}: {first_line(raised.message)}" if raised is not None else finding.message
+    message = f"forward refuses {where}, which no spec lists: {said}"
+    return replace(finding, code="GV412", severity=Severity.NOTE, message=message, hint="")
+
+
+def _raised(sample: Sample, error: RaisedError) -> Finding:
+    finding = backward_raised(sample, error)
+    return replace(finding, severity=Severity.NOTE) if error.deliberate else finding
+
+
+def _told(finding: Finding, case: Case, *, open_sized: bool) -> Finding:
+    """The finding, with what it has to do with sizes."""
+    if finding.severity is not Severity.ERROR or not open_sized:
+        severity = Severity.NOTE if finding.severity is Severity.NOTE else Severity.WARNING
+        return replace(
+            finding,
+            code="GV412",
+            severity=severity,
+            message=f"at {case.id}, which no spec lists, {finding.message}",
+            hint="If such sizes are valid, list them under `sizes:`; then this is an error.",
+        )
+    hint = (
+        f"At the sizes before it is right, at {case.id} it is not. If those are not valid, "
+        "list the valid ones under `sizes:`."
+    )
+    return replace(finding, hint=f"{finding.hint} {hint}".strip())

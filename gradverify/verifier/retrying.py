@@ -1,0 +1,102 @@
+"""One finding at other inputs: the same mistake with the same cause, or nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from gradverify.events import Retried, Retry
+from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Severity, TargetKind
+from gradverify.rules import rule
+from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.checks import run_checks
+from gradverify.verifier.checks.diagnosis import DRAWS, Place, causes_of, is_diagnosed
+from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.reading import reading_backward
+from gradverify.verifier.checks.subject import NoSample, Subject, prepare
+from gradverify.verifier.checks.undeclared import at_undeclared
+from gradverify.verifier.guard import default_dtype
+from gradverify.verifier.inputs.regimes import is_declared
+
+SAME_FACTOR = 1e-6
+"""Relative: two measurements of one factor agree to more."""
+
+Build = Callable[[Case], tuple[Subject, Case] | Finding]
+
+
+def retry(request: Retry, live: Live) -> Retried:
+    """Judge the one case of a request at one point, as its target was judged, and look for the finding."""
+    verified = request.verified
+    with ExitStack() as stack:
+        stack.enter_context(default_dtype(verified.plan.default_dtype))
+        is_function = verified.target.kind is TargetKind.FUNCTION
+        reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+
+        def build(case: Case) -> tuple[Subject, Case] | Finding:
+            return build_subject(verified, live, case, reader)
+
+        built = build(verified.plan.cases[0])
+        if isinstance(built, Finding):
+            return Retried(None)
+        told = request.finding
+        seen = (f for f in _findings(*built, request) if _is_the_same(f, told))
+        found = next(seen, None)
+        if found is None or not request.with_cause:
+            return Retried(found)
+        if found.cause != told.cause and is_diagnosed(found):
+            found = _with_cause(request, build, found)
+        return Retried(found if _has_the_same_cause(found, told) else None)
+
+
+def _findings(subject: Subject, case: Case, request: Retry) -> Sequence[Finding]:
+    sample = prepare(subject, case, request.point, request.draw)
+    if isinstance(sample, NoSample):
+        return sample.findings
+    if not is_declared(request.point, request.draw):
+        return at_undeclared(sample).result.findings
+    if request.point is Point.PLAIN:
+        # They are ordinary values: what is checked at the first typical draw alone is checked here.
+        sample = replace(sample, point=Point.TYPICAL, draw=0)
+    results, _ = run_checks(sample, frozenset({rule(request.finding.code).family}))
+    return [f for result in guarded(sample, results).values() for f in result.findings]
+
+
+def _is_the_same(found: Finding, told: Finding) -> bool:
+    """Whether it is the mistake that was told: where only a part was wrong, a part is."""
+    if found.severity is not Severity.ERROR:
+        return False
+    if (found.code, found.input, found.output) != (told.code, told.input, told.output):
+        return False
+    return _place_of(found.raised) == _place_of(told.raised) and _is_whole(found) <= _is_whole(told)
+
+
+def _is_whole(finding: Finding) -> bool:
+    """Whether every entry that was compared is wrong."""
+    return finding.entries is not None and finding.entries.wrong == finding.entries.checked
+
+
+def _place_of(raised: RaisedError | None) -> tuple[str, int] | None:
+    if raised is None:
+        return None
+    return raised.type, raised.frames[-1].line if raised.frames else 0
+
+
+def _with_cause(request: Retry, build: Build, found: Finding) -> Finding:
+    """The finding with the cause that a diagnosis here finds, on the points that it would have here."""
+    plan = request.verified.plan
+    case = plan.cases[0]
+    draws = [(request.point, request.draw), *((Point.TYPICAL, draw) for draw in DRAWS)]
+    here = CasePoint(case.id, case.sizes, case.options, request.point, request.draw)
+    found = replace(found, case=here)
+    visited = [Place(case, point, draw) for point, draw in dict.fromkeys(draws)]
+    return next(causes_of(plan, build, visited, [found], 0), found)
+
+
+def _has_the_same_cause(found: Finding, told: Finding) -> bool:
+    if found.cause != told.cause or (found.factor is None) != (told.factor is None):
+        return False
+    if found.factor is None or told.factor is None:
+        return True
+    return math.isclose(found.factor, told.factor, rel_tol=SAME_FACTOR)
