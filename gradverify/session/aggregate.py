@@ -22,6 +22,7 @@ from gradverify.model import (
     Settings,
     Swept,
     Target,
+    TargetKind,
     TargetPlan,
     TargetReport,
     Verdict,
@@ -38,6 +39,9 @@ CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Fami
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 """Lines of the capability table, in order."""
+
+OF_OPERATORS = ("opcheck",)
+"""Further lines of an operator's table."""
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
@@ -155,7 +159,7 @@ class TargetState:
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
-            capabilities=tuple((name, self._capability(name)) for name in CAPABILITIES),
+            capabilities=tuple((name, self._capability(name)) for name in self._capabilities),
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
@@ -168,6 +172,10 @@ class TargetState:
     def _outcome(self, family: Family) -> Outcome:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
         return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
+
+    @property
+    def _capabilities(self) -> tuple[str, ...]:
+        return CAPABILITIES + (OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ())
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}

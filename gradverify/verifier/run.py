@@ -26,11 +26,12 @@ from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
-from gradverify.verifier.checks.reading import reading_backward
+from gradverify.verifier.checks.reading import reading_backward, reading_operator
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
 
@@ -91,7 +92,12 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
-        reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+        operator = operator_of(live.value) if request.target.kind is TargetKind.CUSTOM_OP else None
+        reader = None
+        if is_function:
+            reader = stack.enter_context(reading_backward(live.value))
+        elif operator is not None and operator.backward is not None:
+            reader = stack.enter_context(reading_operator(operator))
         history = _History()
         for number, case in enumerate(request.plan.cases):
             built = build_subject(request, live, case, reader)

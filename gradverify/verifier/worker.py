@@ -157,7 +157,9 @@ class Server:
         elif refusal := _not_a_target(value, init=request.init):
             yield NotBound("attribute", request.attribute, f"`{request.attribute}` is {refusal}")
         else:
-            yield Bound(describe_target(value, request.name, request.attribute, self._shown_path))
+            yield Bound(
+                describe_target(value, request.name, request.attribute, self._shown_path, self._module)
+            )
         parts = [
             *(("reference", name) for name in request.references),
             *(("hook", name) for name in request.hooks),

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.collect.operators import Operator, parameters_of_schema
 
 _ARGUMENTS = "_gradverify_arguments"
 """Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
@@ -56,6 +57,8 @@ class Reader:
     calls: int = 0
     returned_none: dict[int, bool] = field(default_factory=dict)
     """By argument position: whether every call so far returned None for it."""
+    answered: int | None = None
+    """How many arguments backward answers for; None for all."""
 
     def reset(self) -> None:
         """Forget everything: another point begins."""
@@ -71,7 +74,8 @@ class Reader:
         """Tell the node behind a result what its forward was called with."""
         outputs = result if isinstance(result, tuple | list) else (result,)
         described = tuple(
-            (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None for a in arguments
+            (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None
+            for a in arguments[: self.answered]
         )
         for output in outputs:
             node: Any = output.grad_fn if isinstance(output, Tensor) else None
@@ -94,6 +98,21 @@ def reading_backward(function: type[Function]) -> Iterator[Reader]:
             delattr(function, name)
         else:
             setattr(function, name, own)
+
+
+@contextmanager
+def reading_operator(operator: Operator) -> Iterator[Reader]:
+    """Wrap the backward that an operator's definition holds, while the context lasts."""
+    definition, original = operator.definition, operator.backward
+    by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
+    reader = Reader(answered=-by_name or None)
+    if definition is None or original is None:
+        raise ValueError(f"the backward of {operator.name} cannot be read")
+    definition._backward_fn = _reading(original, reader)  # noqa: SLF001 - torch looks it up at each call
+    try:
+        yield reader
+    finally:
+        definition._backward_fn = original  # noqa: SLF001
 
 
 @contextmanager

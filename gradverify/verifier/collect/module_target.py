@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gradverify.model import TensorInput
+from gradverify.model import Parameter, TensorInput
+from gradverify.verifier.collect.named import with_keywords
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,13 @@ def build_module(
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     *,
+    parameters: Sequence[Parameter] = (),
     dtype: torch.dtype = torch.float64,
     device: str = "cpu",
 ) -> BuiltModule:
     """Build the module and turn it into a function.
 
-    Parameters are drawn like inputs. Raises whatever building raises.
+    `parameters` are those of its forward. Its own are drawn like inputs. Raises whatever building raises.
     """
     model = module_class(*positional, **keywords).to(device=device, dtype=dtype)
     names = [name for name, _ in model.named_parameters()]
@@ -43,10 +45,14 @@ def build_module(
         state: dict[str, Tensor] = dict(zip(names, arguments[count:], strict=True))
         # A buffer that forward writes into (running statistics) would make the second call another one.
         state |= {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-        return torch.func.functional_call(model, state, tuple(arguments[:count]))
 
-    parameters = tuple(
+        def forward(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+            return torch.func.functional_call(model, state, given, named)
+
+        return with_keywords(forward, parameters, ())(*arguments[:count])
+
+    trained = tuple(
         TensorInput(f"self.{name}", shape, dtype=str(dtype).removeprefix("torch."))
         for name, shape in zip(names, shapes, strict=True)
     )
-    return BuiltModule(call, parameters)
+    return BuiltModule(call, trained)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Severity, TargetKind, TensorInput, tensors_of
+from gradverify.model import Finding, Severity, TensorInput, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, perform, prepared
@@ -114,8 +114,9 @@ def _is_readable(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and value.layout is torch.strided
 
 
-def _is_function(sample: Sample) -> bool:
-    return sample.subject.target.kind is TargetKind.FUNCTION
+def _answers_for_writes(sample: Sample) -> bool:
+    """Whether a write that nobody declares is hidden from autograd."""
+    return sample.subject.has_python_backward
 
 
 def _declared(sample: Sample) -> frozenset[str]:
@@ -130,7 +131,7 @@ def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot])
         argument = sample.arguments[position]
         dirty = any(r is snapshot.tensor for r in call.returned)
         # autograd itself follows what a composite writes; only a write behind its back is a mistake there.
-        changed = snapshot.changed if _is_function(sample) else _is_behind_autograd(snapshot)
+        changed = snapshot.changed if _answers_for_writes(sample) else _is_behind_autograd(snapshot)
         if not changed or dirty or argument.name in declared:
             continue
         read = any(is_same_memory(t, snapshot.tensor) for t in saved_tensors(call))
