@@ -108,7 +108,8 @@ def reading_operator(operator: Operator) -> Iterator[Reader]:
     reader = Reader(answered=-by_name or None)
     if definition is None or original is None:
         raise ValueError(f"the backward of {operator.name} cannot be read")
-    definition._backward_fn = _reading(original, reader)  # noqa: SLF001 - torch looks it up at each call
+    # torch looks it up at each call.
+    definition._backward_fn = _reading(original, reader, several=(tuple,))  # noqa: SLF001
     try:
         yield reader
     finally:
@@ -131,18 +132,23 @@ def without_reading(function: type[Function] | None) -> Iterator[None]:
         setattr(function, name, reading)
 
 
-def _reading(original: Callable[..., Any], reader: Reader) -> Callable[..., Any]:
+def _reading(
+    original: Callable[..., Any], reader: Reader, several: tuple[type, ...] = (tuple, list)
+) -> Callable[..., Any]:
+    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
+
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
         returned = original(ctx, *grad_outputs)
         arguments = getattr(ctx, _ARGUMENTS, None)
-        return returned if arguments is None else _read(returned, arguments, reader)
+        if arguments is None:
+            return returned
+        return _read(list(returned) if isinstance(returned, several) else [returned], arguments, reader)
 
     setattr(backward, _ORIGINAL, original)
     return backward
 
 
-def _read(returned: Any, arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
-    values = list(returned) if isinstance(returned, tuple | list) else [returned]
+def _read(values: list[Any], arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
     reader.calls += 1
     count = len(arguments)
     if len(values) < count or any(v is not None for v in values[count:]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -75,11 +75,25 @@ def registration(base: Verified) -> Answer:
         result = guard.call(_checked, base, operator, test.name)
         told = test.told(operator, result.error) if isinstance(result, Raised) else None
         if isinstance(result, Raised) and told is not None:
-            findings.append(_finding(base, test, told, result.error))
+            explained = _explained(findings, told) if traced else None
+            findings = explained or [*findings, _finding(base, test, told, result.error)]
     severities = {f.severity for f in findings}
     if severities & {Severity.ERROR, Severity.WARNING}:
         return Answer("wrong", tuple(findings))
     return Answer("no" if findings else "yes", tuple(findings))
+
+
+def _explained(findings: Sequence[Finding], told: _Told) -> list[Finding] | None:
+    """The findings with an autograd key that is wrong made an error: tracing shows what comes of it."""
+    if told.severity is not Severity.ERROR or not _fails(findings, "test_autograd_registration"):
+        return None
+    said = ": traced by torch.compile's dispatcher, it gives another gradient"
+    return [
+        replace(f, severity=Severity.ERROR, message=f.message + said)
+        if f.part == "test_autograd_registration"
+        else f
+        for f in findings
+    ]
 
 
 def _fails(findings: Sequence[Finding], test: str) -> bool:
@@ -123,8 +137,8 @@ def _of_schema(operator: Operator, error: RaisedError) -> _Told:
     if mutated is not None:
         return _Told(
             f"`{operator.name}` writes into `{mutated[1]}`, which its schema declares as only read",
-            "Name it in `mutates_args`, as `Tensor(a!)` in a schema, or work on a copy: torch.compile moves and "
-            "drops writes that no schema declares.",
+            "Name it in `mutates_args`, as `Tensor(a!)` in a schema, or work on a copy: torch.compile moves "
+            "and drops writes that no schema declares.",
             Severity.ERROR,
             mutated[1],
         )

@@ -114,9 +114,8 @@ def _is_readable(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and value.layout is torch.strided
 
 
-def _answers_for_writes(sample: Sample) -> bool:
-    """Whether a write that nobody declares is hidden from autograd."""
-    return sample.subject.has_python_backward
+def _is_function(sample: Sample) -> bool:
+    return sample.subject.function_class is not None
 
 
 def _declared(sample: Sample) -> frozenset[str]:
@@ -126,12 +125,14 @@ def _declared(sample: Sample) -> frozenset[str]:
 
 
 def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterable[Finding]:
+    if sample.subject.operator is not None:  # what its schema says of writes is GV504's to judge
+        return
     declared = _declared(sample)
     for position, snapshot in before.items():
         argument = sample.arguments[position]
         dirty = any(r is snapshot.tensor for r in call.returned)
         # autograd itself follows what a composite writes; only a write behind its back is a mistake there.
-        changed = snapshot.changed if _answers_for_writes(sample) else _is_behind_autograd(snapshot)
+        changed = snapshot.changed if _is_function(sample) else _is_behind_autograd(snapshot)
         if not changed or dirty or argument.name in declared:
             continue
         read = any(is_same_memory(t, snapshot.tensor) for t in saved_tensors(call))
