@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import UnionType
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ def reading_operator(operator: Operator) -> Iterator[Reader]:
     if definition is None or original is None:
         raise ValueError(f"the backward of {operator.name} cannot be read")
     # torch looks it up at each call.
-    definition._backward_fn = _reading(original, reader, several=(tuple,))  # noqa: SLF001
+    definition._backward_fn = _reading(original, reader, several=tuple)  # noqa: SLF001
     try:
         yield reader
     finally:
@@ -133,7 +134,7 @@ def without_reading(function: type[Function] | None) -> Iterator[None]:
 
 
 def _reading(
-    original: Callable[..., Any], reader: Reader, several: tuple[type, ...] = (tuple, list)
+    original: Callable[..., Any], reader: Reader, several: type | UnionType = tuple | list
 ) -> Callable[..., Any]:
     """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
 
@@ -142,7 +143,8 @@ def _reading(
         arguments = getattr(ctx, _ARGUMENTS, None)
         if arguments is None:
             return returned
-        return _read(list(returned) if isinstance(returned, several) else [returned], arguments, reader)
+        values: list[Any] = [*returned] if isinstance(returned, several) else [returned]
+        return _read(values, arguments, reader)
 
     setattr(backward, _ORIGINAL, original)
     return backward
