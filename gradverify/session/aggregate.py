@@ -43,6 +43,9 @@ CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 OF_OPERATORS = ("opcheck",)
 """Further lines of an operator's table."""
 
+PARTIAL = "partial"
+"""Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
+
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
 
@@ -159,7 +162,7 @@ class TargetState:
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
-            capabilities=tuple((name, self._capability(name)) for name in self._capabilities),
+            capabilities=tuple((name, self._capability(name)) for name in self._capabilities()),
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
@@ -173,9 +176,9 @@ class TargetState:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
         return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
 
-    @property
     def _capabilities(self) -> tuple[str, ...]:
-        return CAPABILITIES + (OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ())
+        operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
+        return (*CAPABILITIES, *operator, *(["contract"] if self._capability("contract") == PARTIAL else []))
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}

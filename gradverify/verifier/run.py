@@ -225,11 +225,20 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         evaluations=state.evaluations,
         points=state.points,
         smallest_visible_error=state.visible,
-        capabilities=(("double_backward", state.capability or "not-run"), *state.transforms.items()),
+        capabilities=(
+            ("double_backward", state.capability or "not-run"),
+            *((("contract", "partial"),) if state.last is not None and _is_compiled(state.last) else ()),
+            *state.transforms.items(),
+        ),
         no_gradient=no_gradient,
         remarks=tuple(state.remarks),
         swept=state.swept,
     )
+
+
+def _is_compiled(sample: Sample) -> bool:
+    """Whether an operator's backward is no Python function that could be read inside."""
+    return sample.subject.operator is not None and sample.subject.reader is None
 
 
 def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import UnionType
 from typing import Any
 
 import torch
@@ -27,6 +26,9 @@ _ARGUMENTS = "_gradverify_arguments"
 
 _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
+
+
+Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
 
 
 class Irregularity(StrEnum):
@@ -110,7 +112,7 @@ def reading_operator(operator: Operator) -> Iterator[Reader]:
     if definition is None or original is None:
         raise ValueError(f"the backward of {operator.name} cannot be read")
     # torch looks it up at each call.
-    definition._backward_fn = _reading(original, reader, several=tuple)  # noqa: SLF001
+    definition._backward_fn = _reading(original, reader, several=(tuple,))  # noqa: SLF001
     try:
         yield reader
     finally:
@@ -134,7 +136,7 @@ def without_reading(function: type[Function] | None) -> Iterator[None]:
 
 
 def _reading(
-    original: Callable[..., Any], reader: Reader, several: type | UnionType = tuple | list
+    original: Callable[..., Any], reader: Reader, several: Kinds = (tuple, list)
 ) -> Callable[..., Any]:
     """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
 
@@ -143,7 +145,7 @@ def _reading(
         arguments = getattr(ctx, _ARGUMENTS, None)
         if arguments is None:
             return returned
-        values: list[Any] = [*returned] if isinstance(returned, several) else [returned]
+        values = list(returned) if isinstance(returned, several) else [returned]
         return _read(values, arguments, reader)
 
     setattr(backward, _ORIGINAL, original)

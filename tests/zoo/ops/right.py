@@ -177,7 +177,7 @@ class Cube(Function):
 
 
 library.impl("cube", lambda x: x**3, "CPU")
-library.impl("cube", lambda x: torch.empty_like(x), "Meta")
+library.impl("cube", torch.empty_like, "Meta")
 library.impl("cube", Cube.apply, "Autograd")
 
 

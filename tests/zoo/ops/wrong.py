@@ -47,7 +47,7 @@ def scaled(x: Tensor, *, factor: float) -> Tensor:
     return x * factor
 
 
-scaled.register_fake(lambda x, *, factor: torch.empty_like(x))
+scaled.register_fake(lambda x, *, factor: x.new_empty(x.shape))
 
 
 def _scaled_setup(ctx, inputs, keyword_only_inputs, output):
@@ -84,9 +84,7 @@ def transposed_fake(x: Tensor) -> Tensor:
 
 
 transposed_fake.register_fake(lambda x: x.new_empty(x.shape[0], x.shape[0]))
-transposed_fake.register_autograd(
-    lambda ctx, g: ctx.saved_tensors[0] @ (g + g.mT), setup_context=save_inputs
-)
+transposed_fake.register_autograd(lambda ctx, g: ctx.saved_tensors[0] @ (g + g.mT), setup_context=save_inputs)
 
 
 @custom_op("zoo_wrong::misspelt_fake", mutates_args=())
@@ -112,7 +110,9 @@ def _hidden_setup(ctx, inputs, output):
     ctx.save_for_backward(inputs[0])
 
 
-hidden_write.register_autograd(lambda ctx, g: (2 * g * ctx.saved_tensors[0], None), setup_context=_hidden_setup)
+hidden_write.register_autograd(
+    lambda ctx, g: (2 * g * ctx.saved_tensors[0], None), setup_context=_hidden_setup
+)
 
 
 library = Library("zoo_wrong_library", "DEF")
@@ -132,5 +132,5 @@ class Cube(Function):
 
 
 library.impl("cube", Cube.apply, "CPU")
-library.impl("cube", lambda x: torch.empty_like(x), "Meta")
+library.impl("cube", torch.empty_like, "Meta")
 library.impl("detached", lambda x: x.detach().exp(), "CPU")

@@ -29,7 +29,8 @@ def functional(base: Verified) -> Answer:
     """
     sample = base.sample
     subject = sample.subject
-    if subject.function_class is None and subject.operator is None:
+    generated = subject.operator is not None and subject.operator.definition is not None
+    if subject.function_class is None and not generated:
         return NOT_RUN
     if not subject.binds_defaults:
         return UNSUPPORTED
