@@ -182,7 +182,7 @@ class TargetState:
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}
-        return next((v for v in ("wrong", "no", "yes") if v in said), "not-run")
+        return next((v for v in ("wrong", "no", PARTIAL, "yes") if v in said), "not-run")
 
     def _ignored(self) -> tuple[tuple[str, str], ...]:
         asked = tuple((code, "--ignore") for code in self.settings.ignore)

@@ -137,6 +137,7 @@ def _built_module(module_class: Any, case: Case, request: Verify) -> BuiltModule
         module_class,
         positional,
         keywords,
+        seed=case.seed,
         parameters=request.target.parameters,
         device=request.settings.device,
     )

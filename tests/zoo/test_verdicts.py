@@ -27,6 +27,8 @@ MODULES = [
     ("ops", "right"),
     ("ops", "wrong"),
     ("ops", "bare"),
+    ("modules", "right"),
+    ("modules", "wrong"),
     ("tutorial", "right"),
     ("tutorial", "wrong"),
     ("tutorial", "bare"),

@@ -19,7 +19,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Counter, returned_tensors, substitute
+from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,13 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
+    if not any(isinstance(r, Tensor) for r in returned):
+        return _returns_nothing(subject, where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
-    judged = [i for i in (connected if marks else continuous) if _is_chosen(i, subject.outputs)]
+    # In a dict or deeper there are figures for a log as well, which nobody differentiates.
+    of_graph = marks or (is_nested(result.value) and bool(connected))
+    judged = [i for i in (connected if of_graph else continuous) if _is_chosen(i, subject.outputs)]
     if not judged:
         return _nothing_chosen(subject, len(returned), where)
     problem = CallProblem(
@@ -326,6 +330,17 @@ def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSamp
         rule("GV001").severity,
         f"none of the chosen outputs ({chosen}) is differentiable: forward returned {returned} in all",
         hint="`outputs:` counts positions from 0, as forward returned them.",
+        case=where,
+    )
+    return NoSample((finding,))
+
+
+def _returns_nothing(subject: Subject, where: CasePoint) -> NoSample:
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"`{subject.target.name}` returns no tensor: there is nothing to differentiate",
+        hint="Name a function in `target:` that returns the tensors to be verified.",
         case=where,
     )
     return NoSample((finding,))

@@ -242,6 +242,7 @@ def _setup(context: _Context) -> str:
     positional = [repr(given[k]) for k in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = [f"{k}={v!r}" for k, v in given.items() if not k.isdecimal()]
     return (
+        f"torch.manual_seed({context.case.seed % 2**63})\n"
         f"model = {value}({', '.join([*positional, *keywords])}).to("
         f"{context.subject.settings.device!r}, torch.float64)\n\n\n"
         "def target(*arguments):\n"
