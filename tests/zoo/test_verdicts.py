@@ -29,6 +29,7 @@ MODULES = [
     ("ops", "bare"),
     ("modules", "right"),
     ("modules", "wrong"),
+    ("modules", "bare"),
     ("tutorial", "right"),
     ("tutorial", "wrong"),
     ("tutorial", "bare"),

@@ -16,3 +16,7 @@ EXPECTED |= {
     }.items()
 }
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
+EXPECTED |= {
+    ("bare", "Normed", "without spec"): {"status": "passed", "notes": {"GV203"}},
+    ("bare", "Forgetful", "without spec"): {"status": "failed", "errors": {"GV101"}, "names": ["`x`"]},
+}

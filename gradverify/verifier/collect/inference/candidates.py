@@ -134,7 +134,7 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
     if default is None:
         yield Guess(Kind.LITERAL, 1.2 if differentiable else 0.4, (None,))
     elif isinstance(default, bool | int | float | str):
-        yield Guess(Kind.LITERAL, 0.2, _swept(default, parameter.name))
+        yield Guess(Kind.LITERAL, 0.2, swept(default, parameter.name))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
         yield Guess(Kind.LITERAL, 0.2, (default,))
     else:
@@ -147,10 +147,10 @@ def _from_calls(passed: Passed, facts: Facts) -> Iterator[Guess]:
         if value is None:
             yield Guess(Kind.LITERAL, 0.6 + 0.1 * rank, (None,))
         else:
-            yield Guess(Kind.LITERAL, 0.1 + 0.1 * rank, _swept(value, ""))
+            yield Guess(Kind.LITERAL, 0.1 + 0.1 * rank, swept(value, ""))
 
 
-def _swept(value: Nested, name: str) -> tuple[Nested, ...]:
+def swept(value: Nested, name: str) -> tuple[Nested, ...]:
     """A literal of the source, and beside a factor that would hide a mistake another one."""
     hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
     return (value, FACTORS[0]) if hides else (value,)

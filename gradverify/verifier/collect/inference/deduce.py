@@ -27,7 +27,7 @@ from gradverify.verifier.collect.inference.optionals import with_optional_tensor
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
-from gradverify.verifier.collect.inference.starting import Known, known_of, short_name, started
+from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.collect.inference.widen import second_sizes, shrunk, with_valid_choices
 from gradverify.verifier.guard import default_dtype
@@ -40,7 +40,7 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
     known = known_of(value, target, module)
     caller, evidence = known.caller, known.evidence
-    states = list(started(known))
+    states = [*observed(value, target, module, known), *started(known)]
     names = [p.name for p in target.parameters]
     found = search(caller, states, names)
     dtype = ""

@@ -15,6 +15,8 @@ from gradverify.verifier.collect.discover import backward_name, defaults_of, use
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
+from gradverify.verifier.collect.inference.modules import observed_calls
+from gradverify.verifier.collect.inference.passing import state_of
 from gradverify.verifier.collect.inference.shapes import State, states
 from gradverify.verifier.collect.inference.trial import Caller
 from gradverify.verifier.collect.named import with_keywords
@@ -45,6 +47,16 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
         _passed(value, target, module, names),
         _caller(value, target, module, names),
     )
+
+
+def observed(value: Any, target: Target, module: ModuleType | None, known: Known) -> Iterator[State]:  # noqa: ANN401
+    """What the user's own modules pass to the target, each kind of call once."""
+    seen: set[tuple[object, ...]] = set()
+    for one in observed_calls(value, target, module):
+        state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
+        if state is not None and state.key() not in seen:
+            seen.add(state.key())
+            yield state
 
 
 def started(known: Known) -> Iterator[State]:
