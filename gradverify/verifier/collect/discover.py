@@ -105,6 +105,13 @@ def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
     return {p.name: ... if p.default is p.empty else p.default for p in taken}
 
 
+def target_behind(value: Any) -> Any:  # noqa: ANN401
+    """What is verified under a name: the Function class where the name holds its `apply`."""
+    owner = getattr(value, "__self__", None)
+    applied = isinstance(owner, type) and issubclass(owner, Function) and value == owner.apply
+    return owner if applied else value
+
+
 def uses_setup_context(function: type[Function]) -> bool:
     """Whether forward has no `ctx` because `setup_context` gets it."""
     return function.setup_context is not Function.setup_context

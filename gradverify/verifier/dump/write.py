@@ -19,7 +19,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, arguments_at, prepare
-from gradverify.verifier.collect.importing import dotted_name
+from gradverify.verifier.collect.importing import dotted_name, resolve
 from gradverify.verifier.dump import script
 from gradverify.verifier.dump.entry import Probe, layout_of, probe
 from gradverify.verifier.guard import Raised, default_dtype
@@ -235,7 +235,9 @@ def _setup(context: _Context) -> str:
     target = context.request.verified.target
     value = _expression(target.attribute, context)
     if target.kind is TargetKind.FUNCTION:
-        return f"target = {value}.apply\n"
+        named = guard.call(resolve, target.attribute, context.module)
+        is_apply = not isinstance(named, Raised) and not isinstance(named.value, type)
+        return f"target = {value}{'' if is_apply else '.apply'}\n"
     if target.kind in {TargetKind.CALLABLE, TargetKind.CUSTOM_OP}:
         return _by_position(value, target)
     given: Mapping[str, Any] = dict(context.case.init or ())

@@ -1,4 +1,6 @@
-"""Modules of many shapes around Functions that are right."""
+"""Modules and other callables of many shapes around a Function that is right."""
+
+import functools
 
 import torch
 from torch import nn
@@ -114,3 +116,23 @@ class Normed(Weighted):
 
     def forward(self, x):
         return self.drop(Scale.apply(self.norm(x), self.w, 1.0))
+
+
+def scaled(x, w, *, factor=2.5):
+    return Scale.apply(x, w, factor)
+
+
+by_another_name = Scale.apply
+partly = functools.partial(scaled, factor=0.5)
+
+
+class Callable:
+    def __call__(self, x, w):
+        return scaled(x, w)
+
+
+an_object = Callable()
+
+
+def total(first, *rest, factor):
+    return first + sum(Scale.apply(x, first, factor) for x in rest)
