@@ -127,6 +127,8 @@ class Finding:
     """What user code printed while this was found, shortened."""
     location: Location | None = None
     """A better place than the target's own line: the line that raised."""
+    part: str = ""
+    """Which of several tests behind one code made it: each is told by itself."""
     cause: str = ""
     factor: float | None = None
     expected: bool = False

@@ -18,6 +18,8 @@ class Parameter:
     variadic: bool = False
     """A `*args` parameter."""
     keyword_only: bool = False
+    exact: bool = False
+    """The annotation is the type in the schema of an operator: nothing else is accepted."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ class TargetKind(StrEnum):
 
     FUNCTION = "function"
     """A `torch.autograd.Function` subclass, called through `.apply`."""
+    CUSTOM_OP = "custom_op"
+    """An operator of torch's dispatcher: a custom or Triton op, or `torch.ops.namespace.name`."""
     CALLABLE = "callable"
     """Any callable that a spec names."""
     MODULE = "module"

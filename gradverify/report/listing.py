@@ -46,6 +46,9 @@ def render_listing(targets: Sequence[ListedTarget], modules: Sequence[ModuleRepo
         names = max(cell_len(clean(one.target.name)) for one in listed)
         for one in listed:
             lines += _listed(one, names, style)
+        for passed in (p for m in modules if m.file == file for p in m.passed_over if p.line):
+            prefix = Text(f"  {clean(passed.name).ljust(names)}  ")
+            lines += hang(prefix, f"passed over: {passed.reason}", style, cell_len(prefix.plain))
         lines.append(Text())
     for module in modules:
         lines += [*module_lines(module, style), Text()] if not module.targets else []

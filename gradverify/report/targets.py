@@ -16,6 +16,7 @@ from gradverify.model import (
     Outcome,
     Severity,
     Swept,
+    TargetKind,
     TargetReport,
     Verdict,
 )
@@ -231,9 +232,10 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
 def _supported(report: TargetReport, name: str, answer: str) -> str:
     """One line of the capability table, with the reason where no finding tells it."""
     refused = any(f.code == "GV505" for f in report.findings)
-    reason = (
-        " (forward takes ctx: no setup_context)" if (name, answer) == ("func", "no") and not refused else ""
-    )
+    reason = ""
+    if (name, answer) == ("func", "no") and not refused:
+        is_function = report.target.kind is TargetKind.FUNCTION
+        reason = f" ({'forward takes ctx: no setup_context' if is_function else 'torch refuses custom ops'})"
     return f"{name.replace('_', ' ')} {answer}{reason}"
 
 

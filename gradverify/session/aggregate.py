@@ -23,6 +23,7 @@ from gradverify.model import (
     Settings,
     Swept,
     Target,
+    TargetKind,
     TargetPlan,
     TargetReport,
     Verdict,
@@ -39,6 +40,12 @@ CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Fami
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 """Lines of the capability table, in order."""
+
+OF_OPERATORS = ("opcheck",)
+"""Further lines of an operator's table."""
+
+PARTIAL = "partial"
+"""Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
@@ -170,7 +177,7 @@ class TargetState:
             points=sum(c.points for c in self.verified),
             devices=(self.settings.device,) if self.verified else (),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
-            capabilities=tuple((name, self._capability(name)) for name in CAPABILITIES),
+            capabilities=tuple((name, self._capability(name)) for name in self._capabilities()),
             ignored=self._ignored(),
             reason=reason,
             spec_file=self.plan.spec_file,
@@ -185,9 +192,13 @@ class TargetState:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
         return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
 
+    def _capabilities(self) -> tuple[str, ...]:
+        operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
+        return (*CAPABILITIES, *operator, *(["contract"] if self._capability("contract") == PARTIAL else []))
+
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}
-        return next((v for v in ("wrong", "no", "yes") if v in said), "not-run")
+        return next((v for v in ("wrong", "no", PARTIAL, "yes") if v in said), "not-run")
 
     def _ignored(self) -> tuple[tuple[str, str], ...]:
         asked = tuple((code, "--ignore") for code in self.settings.ignore)

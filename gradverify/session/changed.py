@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradverify.errors import UsageError
+from gradverify.model import TargetKind
 from gradverify.session.planning import Planned
 from gradverify.session.sources import changed_names, imported_files, named_files, reached_names
 from gradverify.spec import SpecFile
@@ -59,7 +60,9 @@ class Changes:
         except (OSError, ValueError, UsageError):
             return True  # it is new, lies outside, or is not read as text
         changed = changed_names(before, after)
-        return changed is None or bool(reached_names(one.target.attribute, after) & changed)
+        if changed is None or one.target.kind is TargetKind.CUSTOM_OP:
+            return changed is None or bool(changed)  # statements beside it register what belongs to it
+        return bool(reached_names(one.target.attribute, after) & changed)
 
 
 def changes_since(revision: str) -> Changes:

@@ -21,6 +21,7 @@ from gradverify.spec import (
     entry_data,
     extended_spec,
     is_mentioned,
+    placeholder,
     render_spec,
     shown_path,
 )
@@ -138,7 +139,6 @@ def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:
     """An entry to fill in, with what was tried."""
     name = planned.target.name
     tried = tuple(f"  tried {a.arguments}: {a.answer}" for a in attempts)
-    needed = [p for p in planned.target.parameters if not p.has_default and not p.keyword_only]
-    inputs = {p.name: ["n", "d"] for p in needed}
+    inputs = {p.name: placeholder(p) for p in planned.target.parameters if not p.has_default}
     comments = (f"{name}: no inputs could be inferred. Give their shapes and remove the #.", *tried)
     return DraftedEntry(name, {"inputs": inputs}, comments, active=False)

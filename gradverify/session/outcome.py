@@ -57,14 +57,14 @@ def fails(finding: Finding, *, strict: bool) -> bool:
 
 
 def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """One finding for each (code, input, output): the worst, with the number of cases it affects.
+    """One finding for each (code, test, input, output): the worst, with the number of cases it affects.
 
     Sorted by severity, code, output and input.
     """
-    groups: dict[tuple[str, str, int, bool], list[Finding]] = {}
+    groups: dict[tuple[str, str, str, int, bool], list[Finding]] = {}
     for finding in findings:
         output = -1 if finding.output is None else finding.output
-        key = (finding.code, finding.input or "", output, finding.expected)
+        key = (finding.code, finding.part, finding.input or "", output, finding.expected)
         groups.setdefault(key, []).append(finding)
     merged = []
     for group in groups.values():
@@ -106,6 +106,6 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, int]:
     )
 
 
-def _order(finding: Finding) -> tuple[int, str, int, str]:
+def _order(finding: Finding) -> tuple[int, str, int, str, str]:
     output = -1 if finding.output is None else finding.output
-    return _SEVERITIES.index(finding.severity), finding.code, output, finding.input or ""
+    return _SEVERITIES.index(finding.severity), finding.code, output, finding.input or "", finding.part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 from gradverify.deduced import Attempt, Deduced
@@ -13,7 +14,7 @@ from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import SpecFile, drafted_function, plan_deduced, plan_function, shown
+from gradverify.spec import SpecFile, drafted_function, placeholder, plan_deduced, plan_function, shown
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
@@ -188,12 +189,13 @@ def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, reque
 
 
 def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
-    names = ", ".join(f"{p.name}: [n, d]" for p in target.parameters if not p.has_default)
+    needed = [p for p in target.parameters if not p.has_default]
+    names = json.dumps({p.name: placeholder(p) for p in needed}).replace('"', "")
     first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
     return Finding(
         "GV001",
         rule("GV001").severity,
         f"no spec names it and no inputs could be inferred{first}",
-        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {{{names}}}}}}}, with its shapes; "
+        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {names}}}}}, with its shapes; "
         "`gradverify init` writes the file to fill in.",
     )

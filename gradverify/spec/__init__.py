@@ -8,7 +8,7 @@ give `Mistake` values, all of a stage at once. `plan_function` then turns an ent
 from gradverify.model import shown_path
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.cases import case_id, case_seed
-from gradverify.spec.draft import drafted_function, entry_data, function_of, shown
+from gradverify.spec.draft import drafted_function, entry_data, function_of, placeholder, shown
 from gradverify.spec.find import SpecLookup, find_specs
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
@@ -45,6 +45,7 @@ __all__ = [
     "function_of",
     "is_mentioned",
     "json_schema",
+    "placeholder",
     "plan_deduced",
     "plan_function",
     "read_spec",

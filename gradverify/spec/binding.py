@@ -38,7 +38,7 @@ def check_against_targets(
 
 
 def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) -> list[Complaint]:
-    if not function.inputs:
+    if not function.inputs or _takes_anything(function, target):
         return []
     last = target.attribute.rpartition(":")[2]
     label = f"{last}.forward" if target.kind is TargetKind.FUNCTION else last
@@ -46,6 +46,16 @@ def _input_complaints(spec: SpecFile, function: SpecFunction, target: Target) ->
     raw = data["functions"][function.key]["inputs"] if isinstance(data, dict) else {}
     check = check_annotations if function.hook else check_inputs
     return check(Signature(label, target.parameters), raw, ("functions", function.key, "inputs"))
+
+
+def _takes_anything(function: SpecFunction, target: Target) -> bool:
+    """Whether the names of its parameters are not known: they are then whatever the spec calls them.
+
+    Compiled functions show none, and a wrapper may take `*args` and hand them on.
+    """
+    names = {parameter.name for parameter in target.parameters}
+    hides = all(parameter.variadic for parameter in target.parameters)
+    return target.kind is TargetKind.CALLABLE and hides and not names & set(function.inputs)
 
 
 def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from gradverify.deduced import (
     Deduced,
@@ -15,7 +15,7 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, Nested
+from gradverify.model import Mistake, Nested, Parameter
 from gradverify.spec.function import SpecFunction, read_function, split_key
 from gradverify.spec.gate import NOT_YET
 
@@ -67,6 +67,23 @@ def input_data(deduced: DeducedInput) -> object:
             return {"list": [_tensor(item) for item in items]}
         case DeducedObject(path=path):
             return {"object": path}
+
+
+PLACEHOLDERS: Mapping[str, object] = {
+    "int": 3,
+    "float": 0.7,
+    "number": 0.7,
+    "bool": True,
+    "str": {"value": "to fill in"},
+    "List[Tensor]": {"list": [["n", "d"]]},
+    "List[int]": {"tuple": [2, 2]},
+}
+"""What stands for an input that is to be filled in, by the type in an operator's schema."""
+
+
+def placeholder(parameter: Parameter) -> object:
+    """An input to be filled in, of the form that its type asks for: a tensor where none is known."""
+    return PLACEHOLDERS.get(parameter.annotation, ["n", "d"]) if parameter.exact else ["n", "d"]
 
 
 def _swept(values: tuple[int, ...]) -> object:

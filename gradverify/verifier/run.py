@@ -26,12 +26,13 @@ from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
-from gradverify.verifier.checks.reading import Reader, reading_backward
+from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
 from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
 
@@ -100,7 +101,12 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
-        reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+        operator = operator_of(live.value) if request.target.kind is TargetKind.CUSTOM_OP else None
+        reader = None
+        if is_function:
+            reader = stack.enter_context(reading_backward(live.value))
+        elif operator is not None and operator.backward is not None:
+            reader = stack.enter_context(reading_operator(operator))
         history = _History()
         for number, case in enumerate(request.plan.cases):
             built = build_subject(request, live, case, reader)
@@ -253,11 +259,20 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         evaluations=state.evaluations,
         points=state.points,
         smallest_visible_error=state.visible,
-        capabilities=(("double_backward", state.capability or "not-run"), *state.transforms.items()),
+        capabilities=(
+            ("double_backward", state.capability or "not-run"),
+            *((("contract", "partial"),) if state.last is not None and _is_compiled(state.last) else ()),
+            *state.transforms.items(),
+        ),
         no_gradient=no_gradient,
         remarks=tuple(state.remarks),
         swept=state.swept,
     )
+
+
+def _is_compiled(sample: Sample) -> bool:
+    """Whether an operator's backward is no Python function that could be read inside."""
+    return sample.subject.operator is not None and sample.subject.reader is None
 
 
 def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:

@@ -54,9 +54,10 @@ from gradverify.events import (
 )
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
-from gradverify.verifier.collect.discover import describe_target, discover
+from gradverify.verifier.collect.discover import describe_target, discover, target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.inference.deduce import deduce
+from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
@@ -156,13 +157,15 @@ class Server:
         return Collected(targets, passed_over)
 
     def _bind(self, request: Bind) -> Iterator[Event]:
-        value = self._find(request.attribute)
+        value = target_behind(self._find(request.attribute))
         if isinstance(value, str):
             yield NotBound("attribute", request.attribute, value, self._names())
         elif refusal := _not_a_target(value, init=request.init):
             yield NotBound("attribute", request.attribute, f"`{request.attribute}` is {refusal}")
         else:
-            yield Bound(describe_target(value, request.name, request.attribute, self._shown_path))
+            yield Bound(
+                describe_target(value, request.name, request.attribute, self._shown_path, self._module)
+            )
         parts = [
             *(("reference", name) for name in request.references),
             *(("hook", name) for name in request.hooks),
@@ -175,7 +178,7 @@ class Server:
                 yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
-        value = self._find(request.target.attribute)
+        value = target_behind(self._find(request.target.attribute))
         found = deduce(value, request.target, self._module)
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
@@ -189,7 +192,8 @@ class Server:
         plan = request.plan
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
-        return Live(self._find(request.target.attribute), {name: self._find(name) for name in names if name})
+        value = target_behind(self._find(request.target.attribute))
+        return Live(value, {name: self._find(name) for name in names if name})
 
     def _find(self, name: str) -> Any:  # noqa: ANN401 - any live object, or the reason as text
         """The object a name stands for, or a sentence why there is none."""
@@ -206,6 +210,10 @@ class Server:
 
 def _not_a_target(value: Any, *, init: bool) -> str:  # noqa: ANN401 - any live object
     """Why an object cannot be verified, as the end of a sentence; empty where it can."""
+    overloads = overloads_of(value)
+    if len(overloads) > 1:
+        named = ", ".join(f"`{name}`" for name in overloads[:4])
+        return f"an operator with several overloads: name one of {named} behind it"
     if not isinstance(value, type):
         return "" if callable(value) else f"{type(value).__name__}, not a Function or callable"
     if issubclass(value, torch.autograd.Function):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Finding, Outcome, RaisedError, Severity, TargetKind
+from gradverify.model import Finding, Outcome, RaisedError, Severity
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
@@ -106,7 +106,7 @@ def _explain_shape(sample: Sample, remark: Remark, name: str, first: FirstOrder)
 
 def _undefined_grads(sample: Sample) -> list[Finding]:
     """GV407: an undefined grad_output must count as zeros, one output at a time and all together."""
-    if sample.subject.target.kind is not TargetKind.FUNCTION or not sample.inputs.size:
+    if not sample.subject.has_python_backward or not sample.inputs.size:
         return []
     problem = sample.problem
     count = len(problem.outputs.blocks)

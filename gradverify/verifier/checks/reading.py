@@ -19,12 +19,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.collect.operators import Operator, parameters_of_schema
 
 _ARGUMENTS = "_gradverify_arguments"
 """Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
 
 _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
+
+
+Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
 
 
 class Irregularity(StrEnum):
@@ -56,6 +60,8 @@ class Reader:
     calls: int = 0
     returned_none: dict[int, bool] = field(default_factory=dict)
     """By argument position: whether every call so far returned None for it."""
+    answered: int | None = None
+    """How many arguments backward answers for; None for all."""
 
     def reset(self) -> None:
         """Forget everything: another point begins."""
@@ -71,7 +77,8 @@ class Reader:
         """Tell the node behind a result what its forward was called with."""
         outputs = result if isinstance(result, tuple | list) else (result,)
         described = tuple(
-            (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None for a in arguments
+            (tuple(a.shape), a.dtype, a.requires_grad) if isinstance(a, Tensor) else None
+            for a in arguments[: self.answered]
         )
         for output in outputs:
             node: Any = output.grad_fn if isinstance(output, Tensor) else None
@@ -97,6 +104,22 @@ def reading_backward(function: type[Function]) -> Iterator[Reader]:
 
 
 @contextmanager
+def reading_operator(operator: Operator) -> Iterator[Reader]:
+    """Wrap the backward that an operator's definition holds, while the context lasts."""
+    definition, original = operator.definition, operator.backward
+    by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
+    reader = Reader(answered=-by_name or None)
+    if definition is None or original is None:
+        raise ValueError(f"the backward of {operator.name} cannot be read")
+    # torch looks it up at each call.
+    definition._backward_fn = _reading(original, reader, several=(tuple,))  # noqa: SLF001
+    try:
+        yield reader
+    finally:
+        definition._backward_fn = original  # noqa: SLF001
+
+
+@contextmanager
 def without_reading(function: type[Function] | None) -> Iterator[None]:
     """Give a class its own backward back for a while: torch.compile would trace the wrapper."""
     name = "" if function is None else backward_name(function)
@@ -112,18 +135,24 @@ def without_reading(function: type[Function] | None) -> Iterator[None]:
         setattr(function, name, reading)
 
 
-def _reading(original: Callable[..., Any], reader: Reader) -> Callable[..., Any]:
+def _reading(
+    original: Callable[..., Any], reader: Reader, several: Kinds = (tuple, list)
+) -> Callable[..., Any]:
+    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
+
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401
         returned = original(ctx, *grad_outputs)
         arguments = getattr(ctx, _ARGUMENTS, None)
-        return returned if arguments is None else _read(returned, arguments, reader)
+        if arguments is None:
+            return returned
+        values = list(returned) if isinstance(returned, several) else [returned]
+        return _read(values, arguments, reader)
 
     setattr(backward, _ORIGINAL, original)
     return backward
 
 
-def _read(returned: Any, arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
-    values = list(returned) if isinstance(returned, tuple | list) else [returned]
+def _read(values: list[Any], arguments: Sequence[Any], reader: Reader) -> Any:  # noqa: ANN401
     reader.calls += 1
     count = len(arguments)
     if len(values) < count or any(v is not None for v in values[count:]):

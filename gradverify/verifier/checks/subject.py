@@ -14,11 +14,12 @@ from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.reading import Reader
+from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Counter, returned_tensors, substitute
+from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,17 @@ class Subject:
     """A Function's forward without autograd's wrapping; None for anything else."""
     function_class: type[Function] | None = None
     """The Function itself; None for anything else."""
+    operator: Operator | None = None
+    """The operator of torch's dispatcher that it is; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
+
+    @property
+    def has_python_backward(self) -> bool:
+        """Backward is one Python function with a ctx: it can mark outputs, and may get undefined grads."""
+        return self.function_class is not None or (
+            self.operator is not None and self.operator.backward is not None
+        )
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         """Call the target, and let the reader know what backward has to answer for."""
@@ -162,10 +172,14 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     returned = returned_tensors(result.value)
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
-    is_function = subject.target.kind is TargetKind.FUNCTION
-    if not continuous or (is_function and not connected):
+    marks = subject.has_python_backward
+    if not any(isinstance(r, Tensor) for r in returned):
+        return _returns_nothing(subject, where)
+    if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
-    judged = [i for i in (connected if is_function else continuous) if _is_chosen(i, subject.outputs)]
+    # In a dict or deeper there are figures for a log as well, which nobody differentiates.
+    of_graph = marks or (is_nested(result.value) and bool(connected))
+    judged = [i for i in (connected if of_graph else continuous) if _is_chosen(i, subject.outputs)]
     if not judged:
         return _nothing_chosen(subject, len(returned), where)
     problem = CallProblem(
@@ -193,15 +207,23 @@ def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Ar
     given its default. Where forward has no `ctx`, torch itself binds all of them, and backward answers for
     each.
     """
-    given, defaults = {a.name: a for a in arguments}, subject.defaults
-    if not given.keys() <= defaults.keys():
-        return arguments
+    defaults = subject.defaults
+    given: dict[str, tuple[Argument, ...]] = {}
+    trained: list[Argument] = []
+    for argument in arguments:
+        name = argument.in_list or argument.name
+        if name in defaults:
+            given[name] = (*given.get(name, ()), argument)
+        elif subject.target.kind is TargetKind.MODULE and name.startswith("self."):
+            trained.append(argument)
+        else:
+            return arguments
     last = max((k for k, name in enumerate(defaults) if name in given), default=-1)
     if subject.binds_defaults:
         last = len(defaults) - 1
-    return tuple(
-        given.get(name, Argument(name, default)) for name, default in list(defaults.items())[: last + 1]
-    )
+    called = list(defaults.items())[: last + 1]
+    filled = [a for name, default in called for a in given.get(name, (Argument(name, default),))]
+    return (*filled, *trained)
 
 
 def reference_problem(
@@ -308,6 +330,17 @@ def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSamp
         rule("GV001").severity,
         f"none of the chosen outputs ({chosen}) is differentiable: forward returned {returned} in all",
         hint="`outputs:` counts positions from 0, as forward returned them.",
+        case=where,
+    )
+    return NoSample((finding,))
+
+
+def _returns_nothing(subject: Subject, where: CasePoint) -> NoSample:
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"`{subject.target.name}` returns no tensor: there is nothing to differentiate",
+        hint="Name a function in `target:` that returns the tensors to be verified.",
         case=where,
     )
     return NoSample((finding,))

@@ -1,4 +1,4 @@
-"""What in a module has a backward: its `torch.autograd.Function` subclasses."""
+"""What in a module has a backward: `torch.autograd.Function` subclasses, and operators that it registers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from torch import nn
 from torch.autograd import Function
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
-from gradverify.verifier.collect.lines import line_of
+from gradverify.verifier.collect import lines
+from gradverify.verifier.collect.operators import defaults_of_schema, operator_of, parameters_of_schema
+from gradverify.verifier.collect.registered import line_of_operator, registered_operators
 
 
 def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], tuple[PassedOver, ...]]:
-    """The Functions that a module defines itself, in source order, and what was looked at but not taken."""
-    targets: list[Target] = []
-    passed_over: list[PassedOver] = []
+    """What a module defines itself, in source order, and what was looked at but not taken."""
+    targets, passed_over = registered_operators(module, shown_path)
     seen: set[int] = set()
     for name, value in list(vars(module).items()):
         if not isinstance(value, type) or id(value) in seen or not _is_function_class(value):
@@ -31,20 +32,29 @@ def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], t
     return tuple(sorted(targets, key=lambda t: (t.line, t.name))), tuple(sorted(passed_over, key=_by_line))
 
 
-def describe_target(value: Any, name: str, attribute: str, shown_path: str) -> Target:  # noqa: ANN401
-    """Describe a live Function class or callable."""
+def describe_target(
+    value: Any,  # noqa: ANN401
+    name: str,
+    attribute: str,
+    shown_path: str,
+    module: ModuleType | None = None,
+) -> Target:
+    """Describe a live Function class, operator, module class or callable."""
     return Target(
         name=name,
         attribute=attribute,
         kind=_kind_of(value),
         file=shown_path,
-        line=line_of(value),
+        line=line_of(value, module),
         parameters=parameters_of(value),
     )
 
 
 def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401
     """Parameters of a callable, or of a Function's forward without its `ctx`; empty where unknown."""
+    operator = operator_of(value)
+    if operator is not None:
+        return parameters_of_schema(operator)
     kind = _kind_of(value)
     try:
         signature = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward)
@@ -71,21 +81,36 @@ def _kind_of(value: Any) -> TargetKind:  # noqa: ANN401
         return TargetKind.FUNCTION
     if isinstance(value, type) and issubclass(value, nn.Module):
         return TargetKind.MODULE
-    return TargetKind.CALLABLE
+    return TargetKind.CALLABLE if operator_of(value) is None else TargetKind.CUSTOM_OP
 
 
 def defaults_of(value: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Parameters that can be given by position, in call order, with their default or `...` for none."""
-    is_function = isinstance(value, type) and issubclass(value, Function)
+    """Parameters in call order, with their default or `...` for none; `*args` are left out.
+
+    Those that are passed by name alone come last: `gradverify.verifier.collect.named` calls with them.
+    """
+    operator = operator_of(value)
+    if operator is not None:
+        return defaults_of_schema(operator)
+    kind = _kind_of(value)
+    is_function = kind is TargetKind.FUNCTION
     try:
-        signature = inspect.signature(value.forward if is_function else value)
+        signature = inspect.signature(value if kind is TargetKind.CALLABLE else value.forward)
     except (TypeError, ValueError):
         return {}
     found = list(signature.parameters.values())
-    if is_function and not uses_setup_context(value):
+    if kind is TargetKind.MODULE or (is_function and not uses_setup_context(value)):
         found = found[1:]
-    by_position = [p for p in found if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    return {p.name: ... if p.default is p.empty else p.default for p in by_position}
+    taken = [p for p in found if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    taken += [p for p in found if p.kind is p.KEYWORD_ONLY and not is_function]
+    return {p.name: ... if p.default is p.empty else p.default for p in taken}
+
+
+def target_behind(value: Any) -> Any:  # noqa: ANN401
+    """What is verified under a name: the Function class where the name holds its `apply`."""
+    owner = getattr(value, "__self__", None)
+    applied = isinstance(owner, type) and issubclass(owner, Function) and value == owner.apply
+    return owner if applied else value
 
 
 def uses_setup_context(function: type[Function]) -> bool:
@@ -104,6 +129,12 @@ def is_old_style(function: type[Function]) -> bool:
 def backward_name(function: type[Function]) -> str:
     """`backward`, or `vjp` where the class defines that instead."""
     return "vjp" if function.vjp is not Function.vjp else "backward"
+
+
+def line_of(value: Any, module: ModuleType | None = None) -> int:  # noqa: ANN401
+    """Line of the definition, 1 where it cannot be known."""
+    operator = operator_of(value)
+    return lines.line_of(value) if operator is None else line_of_operator(operator, module)
 
 
 def _is_function_class(value: type) -> bool:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from gradverify.events import Dump, Dumped
-from gradverify.model import Case, CasePoint, Finding, ObjectInput, TargetKind
+from gradverify.model import Case, CasePoint, Finding, ObjectInput, Target, TargetKind
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, arguments_at, prepare
-from gradverify.verifier.collect.importing import dotted_name
+from gradverify.verifier.collect.importing import dotted_name, resolve
 from gradverify.verifier.dump import script
 from gradverify.verifier.dump.entry import Probe, layout_of, probe
 from gradverify.verifier.guard import Raised, default_dtype
@@ -246,13 +246,16 @@ def _setup(context: _Context) -> str:
     target = context.request.verified.target
     value = _expression(target.attribute, context)
     if target.kind is TargetKind.FUNCTION:
-        return f"target = {value}.apply\n"
-    if target.kind is TargetKind.CALLABLE:
-        return f"target = {value}\n"
+        named = guard.call(resolve, target.attribute, context.module)
+        is_apply = not isinstance(named, Raised) and not isinstance(named.value, type)
+        return f"target = {value}{'' if is_apply else '.apply'}\n"
+    if target.kind in {TargetKind.CALLABLE, TargetKind.CUSTOM_OP}:
+        return _by_position(value, target)
     given: Mapping[str, Any] = dict(context.case.init or ())
     positional = [repr(given[k]) for k in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = [f"{k}={v!r}" for k, v in given.items() if not k.isdecimal()]
     return (
+        f"torch.manual_seed({context.case.seed % 2**63})\n"
         f"model = {value}({', '.join([*positional, *keywords])}).to("
         f"{context.subject.settings.device!r}, torch.float64)\n\n\n"
         "def target(*arguments):\n"
@@ -261,6 +264,20 @@ def _setup(context: _Context) -> str:
         "    state = dict(zip(names, arguments[len(arguments) - len(names) :]))\n"
         "    state |= {name: buffer.detach().clone() for name, buffer in model.named_buffers()}\n"
         "    return torch.func.functional_call(model, state, arguments[: len(arguments) - len(names)])\n\n\n"
+    )
+
+
+def _by_position(value: str, target: Target) -> str:
+    """The callable as one of positional values; see `gradverify.verifier.collect.named`."""
+    by_name = [p.name for p in target.parameters if p.keyword_only]
+    if not by_name or any(p.variadic for p in target.parameters):
+        return f"target = {value}\n"
+    first = len(target.parameters) - len(by_name)
+    return (
+        "\n\ndef target(*arguments):\n"
+        '    """What is passed by name alone comes last."""\n'
+        f"    named = dict(zip({by_name!r}, arguments[{first}:]))\n"
+        f"    return {value}(*arguments[:{first}], **named)\n\n\n"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradverify.model import (
     Case,
@@ -78,7 +78,7 @@ def _built(
             yield Argument(i.name, i.value)
         case ObjectInput():
             found = live[i.path]
-            yield Argument(i.name, found if i.init is None else found(*i.init))
+            yield Argument(i.name, found if i.init is None else _made(found, i.init, case.seed, device))
         case ConcatInput():
             yield _concatenated(i, [build_tensor(p, case.seed, point, draw, device, live) for p in i.parts])
         case ListInput():
@@ -91,6 +91,19 @@ def _built(
                 yield from (
                     Argument(a.name, a.value, a.differentiable, a.step, a.held, in_list=i.name) for a in items
                 )
+
+
+def _made(build: Callable[..., Any], init: Sequence[Any], seed: int, device: str) -> Any:  # noqa: ANN401
+    """An object of the spec's own; a module in the dtype of everything else."""
+    built = seeded(seed, build, *init)
+    return built.to(device, torch.float64) if isinstance(built, nn.Module) else built
+
+
+def seeded(seed: int, build: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    """What user code builds, from random numbers that are the same each time; others go on as before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        return build(*given, **named)
 
 
 def _tensor(spec: TensorInput, value: Tensor) -> Argument:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 
@@ -29,8 +31,25 @@ def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list
 
 
 def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
-    """What forward returned as a tuple, by position."""
-    return tuple(result) if isinstance(result, tuple | list) else (result,)
+    """What forward returned as a tuple, by position; dicts and tuples in it are opened, in their order."""
+    if not is_nested(result):
+        return tuple(result) if isinstance(result, tuple | list) else (result,)
+    return tuple(tree_leaves(_unpacked(result)))
+
+
+def is_nested(result: Any) -> bool:  # noqa: ANN401
+    """Whether a result is more than tensors side by side: a dict, a dataclass, tuples in tuples."""
+    parts = result if isinstance(result, tuple | list) else (result,)
+    return any(isinstance(p, tuple | list | dict) or dataclasses.is_dataclass(p) for p in parts)
+
+
+def _unpacked(result: Any) -> Any:  # noqa: ANN401
+    """The same with dataclasses as lists of their fields, however deep they lie."""
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        return [_unpacked(getattr(result, f.name)) for f in dataclasses.fields(result)]
+    if isinstance(result, dict):
+        return [_unpacked(value) for value in result.values()]
+    return [_unpacked(value) for value in result] if isinstance(result, tuple | list) else result
 
 
 def differentiate(

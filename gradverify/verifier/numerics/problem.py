@@ -26,6 +26,7 @@ from gradverify.verifier.numerics.calling import (
     differentiate,
     differentiate_again,
     differentiate_with_graph,
+    is_nested,
     returned_tensors,
     substitute,
     with_zeros,
@@ -41,6 +42,7 @@ __all__ = [
     "Tensors",
     "VjpProblem",
     "differentiate",
+    "is_nested",
     "returned_tensors",
     "substitute",
 ]

@@ -16,6 +16,7 @@ from gradverify.verifier.checks.transforms.batched import batched
 from gradverify.verifier.checks.transforms.compiled import compiled
 from gradverify.verifier.checks.transforms.forward_mode import forward_mode
 from gradverify.verifier.checks.transforms.functional import functional
+from gradverify.verifier.checks.transforms.registration import registration
 from gradverify.verifier.checks.variations.verified import Verified, verified
 
 __all__ = ["TRANSFORM_CODES", "Transformed", "transforms"]
@@ -44,6 +45,7 @@ _TRANSFORMS = (
     _Transform("vmap", "GV502", lambda base, _: batched(base)),
     _Transform("func", "GV505", lambda base, _: functional(base)),
     _Transform("compile", "GV503", lambda base, _: compiled(base), on_request=True),
+    _Transform("opcheck", "GV504", lambda base, _: registration(base)),
 )
 
 TRANSFORM_CODES = frozenset(t.code for t in _TRANSFORMS)

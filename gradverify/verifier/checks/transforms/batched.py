@@ -68,12 +68,15 @@ class _Element:
 
 def batched(base: Verified) -> Answer:
     """Hold `torch.vmap` of the Function against one call for each element of a batch."""
-    function_class = base.sample.subject.function_class
-    if function_class is None:
+    function_class, operator = base.sample.subject.function_class, base.sample.subject.operator
+    if function_class is not None:
+        own_rule = function_class.vmap is not Function.vmap
+        if not own_rule and not function_class.generate_vmap_rule:
+            return UNSUPPORTED
+    elif operator is not None and operator.vmap_rule is not None:
+        own_rule = True
+    else:  # without a rule torch calls an operator once for each element, which needs no check
         return NOT_RUN
-    own_rule = function_class.vmap is not Function.vmap
-    if not own_rule and not function_class.generate_vmap_rule:
-        return UNSUPPORTED
     draws = _draws(base.sample)
     if draws is None or base.forward_draws or base.backward_draws:
         return NOT_RUN

@@ -23,11 +23,16 @@ HINT = (
 
 
 def functional(base: Verified) -> Answer:
-    """Hold `torch.func.vjp` against the verified gradient; a forward that takes ctx is refused by torch."""
+    """Hold `torch.func.vjp` against the verified gradient; a forward that takes ctx is refused by torch.
+
+    So is the Function that torch makes of a custom op.
+    """
     sample = base.sample
-    if sample.subject.function_class is None:
+    subject = sample.subject
+    generated = subject.operator is not None and subject.operator.definition is not None
+    if subject.function_class is None and not generated:
         return NOT_RUN
-    if not sample.subject.binds_defaults:
+    if not subject.binds_defaults:
         return UNSUPPORTED
     problem = sample.problem
     problem.counter.forward += 1

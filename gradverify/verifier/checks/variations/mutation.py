@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Severity, TargetKind, TensorInput, tensors_of
+from gradverify.model import Finding, Severity, TensorInput, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, perform, prepared
@@ -115,7 +115,7 @@ def _is_readable(value: Any) -> bool:  # noqa: ANN401
 
 
 def _is_function(sample: Sample) -> bool:
-    return sample.subject.target.kind is TargetKind.FUNCTION
+    return sample.subject.function_class is not None
 
 
 def _declared(sample: Sample) -> frozenset[str]:
@@ -125,6 +125,8 @@ def _declared(sample: Sample) -> frozenset[str]:
 
 
 def _written_by_forward(sample: Sample, call: Call, before: dict[int, Snapshot]) -> Iterable[Finding]:
+    if sample.subject.operator is not None:  # what its schema says of writes is GV504's to judge
+        return
     declared = _declared(sample)
     for position, snapshot in before.items():
         argument = sample.arguments[position]

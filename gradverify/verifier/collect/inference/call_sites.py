@@ -23,8 +23,13 @@ class Passed:
     """Some call passes something."""
 
 
-def call_sites(source: str, function: str, names: Sequence[str]) -> dict[str, Passed]:
-    """Read every `function.apply(...)` of a module's source; empty where the source cannot be parsed."""
+def call_sites(
+    source: str, function: str, names: Sequence[str], direct: frozenset[str] = frozenset()
+) -> dict[str, Passed]:
+    """Read every `function.apply(...)` of a module's source; empty where the source cannot be parsed.
+
+    `direct` are expressions that are called as they stand: `mul`, `torch.ops.mylib.mul`.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -34,11 +39,9 @@ def call_sites(source: str, function: str, names: Sequence[str]) -> dict[str, Pa
     given: set[str] = set()
     aliases = _aliases(tree, function)
     for call, scopes, owner in _calls(tree, (), None):
-        if not _applies(call, function, aliases):
+        if not _applies(call, function, aliases) and ast.unparse(call.func) not in direct:
             continue
-        for name, argument in zip(names, call.args, strict=False):
-            if isinstance(argument, ast.Starred):
-                break
+        for name, argument in _bound(call, names):
             given.add(name)
             found, value = _value(argument, scopes, owner)
             if found and value not in literals[name]:
@@ -46,6 +49,15 @@ def call_sites(source: str, function: str, names: Sequence[str]) -> dict[str, Pa
             if owner is not None and _is_parameter(argument, owner):
                 trained.add(name)
     return {name: Passed(tuple(literals[name]), name in trained, name in given) for name in names}
+
+
+def _bound(call: ast.Call, names: Sequence[str]) -> Iterator[tuple[str, ast.expr]]:
+    """What a call passes, by the name of the parameter, up to the first `*args`."""
+    for name, argument in zip(names, call.args, strict=False):
+        if isinstance(argument, ast.Starred):
+            break
+        yield name, argument
+    yield from ((k.arg, k.value) for k in call.keywords if k.arg in names)  # type: ignore[misc]
 
 
 def _aliases(tree: ast.Module, function: str) -> set[str]:

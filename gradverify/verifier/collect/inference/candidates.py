@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -81,12 +81,50 @@ def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) ->
         *_tensors(parameter, facts),
         *_scalars(parameter, facts),
     ]
+    if parameter.exact:
+        found = [*(g for g in found if _fits(g, parameter.annotation)), *_of_type(parameter.annotation)]
     best: dict[tuple[Kind, tuple[Nested, ...]], Guess] = {}
     for guess in found:
         key = guess.kind, guess.choices
         if key not in best or guess.cost < best[key].cost:
             best[key] = guess
     return sorted(best.values(), key=lambda g: g.cost)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "number": (int, float),
+    "str": (str,),
+}
+"""Literals that a type of an operator's schema takes; a bool is no int there."""
+
+
+def _fits(guess: Guess, schema_type: str) -> bool:
+    """Whether an operator takes such an argument at all."""
+    if guess.kind is Kind.OMITTED:
+        return True
+    optional = re.fullmatch(r"Optional\[(.*)\]", schema_type)
+    plain = optional[1] if optional else schema_type
+    if guess.kind is not Kind.LITERAL:
+        kinds = {"Tensor": {Kind.FLOAT, Kind.INDEX, Kind.BOOL}, "int": {Kind.SIZE}}
+        lists = {Kind.LIST} if re.fullmatch(r"List\[(Tensor|Optional\[Tensor\])\]", plain) else set()
+        return guess.kind in kinds.get(plain, lists)
+    return all(
+        (value is None and optional is not None)
+        or (isinstance(value, tuple) and plain.startswith("List["))
+        or (isinstance(value, _TYPES.get(plain, ())) and (plain == "bool") is isinstance(value, bool))
+        for value in guess.choices
+    )
+
+
+def _of_type(schema_type: str) -> Iterator[Guess]:
+    """What a schema alone leaves open: a tensor may be absent, a list holds tensors of any number."""
+    if schema_type.startswith("Optional["):
+        yield Guess(Kind.LITERAL, 2.0, (None,))
+    if schema_type == "number":
+        yield Guess(Kind.LITERAL, 0.1, (FACTORS[0],), found=False)
 
 
 def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
@@ -96,7 +134,7 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
     if default is None:
         yield Guess(Kind.LITERAL, 1.2 if differentiable else 0.4, (None,))
     elif isinstance(default, bool | int | float | str):
-        yield Guess(Kind.LITERAL, 0.2, _swept(default, parameter.name))
+        yield Guess(Kind.LITERAL, 0.2, swept(default, parameter.name))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
         yield Guess(Kind.LITERAL, 0.2, (default,))
     else:
@@ -109,10 +147,10 @@ def _from_calls(passed: Passed, facts: Facts) -> Iterator[Guess]:
         if value is None:
             yield Guess(Kind.LITERAL, 0.6 + 0.1 * rank, (None,))
         else:
-            yield Guess(Kind.LITERAL, 0.1 + 0.1 * rank, _swept(value, ""))
+            yield Guess(Kind.LITERAL, 0.1 + 0.1 * rank, swept(value, ""))
 
 
-def _swept(value: Nested, name: str) -> tuple[Nested, ...]:
+def swept(value: Nested, name: str) -> tuple[Nested, ...]:
     """A literal of the source, and beside a factor that would hide a mistake another one."""
     hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
     return (value, FACTORS[0]) if hides else (value,)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch.autograd import Function
 
 from gradverify.deduced import (
     Attempt,
@@ -21,21 +19,18 @@ from gradverify.deduced import (
     DeducedSize,
     DeducedTensor,
 )
-from gradverify.model import Doubt, Parameter, Target, TargetKind
-from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
-from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
-from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
-from gradverify.verifier.collect.inference.evidence import Evidence, Facts, gather
+from gradverify.model import Doubt, Target, TargetKind
+from gradverify.verifier.collect.inference.call_sites import Passed
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.evidence import Facts
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
-from gradverify.verifier.collect.inference.shapes import Argument, State, states
+from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
+from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.collect.inference.widen import second_sizes, shrunk, with_valid_choices
 from gradverify.verifier.guard import default_dtype
-
-MOST_COMBINATIONS = 100
-"""Combinations of guesses that a search starts from."""
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 """What sizes are called where the author has no name for them."""
@@ -43,118 +38,25 @@ NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    parameters = _parameters(value, target)
-    evidence = _evidence(value, target, parameters)
-    passed = _passed(value, module, [p.name for p in parameters])
-    defaults = defaults_of(value)
-    caller = _caller(value, target, module, defaults)
-    each = [
-        [Guess(Kind.OMITTED, 0.0)]
-        if _is_left_out(p, evidence, passed[p.name])
-        else _with_paths(
-            guesses(p, evidence.facts[p.name], passed[p.name], defaults.get(p.name, ...)), caller
-        )
-        for p in parameters
-    ]
-    started = list(_started(parameters, each, evidence))
+    known = known_of(value, target, module)
+    caller, evidence = known.caller, known.evidence
+    states = [*observed(value, target, module, known), *started(known)]
     names = [p.name for p in target.parameters]
-    found = search(caller, started, names)
+    found = search(caller, states, names)
     dtype = ""
     if isinstance(found, NoSolution) and _mixes_dtypes(found):
         with default_dtype("float64"):
-            again = search(caller, started, names)
+            again = search(caller, states, names)
         if isinstance(again, Solution):
             found, dtype = again, "float64"
     if isinstance(found, NoSolution):
         return found.attempts
     with default_dtype(dtype):
-        entry = _entry(value, target, module, caller, found, evidence.facts, passed)
+        entry = _entry(target, module, known, found)
     if evidence.factorization:
         doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
         entry = replace(entry, doubts=(*entry.doubts, doubt))
     return replace(entry, default_dtype=dtype)
-
-
-def _parameters(value: Any, target: Target) -> list[Parameter]:  # noqa: ANN401
-    """The parameters to find arguments for: keyword-only ones are left to their defaults."""
-    del value
-    return [p for p in target.parameters if not p.keyword_only]
-
-
-def _is_left_out(parameter: Parameter, evidence: Evidence, passed: Passed) -> bool:
-    """Whether a default stays one: nobody passes it, and backward answers for fewer arguments.
-
-    torch asks for one gradient for each argument that is given.
-    """
-    known = any(f.gradient is not None for f in evidence.facts.values())
-    unanswered = evidence.facts[parameter.name].gradient is None
-    return parameter.has_default and known and unanswered and not passed.is_given
-
-
-def _evidence(value: Any, target: Target, parameters: Sequence[Parameter]) -> Evidence:  # noqa: ANN401
-    names = [p.name for p in parameters]
-    if target.kind is not TargetKind.FUNCTION:
-        return gather(names, value, extra_parameters=0)
-    context = value.setup_context if uses_setup_context(value) else None
-    backward = getattr(value, backward_name(value))
-    return gather(names, value.forward, context, backward, extra_parameters=0 if context is not None else 1)
-
-
-def _passed(value: Any, module: ModuleType | None, names: Sequence[str]) -> Mapping[str, Passed]:  # noqa: ANN401
-    source = ""
-    try:
-        source = inspect.getsource(module) if module is not None else ""
-    except (OSError, TypeError):
-        source = ""
-    found = call_sites(source, getattr(value, "__name__", ""), names)
-    return {name: found.get(name, Passed()) for name in names}
-
-
-def _caller(
-    value: Any,  # noqa: ANN401
-    target: Target,
-    module: ModuleType | None,
-    defaults: Mapping[str, Any],
-) -> Caller:
-    own = vars(module) if module is not None else {}
-    live: dict[str, Callable[..., Any]] = {
-        f"{_short(module)}:{name}": f
-        for name, f in own.items()
-        if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
-    }
-    live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
-    call = value.apply if target.kind is TargetKind.FUNCTION else value
-    variadic = frozenset(p.name for p in target.parameters if p.variadic)
-    return Caller(call, defaults, live, variadic)
-
-
-def _short(module: ModuleType | None) -> str:
-    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
-
-
-def _has_one_parameter(function: Callable[..., Any]) -> bool:
-    return len(inspect.signature(function).parameters) == 1
-
-
-def _with_paths(found: Sequence[Guess], caller: Caller) -> list[Guess]:
-    """Guesses with each callable spelt out: torch's own first, since they do what they are named after."""
-    kept: list[Guess] = []
-    for guess in found:
-        if guess.kind is Kind.CALLABLE:
-            paths = sorted(caller.live, key=lambda p: not p.startswith("torch."))
-            kept += [replace(guess, path=p, cost=guess.cost + k / 10) for k, p in enumerate(paths[:4])]
-        else:
-            kept.append(guess)
-    return kept
-
-
-def _started(
-    parameters: Sequence[Parameter], each: Sequence[Sequence[Guess]], evidence: Evidence
-) -> Iterator[State]:
-    names = [p.name for p in parameters]
-    facts = [evidence.facts[name] for name in names]
-    for combination in combinations(each, MOST_COMBINATIONS):
-        yield from states(names, combination, [f.rank for f in facts], [f.least_rank for f in facts])
 
 
 def _mixes_dtypes(found: NoSolution) -> bool:
@@ -162,30 +64,23 @@ def _mixes_dtypes(found: NoSolution) -> bool:
     return "float" in words and "double" in words
 
 
-def _entry(
-    value: Any,  # noqa: ANN401
-    target: Target,
-    module: ModuleType | None,
-    caller: Caller,
-    found: Solution,
-    facts: Mapping[str, Facts],
-    passed: Mapping[str, Passed],
-) -> Deduced:
+def _entry(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     state, ran = found.state, found.ran
-    state, remarks = _constants(caller, state, ran, facts, passed)
+    caller, facts = known.caller, known.evidence.facts
+    state, remarks = _constants(caller, state, ran, facts, known.passed)
     state = shrunk(caller, state, ran)
     state = with_valid_choices(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     names = _size_names(state, facts)
     reference = ""
-    if module is not None and target.kind is TargetKind.FUNCTION and issubclass(value, Function):
-        reference = sibling(module, value, caller, state)
+    if module is not None and target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
+        reference = sibling(module, target.name.rpartition(".")[2], caller, state)
     kept = _without_trailing_omissions(state.arguments)
     return Deduced(
         inputs=tuple(_optional(_written(a, names), optional) for a in kept),
         sizes=tuple((names[s], values) for s, values in sizes.items() if _is_used(s, kept)),
-        reference=f"{_short(module)}:{reference}" if reference else "",
+        reference=f"{short_name(module)}:{reference}" if reference else "",
         doubts=(
             *(d for a in kept for d in _doubts(a, state)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),

@@ -127,7 +127,7 @@ def gather(
     facts = {name: Facts() for name in names}
     definition = parsed(forward)
     if definition is not None:
-        own = [a.arg for a in definition.args.args][extra_parameters:]
+        own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
         _Reader(facts, dict(zip(own, names, strict=False))).visit(definition)
     context = parsed(setup_context)
     if context is not None and len(context.args.args) >= 2:

@@ -23,10 +23,13 @@ AGREES = 1e-6
 """Relative difference up to which two forwards compute the same; a different one computes something else."""
 
 
-def sibling(module: ModuleType, function: type, caller: Caller, state: State) -> str:
-    """Name of a sibling whose forward agrees on these inputs and can be differentiated; empty for none."""
-    for name, candidate in _candidates(module, function.__name__):
-        if _takes(candidate, len(state.arguments)) and _agrees(candidate, function, caller, state):
+def sibling(module: ModuleType, target: str, caller: Caller, state: State) -> str:
+    """Name of a sibling whose forward agrees on these inputs and can be differentiated; empty for none.
+
+    `target` is the name of the Function or operator.
+    """
+    for name, candidate in _candidates(module, target):
+        if _takes(candidate, len(state.arguments)) and _agrees(candidate, target, caller, state):
             return name
     return ""
 
@@ -57,7 +60,7 @@ def _takes(candidate: Callable[..., Any], count: int) -> bool:
     return len(needed) <= count <= len(parameters)
 
 
-def _agrees(candidate: Callable[..., Any], function: type, caller: Caller, state: State) -> bool:
+def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
     mine = attempt(caller, state)
     other = attempt(Caller(candidate, caller.defaults, caller.live, caller.variadic), state)
     if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
@@ -68,14 +71,19 @@ def _agrees(candidate: Callable[..., Any], function: type, caller: Caller, state
         torch.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
         for a, b in zip(mine.outputs, other.outputs, strict=True)
     )
-    return same and not _calls(candidate, function, other)
+    own = {f"{target}Backward"} | {
+        name for name in _nodes(caller.call, other) or () if name.startswith("GeneratedBackward")
+    }
+    nodes = _nodes(candidate, other)
+    # A sibling that only calls the target itself is no other computation.
+    return same and nodes is not None and not own & nodes
 
 
-def _calls(candidate: Callable[..., Any], function: type, ran: Ran) -> bool:
-    """Whether the sibling is only another name of the Function itself."""
-    result = guard.call(candidate, *ran.arguments)
+def _nodes(function: Callable[..., Any], ran: Ran) -> set[str] | None:
+    """Names of all autograd nodes behind what a function returns; None where it raises."""
+    result = guard.call(function, *ran.arguments)
     if isinstance(result, Raised):
-        return True
+        return None
     returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
     pending: list[Any] = [r.grad_fn for r in returned if isinstance(r, Tensor)]
     seen: set[Any] = set()
@@ -84,7 +92,5 @@ def _calls(candidate: Callable[..., Any], function: type, ran: Ran) -> bool:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if type(node).__name__ == f"{function.__name__}Backward":
-            return True
         pending += [following for following, _ in node.next_functions]
-    return False
+    return {type(node).__name__ for node in seen}

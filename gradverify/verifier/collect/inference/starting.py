@@ -1,0 +1,174 @@
+"""What is known of a target before anything is tried, and the states that the search starts from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from gradverify.model import Parameter, Target, TargetKind
+from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
+from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
+from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
+from gradverify.verifier.collect.inference.evidence import Evidence, gather
+from gradverify.verifier.collect.inference.modules import observed_calls
+from gradverify.verifier.collect.inference.passing import state_of
+from gradverify.verifier.collect.inference.shapes import State, states
+from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.named import with_keywords
+from gradverify.verifier.collect.operators import operator_of
+
+MOST_COMBINATIONS = 100
+"""Combinations of guesses that a search starts from."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the source, the schema and the call sites say of a target, and how it is called."""
+
+    parameters: tuple[Parameter, ...]
+    """Those that arguments are to be found for."""
+    evidence: Evidence
+    passed: Mapping[str, Passed]
+    caller: Caller
+
+
+def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  # noqa: ANN401
+    """Everything that is known of a live target without calling it."""
+    parameters = _parameters(target)
+    names = [p.name for p in parameters]
+    return Known(
+        parameters,
+        _evidence(value, target, parameters),
+        _passed(value, target, module, names),
+        _caller(value, target, module, names),
+    )
+
+
+def observed(value: Any, target: Target, module: ModuleType | None, known: Known) -> Iterator[State]:  # noqa: ANN401
+    """What the user's own modules pass to the target, each kind of call once."""
+    seen: set[tuple[object, ...]] = set()
+    for one in observed_calls(value, target, module):
+        state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
+        if state is not None and state.key() not in seen:
+            seen.add(state.key())
+            yield state
+
+
+def started(known: Known) -> Iterator[State]:
+    """The states to begin with, of the likeliest guesses first."""
+    caller, evidence = known.caller, known.evidence
+    each = []
+    for p in known.parameters:
+        passed = known.passed[p.name]
+        if _is_left_out(p, evidence, passed):
+            each.append([Guess(Kind.OMITTED, 0.0)])
+        else:
+            found = guesses(p, evidence.facts[p.name], passed, caller.defaults.get(p.name, ...))
+            each.append(_with_paths(found, caller))
+    yield from _started(known.parameters, each, evidence)
+
+
+def _parameters(target: Target) -> tuple[Parameter, ...]:
+    """Without those that are passed by name alone and have a default: it is left to them."""
+    return tuple(p for p in target.parameters if not (p.keyword_only and p.has_default))
+
+
+def _is_left_out(parameter: Parameter, evidence: Evidence, passed: Passed) -> bool:
+    """Whether a default stays one: nobody passes it, and backward answers for fewer arguments.
+
+    torch asks for one gradient for each argument that is given.
+    """
+    known = any(f.gradient is not None for f in evidence.facts.values())
+    unanswered = evidence.facts[parameter.name].gradient is None
+    return parameter.has_default and known and unanswered and not passed.is_given
+
+
+def _evidence(value: Any, target: Target, parameters: Sequence[Parameter]) -> Evidence:  # noqa: ANN401
+    names = [p.name for p in parameters]
+    operator = operator_of(value)
+    if operator is not None:
+        return gather(
+            names, operator.implementation, operator.setup_context, operator.backward, extra_parameters=0
+        )
+    if target.kind is not TargetKind.FUNCTION:
+        return gather(names, value, extra_parameters=0)
+    context = value.setup_context if uses_setup_context(value) else None
+    backward = getattr(value, backward_name(value))
+    return gather(names, value.forward, context, backward, extra_parameters=0 if context is not None else 1)
+
+
+def _passed(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    names: Sequence[str],
+) -> Mapping[str, Passed]:
+    source = ""
+    try:
+        source = inspect.getsource(module) if module is not None else ""
+    except (OSError, TypeError):
+        source = ""
+    operator = operator_of(value)
+    if operator is None:
+        found = call_sites(source, getattr(value, "__name__", ""), names)
+    else:
+        dotted = f"torch.ops.{operator.name.replace('::', '.')}"
+        found = call_sites(
+            source, "", names, direct=frozenset({target.attribute, dotted, f"{dotted}.default"})
+        )
+    return {name: found.get(name, Passed()) for name in names}
+
+
+def _caller(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    names: Sequence[str],
+) -> Caller:
+    own = vars(module) if module is not None else {}
+    live: dict[str, Callable[..., Any]] = {
+        f"{short_name(module)}:{name}": f
+        for name, f in own.items()
+        if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
+    }
+    live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+    call = value.apply if target.kind is TargetKind.FUNCTION else value
+    if target.kind is not TargetKind.FUNCTION:
+        call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
+    variadic = frozenset(p.name for p in target.parameters if p.variadic)
+    return Caller(call, defaults_of(value), live, variadic)
+
+
+def short_name(module: ModuleType | None) -> str:
+    """How a spec beside the module calls it."""
+    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
+
+
+def _has_one_parameter(function: Callable[..., Any]) -> bool:
+    return len(inspect.signature(function).parameters) == 1
+
+
+def _with_paths(found: Sequence[Guess], caller: Caller) -> list[Guess]:
+    """Guesses with each callable spelt out: torch's own first, since they do what they are named after."""
+    kept: list[Guess] = []
+    for guess in found:
+        if guess.kind is Kind.CALLABLE:
+            paths = sorted(caller.live, key=lambda p: not p.startswith("torch."))
+            kept += [replace(guess, path=p, cost=guess.cost + k / 10) for k, p in enumerate(paths[:4])]
+        else:
+            kept.append(guess)
+    return kept
+
+
+def _started(
+    parameters: Sequence[Parameter], each: Sequence[Sequence[Guess]], evidence: Evidence
+) -> Iterator[State]:
+    names = [p.name for p in parameters]
+    facts = [evidence.facts[name] for name in names]
+    for combination in combinations(each, MOST_COMBINATIONS):
+        yield from states(names, combination, [f.rank for f in facts], [f.least_rank for f in facts])

@@ -1,0 +1,24 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = [
+    "Scale", "Plain", "Skips", "ByName", "Running", "Counts", "TakesModule", "Nested", "Frozen",
+    "Named", "Normed",
+    "scaled", "by_another_name", "partly", "an_object", "total", "builtin", "torch.ops.aten.mul.Tensor",
+]  # fmt: skip
+
+EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT}
+EXPECTED |= {
+    ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV101"}, "names": [words]}
+    for name, words in {
+        "Doubled": "`w`",
+        "by_another_name": "`w`",
+        "InParameter": "`self.w`",
+        "InDict": "`self.w`",
+        "ByName": "`self.w`",
+    }.items()
+}
+EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}
+EXPECTED |= {
+    ("bare", "Normed", "without spec"): {"status": "passed", "notes": {"GV203"}},
+    ("bare", "Forgetful", "without spec"): {"status": "failed", "errors": {"GV101"}, "names": ["`x`"]},
+}

@@ -1,0 +1,138 @@
+"""Modules and other callables of many shapes around a Function that is right."""
+
+import functools
+
+import torch
+from torch import nn
+from torch.autograd import Function
+
+
+class Scale(Function):
+    @staticmethod
+    def forward(ctx, x, w, factor):
+        ctx.save_for_backward(x, w)
+        ctx.factor = factor
+        return x * w * factor
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w * ctx.factor, g * x * ctx.factor, None
+
+
+class Weighted(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(d))
+
+
+class Plain(Weighted):
+    def forward(self, x):
+        return Scale.apply(x, self.w, 2.5)
+
+
+class Skips(Weighted):
+    """The spec leaves out a parameter with a default that stands before a given one."""
+
+    def forward(self, x, shift=None, factor=1.0):
+        y = Scale.apply(x, self.w, factor)
+        return y if shift is None else y + shift
+
+
+class ByName(Weighted):
+    """A parameter that is passed by name alone."""
+
+    def forward(self, x, *, factor):
+        return Scale.apply(x, self.w, factor)
+
+
+class Running(Weighted):
+    """Statistics that every call in training mode updates and reads."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("count", torch.tensor(0.0))
+
+    def forward(self, x):
+        self.count += 1
+        return Scale.apply(x, self.w, 1.5) * self.count
+
+
+class Counts(Weighted):
+    """The same in plain attributes."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.calls, self.seen = 0, []
+
+    def forward(self, x):
+        self.calls += 1
+        self.seen.append(self.calls)
+        return Scale.apply(x, self.w, 1.0 + len(self.seen))
+
+
+class TakesModule(nn.Module):
+    def forward(self, x, layer):
+        return Scale.apply(layer(x), x, 0.5)
+
+
+class Nested(nn.Module):
+    """Two parts that share a parameter."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.a, self.b = Plain(d), Plain(d)
+        self.b.w = self.a.w
+
+    def forward(self, x):
+        return self.b(self.a(x))
+
+
+class Frozen(Weighted):
+    """A parameter that is not trained, and for which no gradient comes."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.frozen = nn.Parameter(torch.ones(d), requires_grad=False)
+
+    def forward(self, x):
+        return Scale.apply(x, self.w, 1.0) * self.frozen.detach()
+
+
+class Named(Weighted):
+    """Returns a dict, with a figure for the log in it; takes a list."""
+
+    def forward(self, xs):
+        ys = [Scale.apply(x, self.w, 1.0) for x in xs]
+        return {"sum": sum(ys), "parts": (ys[0], ys[1].detach().mean())}
+
+
+class Normed(Weighted):
+    """torch's own layers beside it, in training mode."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.norm, self.drop = nn.BatchNorm1d(d), nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(Scale.apply(self.norm(x), self.w, 1.0))
+
+
+def scaled(x, w, *, factor=2.5):
+    return Scale.apply(x, w, factor)
+
+
+by_another_name = Scale.apply
+partly = functools.partial(scaled, factor=0.5)
+
+
+class Callable:
+    def __call__(self, x, w):
+        return scaled(x, w)
+
+
+an_object = Callable()
+
+
+def total(first, *rest, factor):
+    return first + sum(Scale.apply(x, first, factor) for x in rest)

@@ -1,0 +1,55 @@
+"""Modules whose Function is wrong, seen through what the module makes of it."""
+
+import torch
+from torch import nn
+from torch.autograd import Function
+
+
+class Doubled(Function):
+    """Right for `x`; twice the gradient for `w`."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, (2 * g * x).sum(0)
+
+
+class Weighted(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(d))
+
+
+class InParameter(Weighted):
+    def forward(self, x):
+        return Doubled.apply(x, self.w)
+
+
+class InDict(Weighted):
+    """The result lies in a dict, the second in a tuple in it."""
+
+    def forward(self, x):
+        y = Doubled.apply(x, self.w)
+        return {"scaled": x * 3, "parts": (y, y.detach().mean())}
+
+
+class Silent(Weighted):
+    """Returns no tensor: nothing is verified, which is not green."""
+
+    def forward(self, x):
+        return float(Doubled.apply(x, self.w).sum())
+
+
+class ByName(Weighted):
+    """The factor comes by name alone, and backward of the plain product forgets it."""
+
+    def forward(self, x, *, factor):
+        return Doubled.apply(x, self.w) * factor
+
+
+by_another_name = Doubled.apply

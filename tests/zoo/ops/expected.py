@@ -1,0 +1,47 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+EXPECTED = {
+    ("right", name, "with spec"): {"status": "passed"}
+    for name in (
+        "scaled_product", "weighted_sum", "softmax_and_sum", "mean_of", "Double", "Cube",
+        "torch.ops.zoo_right_library.cube",
+    )
+}  # fmt: skip
+EXPECTED |= {
+    ("right", "numpy_cube", "with spec"): {"status": "passed", "notes": {"GV203"}},
+    ("right", "gather_rows", "with spec"): {
+        "status": "passed",
+        "notes": {"GV504"},
+        "names": ["no fake kernel"],
+    },
+    ("right", "looks_at_values", "with spec"): {
+        "status": "passed",
+        "notes": {"GV504"},
+        "names": ["tracing of forward and backward"],
+    },
+}
+
+WRONG = {
+    "product": ("GV101", "2 times too large"),
+    "row_sums": ("GV103", "shape [4]"),
+    "scaled": ("GV105", "2 gradients"),
+    "mean_of": ("GV101", "`xs[1]`"),
+    "forgotten": ("GV102", "no autograd formula was registered"),
+    "transposed_fake": ("GV504", "describes another result"),
+    "misspelt_fake": ("GV504", "NameError"),
+    "hidden_write": ("GV504", "writes into `running`"),
+    "torch.ops.zoo_wrong_library.cube": ("GV504", "under a backend's key"),
+    "torch.ops.zoo_wrong_library.detached": ("GV107", "`x`"),
+}
+"""Codes, then words that the findings must contain."""
+
+EXPECTED |= {
+    ("wrong", name, "with spec"): {"status": "failed", "errors": {code}, "names": [words]}
+    for name, (code, words) in WRONG.items()
+}
+EXPECTED |= {
+    ("wrong", "Cube", "with spec"): {"status": "passed"},
+    ("bare", "linear", "without spec"): {"status": "passed"},
+    ("bare", "pick", "without spec"): {"status": "passed"},
+    ("bare", "halved", "without spec"): {"status": "failed", "errors": {"GV101"}},
+}
