@@ -1,15 +1,16 @@
 """What inference makes of Functions of published packages, without a spec and against the hand-written ones.
 
     pip install --no-deps -r specs/requirements.txt
-    python benchmarks/published_packages.py [--half development|held-out] [--only PACKAGE] [--no-specs] [--json FILE]
+    python benchmarks/published_packages.py [--half development|held-out]
+                                            [--only PACKAGE] [--no-specs] [--json FILE]
 
 Up to three Functions of every package, drawn by the SHA-256 of `file::Name` before any of them was looked at.
 Each is checked without a spec, and under its entry in `specs/` where there is one. Packages were split in two
 halves; what inference does was changed for the first half only.
 
 A false failure is a Function that fails without a spec and passes under the hand-written one. A deliberate
-gradient (`surrogate:` in its spec) that fails without one is counted apart: it is not the derivative, and only
-its author can say that this is meant.
+gradient (`surrogate:` in its spec) that fails without one is counted apart: it is not the derivative, and
+only its author can say that this is meant.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from pathlib import Path
 SPECS = Path(__file__).parents[1] / "specs"
 
 DEVELOPMENT = {
-    "brevitas": "brevitas.ops.autograd_ste_ops::BinarySignSteFn ::InplaceTensorClampSteFn ::ScalarClampMinSteFn",
-    "entmax": "entmax.root_finding::NormmaxBisectFunction ::BudgetBisectFunction entmax.activations::SparsemaxFunction",
+    "brevitas": "brevitas.ops.autograd_ste_ops::BinarySignSteFn ::InplaceTensorClampSteFn"
+    " ::ScalarClampMinSteFn",
+    "entmax": "entmax.root_finding::NormmaxBisectFunction ::BudgetBisectFunction"
+    " entmax.activations::SparsemaxFunction",
     "geffnet": "geffnet.activations.activations_me::SwishJitAutoFn ::HardSwishJitAutoFn ::MishJitAutoFn",
     "gpytorch": "gpytorch.variational.natural_variational_distribution::_NaturalToMuVarSqrt"
     " gpytorch.variational.variational_strategy::ComputePredictiveUpdates"

@@ -89,7 +89,7 @@ def scan(a: Tensor, x: Tensor) -> Tensor:
     return torch.stack(states, 1)
 
 
-def rebuilt_weight(t1, w1a, w1b, t2, w2a, w2b, scale):  # noqa: ANN001, ANN201, PLR0913
+def rebuilt_weight(t1, w1a, w1b, t2, w2a, w2b, scale):  # noqa: ANN001, ANN201
     """The product of two Tucker-decomposed convolution weights."""
     first = torch.einsum("ijkl,jr,ip->prkl", t1, w1b, w1a)
     return first * torch.einsum("ijkl,jr,ip->prkl", t2, w2b, w2a) * scale

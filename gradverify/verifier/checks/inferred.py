@@ -27,7 +27,7 @@ MOST_ENTRIES = 400
 """Entries of an input that are moved one by one."""
 
 FLAT = (1e-3, -1e-3)
-"""How far all entries are moved to see whether forward is flat: short beside the typical distance to a step."""
+"""How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
@@ -246,8 +246,8 @@ def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequen
 def _deliberate(finding: Finding, meant: str) -> Finding:
     said = f"inputs inferred: {finding.message}; but {meant} was guessed"
     hint = (
-        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite whose "
-        "gradient it is; else this is a mistake."
+        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+        "whose gradient it is; else this is a mistake."
     )
     return replace(
         finding,

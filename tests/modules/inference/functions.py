@@ -225,7 +225,7 @@ class Act(Function):
         v, w = -q[..., :3], q[..., 3:]
         u = 2 * torch.linalg.cross(v, g)
         turn = torch.linalg.cross(out, g)
-        return torch.cat([turn, torch.zeros_like(w)], -1), g + w * u + torch.linalg.cross(v, u)
+        return torch.cat([turn, turn.new_zeros(*q.shape[:-1], 1)], -1), g + w * u + torch.linalg.cross(v, u)
 
 
 class ClampSte(Function):
@@ -241,16 +241,15 @@ class ClampSte(Function):
 
 
 class Spike(Function):
-    """Deliberate, as its steps say."""
+    """Deliberate, as its steps say; in float32, as forward says."""
 
     @staticmethod
     def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x > 0).to(x)
+        return (x > 0).float()
 
     @staticmethod
     def backward(ctx, g):
-        return g / (1 + ctx.saved_tensors[0].abs()) ** 2
+        return g
 
 
 class Flip(Function):

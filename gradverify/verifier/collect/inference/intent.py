@@ -21,12 +21,17 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: ANN401
     """The words by which the class, or the module it stands in, calls its gradient deliberate; else empty."""
-    names = f"{getattr(value, '__qualname__', '')} {getattr(module, '__name__', '').rpartition('.')[2]}"
+    name, place = getattr(value, "__qualname__", ""), getattr(module, "__name__", "").rpartition(".")[2]
     try:
         own = inspect.getsource(value)
     except (OSError, TypeError):
         own = getattr(value, "__doc__", None) or ""
-    for text in (names.replace("_", " "), own, getattr(module, "__doc__", None) or ""):
+    for text in (
+        name.replace("_", " "),
+        place.replace("_", " "),
+        own,
+        getattr(module, "__doc__", None) or "",
+    ):
         found = _WORDS.search(_HUMP.sub(" ", text))
         if found is not None:
             return " ".join(found[0].lower().split())
