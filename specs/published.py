@@ -14,6 +14,7 @@ class Gate(nn.Module):
         self.weight = nn.Parameter(torch.tensor([weight], dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
+        """tanh(w x)."""
         return torch.tanh(self.weight * x)
 
 
@@ -21,6 +22,7 @@ class ScaleAndShift(Gate):
     """The inner network of an affine coupling block: a positive scale and a shift."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """exp(tanh(w x)) and w x."""
         return torch.exp(torch.tanh(self.weight * x)), self.weight * x
 
 

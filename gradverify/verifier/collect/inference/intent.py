@@ -9,7 +9,7 @@ from typing import Any
 
 _WORDS = re.compile(
     r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"
-    r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient|custom gradient"
+    r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient"
     r"|approximate(?:s|d)? (?:the )?gradient|gradient (?:is )?approximat\w+",
     re.IGNORECASE,
 )
