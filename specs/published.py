@@ -115,3 +115,18 @@ def negative_definite(generator, device, dtype, n=3):  # noqa: ANN001, ANN201
     """A natural covariance -P/2 of a well-conditioned precision P."""
     root = torch.randn(n, n, generator=generator, dtype=dtype) / 2
     return -(root @ root.mT + torch.eye(n, dtype=dtype)).to(device) / 2
+
+
+def target_log_softmax(pred: Tensor, target: Tensor, valid: None) -> Tensor:  # noqa: ARG001
+    """The logarithm of the softmax along dimension 1, of the target class."""
+    return pred.log_softmax(1).gather(1, target)
+
+
+def attention(q, k, v, mask, causal, *buckets):  # noqa: ANN001, ANN002, ANN201, ARG001
+    """Softmax attention; a causal mask is aligned at the ends."""
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if causal:
+        n, m = scores.shape[-2:]
+        hidden = torch.ones(n, m, dtype=torch.bool).triu(m - n + 1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return scores.softmax(-1) @ v
