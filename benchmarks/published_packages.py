@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -130,10 +131,17 @@ def checked(names: Sequence[str], specs: Sequence[Path]) -> dict[str, Verdict]:
     command = [sys.executable, "-m", "gradverify", "check", *names, "--format", "json"]
     for spec in specs:
         command += ["--spec", str(spec)]
+    path = os.pathsep.join([str(SPECS), os.environ.get("PYTHONPATH", "")])
     with tempfile.TemporaryDirectory() as folder:
         try:
             ran = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=LONGEST, check=False
+                command,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": path},
+                capture_output=True,
+                text=True,
+                timeout=LONGEST,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return {}
