@@ -48,6 +48,8 @@ class Doubt:
     """It was guessed only where it is given: a case that leaves it out is certain."""
     certain: tuple[Nested, ...] = ()
     """The choice of a swept literal that stands in the source: there the argument is not invented."""
+    intent: bool = False
+    """Not an argument but the gradient itself: its author may not mean the derivative."""
 
 
 @dataclass(frozen=True)

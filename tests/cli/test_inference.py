@@ -19,6 +19,11 @@ VERDICTS = {
     "Untrained": "failed",
     "Constant": "passed",
     "Impossible": "unchecked",
+    "Act": "inconclusive",
+    "ClampSte": "inconclusive",
+    "Spike": "inconclusive",
+    "Flip": "inconclusive",
+    "Chosen": "passed",
 }
 
 
@@ -53,7 +58,7 @@ def test_verdicts_without_a_spec(drafted):
 
 def test_the_drafted_spec_gives_the_same_verdicts(drafted):
     here, _, ran = drafted
-    assert "13 functions" in ran.out
+    assert "18 functions" in ran.out
     assert verdicts(here) == VERDICTS
     text = (here.folder / "functions.gradverify.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=")
@@ -132,3 +137,21 @@ def test_init_takes_one_module(place):
     ran = here("init", "broken.py")
     assert ran.code == 2
     assert "cannot be imported" in ran.err
+
+
+def test_a_gradient_that_looks_deliberate_is_for_the_author_to_declare(drafted):
+    _, before, _ = drafted
+    for name, said in {
+        "ClampSte": "its source says `ste`",
+        "Spike": "forward is a step in `x`",
+        "Flip": "forward returns `x` as it is",
+    }.items():
+        (finding,) = [f for f in before[name]["findings"] if f["code"] == "GV109"]
+        assert said in finding["message"]
+        assert "surrogate:" in finding["hint"] and finding["cause"] == "looks-surrogate"
+
+
+def test_what_runs_at_one_size_only_may_be_more_than_numbers(drafted):
+    _, before, _ = drafted
+    messages = [f["message"] for f in before["Act"]["findings"] if f["code"] == "GV109"]
+    assert any("runs at no other size" in m for m in messages)

@@ -70,9 +70,18 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | Non
             hint="Allocate gradients with the dtype of the input (torch.empty_like, or "
             "dtype=grad_output.dtype).",
             input=name,
-            severity=Severity.NOTE if first.single_precision else Severity.ERROR,
+            severity=Severity.NOTE
+            if first.single_precision or _is_narrowed_by_forward(sample, name)
+            else Severity.ERROR,
         )
     return _explain_shape(sample, remark, name, first)
+
+
+def _is_narrowed_by_forward(sample: Sample, name: str) -> bool:
+    """Whether every output has a dtype of fewer digits than the input: then so has every grad_output."""
+    given = sample.problem.primals[sample.problem.input_names.index(name)].dtype
+    outputs = [b.dtype for b in sample.problem.outputs.blocks]
+    return bool(outputs) and all(torch.finfo(d).eps > torch.finfo(given).eps for d in outputs)
 
 
 def _explain_shape(sample: Sample, remark: Remark, name: str, first: FirstOrder) -> Finding | None:

@@ -27,6 +27,12 @@ STEPS = (0.37, 7.3, -7.3)
 MOST_ENTRIES = 400
 """Entries of an input that are moved one by one."""
 
+FLAT = (1e-3, -1e-3)
+"""How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
+
+OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
+"""Codes that say nothing of a gradient which is not meant to be the derivative."""
+
 Projection = Callable[[Tensor, Tensor], Tensor]
 """(differences of one row shaped like the input, the input) -> their part along the manifold."""
 
@@ -163,12 +169,20 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
 
 def _judged(sample: Sample, finding: Finding, invented: Sequence[str], *, persistent: bool) -> Finding:
     """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
+    if finding.code in OF_THE_DERIVATIVE:
+        meant = next((d.what for d in sample.subject.doubts if d.intent), "") or looks_deliberate(
+            sample, finding
+        )
+        if meant:
+            return _deliberate(finding, meant)
     if invented:
         return _invented(finding, invented)
     other_shapes = _other_shapes(sample)
     if other_shapes and finding.code in OF_SHAPES:
         return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
-    if not (_is_accident(finding) if finding.code == "GV102" else persistent):
+    if finding.code == "GV102" and not _is_accident(finding):
+        return _refused(finding)
+    if not persistent:
         return _doubted(finding)
     unread = unread_slice(sample)
     return _invented(finding, (unread,)) if unread else finding
@@ -217,7 +231,8 @@ def _inventions(sample: Sample) -> tuple[str, ...]:
     return tuple(
         d.what
         for d in sample.subject.doubts
-        if not (d.certain and options.get(d.name) in d.certain)
+        if not d.intent
+        and not (d.certain and options.get(d.name) in d.certain)
         and not (d.optional and options.get(d.name, ...) is None)
     )
 
@@ -235,8 +250,69 @@ def _invented(finding: Finding, invented: Sequence[str]) -> Finding:
     )
 
 
+def looks_deliberate(sample: Sample, finding: Finding) -> str:
+    """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
+
+    What forward returns as it got it needs no backward, and a step has no derivative to give: with such a
+    forward somebody wrote a gradient that is meant to be another one.
+    """
+    problem, name = sample.problem, finding.input
+    if name not in problem.input_names or finding.output not in problem.output_positions:
+        return ""
+    output = problem.output_positions.index(finding.output)
+    place = problem.input_names.index(name)
+    primal = problem.primals[place]
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
+        return ""
+    value = base.value[output]
+    if torch.equal(value, primal):
+        return f"that backward should be the derivative (forward returns `{name}` as it is)"
+    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, STEPS):
+        return f"that backward should be the derivative (forward is a step in `{name}`, flat between)"
+    return ""
+
+
+def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequence[float]) -> bool:
+    """Whether an output changes when all entries of an input are moved, each by another distance."""
+    for step in steps:
+        moved = [p.clone() for p in sample.problem.primals]
+        distance = step * torch.linspace(1.0, 1.5, moved[place].numel(), dtype=torch.float64)
+        moved[place] += distance.to(moved[place]).reshape(moved[place].shape)
+        result = sample.problem.evaluate(moved)
+        if not isinstance(result, Raised) and not torch.equal(result.value[output], value):
+            return True
+    return False
+
+
+def _deliberate(finding: Finding, meant: str) -> Finding:
+    said = f"inputs inferred: {finding.message}; but {meant} was guessed"
+    hint = (
+        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
+        "whose gradient it is; else this is a mistake."
+    )
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=said,
+        hint=hint,
+        cause="looks-surrogate",
+    )
+
+
 def _is_accident(finding: Finding) -> bool:
     return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate
+
+
+def _refused(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
+        hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
+    )
 
 
 def _doubted(finding: Finding) -> Finding:

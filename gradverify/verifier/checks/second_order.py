@@ -22,10 +22,11 @@ from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
     blocks,
+    by_how_much,
     count_of,
     entries_of,
+    is_finite,
     label,
-    largest_difference,
     map_of,
     number,
     part,
@@ -221,6 +222,13 @@ def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     )
 
 
+NOT_FINITE = (
+    " Is a root, a power or a quotient taken of 0 and hidden by torch.where or a product with 0? Its "
+    "derivative is infinite, and inf * 0 is NaN: mask the argument, not the result."
+)
+"""The usual origin of a NaN in a second derivative whose first is finite."""
+
+
 def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     entries = _entries(judged, pair)
     comparison = judged.comparison
@@ -230,9 +238,9 @@ def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     return sample.finding(
         "GV201",
         f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
-        f"{count_of(entries.wrong, entries.checked)}, by up to {largest_difference(entries)}",
+        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}",
         hint="The first derivative is right. What backward computes must itself be differentiable in its "
-        "inputs and in grad_output.",
+        "inputs and in grad_output." + ("" if is_finite(entries) else NOT_FINITE),
         input=pair.by,
         output=pair.position,
         entries=entries,

@@ -106,6 +106,18 @@ def largest_difference(entries: Entries) -> str:
     return f"{difference} (backward {number(worst.actual)}, {number(worst.expected)} expected)"
 
 
+def is_finite(entries: Entries) -> bool:
+    """Whether the worst entry that backward gave is a number."""
+    return not entries.worst or math.isfinite(entries.worst[0].actual)
+
+
+def by_how_much(entries: Entries) -> str:
+    """`by up to 0.628 (...)`; for what is not finite `nan for a derivative of 0`."""
+    if not is_finite(entries):
+        return f"{entries.worst[0].actual} for a derivative of {number(entries.worst[0].expected)}"
+    return f"by up to {largest_difference(entries)}"
+
+
 def number(value: float) -> str:
     """Four significant digits."""
     return f"{value:.4g}"

@@ -206,3 +206,74 @@ class Impossible(Function):
     @staticmethod
     def backward(ctx, g):
         return g * 2, None
+
+
+class Act(Function):
+    """Right as its author means it: of a quaternion, whose gradient is that of a rotation before it."""
+
+    @staticmethod
+    def forward(ctx, q, p):
+        v, w = q[..., :3], q[..., 3:]
+        u = 2 * torch.linalg.cross(v, p)
+        out = p + w * u + torch.linalg.cross(v, u)
+        ctx.save_for_backward(q, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        q, out = ctx.saved_tensors
+        v, w = -q[..., :3], q[..., 3:]
+        u = 2 * torch.linalg.cross(v, g)
+        turn = torch.linalg.cross(out, g)
+        return torch.cat([turn, turn.new_zeros(*q.shape[:-1], 1)], -1), g + w * u + torch.linalg.cross(v, u)
+
+
+class ClampSte(Function):
+    """Deliberate, as its name says."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-0.5, 0.5)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Spike(Function):
+    """Deliberate, as its steps say; in float32, as forward says."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Flip(Function):
+    """Deliberate, as a forward says that does nothing."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -0.7 * g
+
+
+class Chosen(Function):
+    """Right: what scatter says of its index tells that `target` is one."""
+
+    @staticmethod
+    def forward(ctx, x, target):
+        hot = torch.zeros_like(x).scatter_add_(1, target.unsqueeze(1), torch.ones_like(x))
+        ctx.save_for_backward(hot, x)
+        return (hot * x * x).sum(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        hot, x = ctx.saved_tensors
+        return 2 * g.unsqueeze(1) * hot * x, None

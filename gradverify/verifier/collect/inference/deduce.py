@@ -23,13 +23,14 @@ from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.evidence import Facts
+from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
-from gradverify.verifier.collect.inference.widen import second_sizes, shrunk, with_valid_choices
+from gradverify.verifier.collect.inference.widen import fixed_sizes, second_sizes, shrunk, with_valid_choices
 from gradverify.verifier.guard import default_dtype
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
@@ -56,6 +57,10 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     if evidence.factorization:
         doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
         entry = replace(entry, doubts=(*entry.doubts, doubt))
+    said = deliberate_gradient(value, module)
+    if said:
+        doubt = Doubt("", f"that backward should be the derivative (its source says `{said}`)", intent=True)
+        entry = replace(entry, doubts=(*entry.doubts, doubt))
     return replace(entry, default_dtype=dtype)
 
 
@@ -72,6 +77,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_valid_choices(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
+    fixed = fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
     reference = ""
     if module is not None and target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
@@ -82,7 +88,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
         sizes=tuple((names[s], values) for s, values in sizes.items() if _is_used(s, kept)),
         reference=f"{short_name(module)}:{reference}" if reference else "",
         doubts=(
-            *(d for a in kept for d in _doubts(a, state)),
+            *(d for a in kept for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
         ),
         remarks=tuple(remarks),
@@ -175,10 +181,16 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
             )
 
 
-def _doubts(argument: Argument, state: State) -> Iterator[Doubt]:
+def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:
     guess = argument.guess
+    alone = [d.value(state.values) for d in argument.dims if d.symbol in fixed]
     if argument.name in state.pinned:
         yield Doubt(argument.name, f"a size of `{argument.name}`")
+    elif alone and argument.is_tensor:
+        yield Doubt(
+            argument.name,
+            f"what the {alone[0]} entries of `{argument.name}` are, which runs at no other size,",
+        )
     if guess.kind in {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST} and not (
         guess.kind is Kind.LIST and guess.found
     ):

@@ -57,8 +57,9 @@ _RANKS = (
 """Messages that name the rank they want."""
 
 _INDEX = re.compile(
-    r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int64|LongTensor|to be (?:Long|int64)"
-    r"|index must be|must be (?:of type )?(?:long|int64)|applicable to (?:index|integral) tensor"
+    r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
+    r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
+    r"|applicable to (?:index|integral) tensor"
 )
 _BOOL = re.compile(
     r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gradverify.model import RaisedError
@@ -63,6 +63,16 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
                 sizes, swept = wider, swept + 1
                 break
     return sizes
+
+
+def fixed_sizes(caller: Caller, state: State, ran: Ran, sizes: Mapping[int, Sequence[int]]) -> frozenset[int]:
+    """Symbols whose one size is the only one that runs: four numbers may be a quaternion, not any four."""
+    alone = [s for s, values in sizes.items() if len(values) == 1]
+    return frozenset(
+        s
+        for s in alone
+        if not any(_runs_as(caller, state.at({s: size}), ran) for size in SECOND if size != state.values[s])
+    )
 
 
 def _rows(sizes: dict[int, tuple[int, ...]], symbol: int, size: int) -> list[dict[int, int]]:

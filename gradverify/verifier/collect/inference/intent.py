@@ -1,0 +1,38 @@
+"""What the author says of a gradient that is not meant to be the derivative: straight-through, surrogate."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from types import ModuleType
+from typing import Any
+
+_WORDS = re.compile(
+    r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"
+    r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient"
+    r"|approximate(?:s|d)? (?:the )?gradient|gradient (?:is )?approximat\w+",
+    re.IGNORECASE,
+)
+"""How a deliberate gradient is called in names, comments and docstrings."""
+
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""Where a new word of a name begins: `RoundSteFn` is `Round Ste Fn`."""
+
+
+def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: ANN401
+    """The words by which the class, or the module it stands in, calls its gradient deliberate; else empty."""
+    name, place = getattr(value, "__qualname__", ""), getattr(module, "__name__", "").rpartition(".")[2]
+    try:
+        own = inspect.getsource(value)
+    except (OSError, TypeError):
+        own = getattr(value, "__doc__", None) or ""
+    for text in (
+        name.replace("_", " "),
+        place.replace("_", " "),
+        own,
+        getattr(module, "__doc__", None) or "",
+    ):
+        found = _WORDS.search(_HUMP.sub(" ", text))
+        if found is not None:
+            return " ".join(found[0].lower().split())
+    return ""

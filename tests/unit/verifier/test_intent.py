@@ -1,0 +1,35 @@
+"""What an author calls a deliberate gradient, in names and in prose."""
+
+import types
+
+from gradverify.verifier.collect.inference.intent import deliberate_gradient
+
+
+class RoundSteFn:
+    pass
+
+
+class Steps:
+    """Rounds to the nearest step of a master."""
+
+
+class Spike:
+    """Heaviside with a surrogate
+    gradient."""
+
+
+class Reversed:
+    """A layer."""
+
+
+def test_names_and_prose_tell_a_deliberate_gradient():
+    assert deliberate_gradient(RoundSteFn, None) == "ste"
+    assert deliberate_gradient(Spike, None) == "surrogate"
+    assert not deliberate_gradient(Steps, None)
+    assert not deliberate_gradient(Reversed, None)
+
+
+def test_the_module_may_say_it_for_all_its_classes():
+    module = types.ModuleType("nets.gradient_reversal", "Layers.")
+    assert deliberate_gradient(Reversed, module) == "gradient reversal"
+    assert not deliberate_gradient(Reversed, types.ModuleType("nets.layers", "Layers with steps."))
