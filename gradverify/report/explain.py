@@ -32,7 +32,7 @@ def render_rule_markdown(code: str) -> str:
     return f"""\
 # {found.code} {found.name}
 
-{found.summary[0].upper()}{found.summary[1:]}. Severity: {found.severity}.
+**{found.severity}**: {found.summary}
 
 ## What it checks
 

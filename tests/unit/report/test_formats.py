@@ -19,6 +19,7 @@ from gradverify.report import (
     render_markdown,
     render_sarif,
 )
+from gradverify.report.explain import render_rule_markdown
 from gradverify.report.places import help_uri
 from gradverify.rules import RULES
 
