@@ -10,10 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from spec_reference import TITLES, table
+
 from gradverify.cli.manual import SHORT
 from gradverify.report.explain import render_rule_markdown
 from gradverify.rules import RULES
-from spec_reference import TITLES, table
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation, and what its commands print today.
 
-    python tests/house/documentation/renew.py             everything
-    python tests/house/documentation/renew.py --tables    only what takes no verification, in a second
+python tests/house/documentation/renew.py             everything
+python tests/house/documentation/renew.py --tables    only what takes no verification, in a second
 """
 
 from __future__ import annotations

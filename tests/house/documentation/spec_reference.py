@@ -1,7 +1,9 @@
-"""The tables of `docs/spec.md`: every key of a spec file, from the JSON Schema that `gradverify schema` prints."""
+"""The tables of `docs/spec.md`: every key of a spec file, from the JSON Schema that `schema` prints."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 from gradverify.spec import json_schema
@@ -20,7 +22,7 @@ TITLES = {
     "ToleranceEntry": "tolerance",
     "XfailEntry": "An expected failure",
     "TensorEntry": "A tensor",
-    "ValueEntry": "A literal that is not a string or a list",
+    "ValueEntry": "A literal",
     "ChoicesEntry": "Choices",
     "TupleEntry": "A tuple",
     "SizeEntry": "A size",
@@ -48,17 +50,21 @@ def table(name: str) -> str:
     node = every[name]
     keys = node["properties"]
     if name == "HookedEntry":  # what it has in common with a function stands there
-        keys = {key: value for key, value in keys.items() if value != every["FunctionEntry"]["properties"].get(key)}
+        keys = {
+            key: value
+            for key, value in keys.items()
+            if value != every["FunctionEntry"]["properties"].get(key)
+        }
     required = node.get("required", ())
-    rows = [_row(key, value, key in required) for key, value in keys.items()]
+    rows = [_row(key, value, required=key in required) for key, value in keys.items()]
     return "\n".join([f"{node['description']}\n", "| key | holds | meaning |", "|---|---|---|", *rows])
 
 
-def _row(key: str, node: dict[str, Any], required: bool) -> str:
+def _row(key: str, node: dict[str, Any], *, required: bool) -> str:
     default = node.get("default")
     notes = " Required." if required else ""
     if default is not None:
-        notes = f" Default: `{str(default).lower() if isinstance(default, bool) else default}`."
+        notes = f" Default: `{json.dumps(default)}`.".replace('"', "")
     return f"| `{key}` | {holds(node)} | {node['description']}{notes} |"
 
 
@@ -66,29 +72,31 @@ def holds(node: dict[str, Any]) -> str:
     """What a key may hold, in words."""
     if {k: v for k, v in node.items() if k != "description"} == _SHAPE:
         return "shape"
-    if "$ref" in node:
-        return _link(node["$ref"])
-    if "allOf" in node:
-        return holds(node["allOf"][0])
-    if "anyOf" in node:
-        return " or ".join(dict.fromkeys(holds(form) for form in node["anyOf"]))
-    if "enum" in node:
-        return ", ".join(f"`{word}`" for word in node["enum"])
-    if "const" in node:
-        return f"`{node['const']}`"
-    kinds = node.get("type", "anything")
-    if kinds == "array":
-        return f"list of {holds(node['items'])}" if "items" in node else "list"
-    if kinds == "object":
-        return f"mapping of names to {holds(node['additionalProperties'])}"
+    form = next((name for name in _FORMS if name in node), "")
+    return _FORMS[form](node[form]) if form else _of_kind(node)
+
+
+def _of_kind(node: dict[str, Any]) -> str:
+    kinds = node.get("type", "")
     if isinstance(kinds, list):
         return _alternatives(kinds)
+    if kinds == "array":
+        return f"list of {_several(holds(node['items']))}" if "items" in node else "list"
+    if kinds == "object":
+        return f"mapping of names to {holds(node['additionalProperties'])}"
     return _WORDS.get(kinds, "nested lists of numbers")
+
+
+def _several(words: str) -> str:
+    """`integers or size expressions`; links stay as they are."""
+    if "[" in words or "`" in words:
+        return words
+    return " or ".join(f"{word}s" for word in words.split(" or "))
 
 
 def _alternatives(kinds: list[str]) -> str:
     if {"number", "string", "boolean", "null"} <= set(kinds):
-        return "literal, or list of them" if "array" in kinds else "literal"
+        return "literal or list" if "array" in kinds else "literal"
     if set(kinds) == {"integer", "string"}:
         return "integer or size expression"
     return "number or size expression"
@@ -98,3 +106,13 @@ def _link(reference: str) -> str:
     title = TITLES[reference.removeprefix("#/definitions/")]
     words = title[0].lower() + title[1:]
     return f"[{words}](#{title.lower().replace(' ', '-')})"
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "$ref": _link,
+    "allOf": lambda forms: holds(forms[0]),
+    "anyOf": lambda forms: " or ".join(dict.fromkeys(holds(form) for form in forms)),
+    "enum": lambda words: ", ".join(f"`{word}`" for word in words),
+    "const": lambda word: f"`{word}`",
+}
+"""What decides what a key holds, before its type does."""
