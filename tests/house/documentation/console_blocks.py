@@ -1,8 +1,8 @@
 """The console blocks of a page, run as a reader would who follows it from top to bottom.
 
-A `python`, `yaml` or `toml` block whose first line is a comment with a file's name is that file, whole. Every line
-of a `console` block that begins with `$ ` is a command, and what follows is what it prints. `...` stands for
-anything; measured rounding differs between processors, and counts for nothing, as do durations.
+A `python`, `yaml` or `toml` block whose first line is a comment with a file name is that file, whole. In a
+`console` block every line that begins with `$ ` is a command, and what follows is what it prints. There `...`
+stands for anything; measured rounding differs between processors, and counts for nothing, as do durations.
 """
 
 from __future__ import annotations

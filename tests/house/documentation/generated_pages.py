@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from constants import constants
 from spec_reference import TITLES, table
 
 from gradverify.cli.manual import SHORT
@@ -49,6 +50,7 @@ def sections() -> dict[str, Callable[[], str]]:
     """Everything that a page can ask for by name."""
     return {
         "codes": codes,
+        "constants": constants,
         "families": families,
         "help": partial(help_of, ""),
         **{f"help {command}": partial(help_of, command) for command in SHORT},
