@@ -35,5 +35,7 @@ def test_lint_fails_a_commit_for_what_stands_below_the_paths(place):
     (here.folder / "pyproject.toml").write_text('[tool.gradverify]\npaths = ["refuses.py"]\n')
     _, *arguments = HOOKS["gradverify-lint"]["entry"].split()
     assert here(*arguments).code == 1
-    (here.folder / "pyproject.toml").write_text('[tool.gradverify]\npaths = ["refuses.py"]\nignore = ["GV8"]\n')
+    (here.folder / "pyproject.toml").write_text(
+        '[tool.gradverify]\npaths = ["refuses.py"]\nignore = ["GV8"]\n'
+    )
     assert here(*arguments).code == 0

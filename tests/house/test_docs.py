@@ -12,9 +12,9 @@ from gradverify.config import KEYS, load_config
 from gradverify.rules import RULES
 from gradverify.spec import read_spec
 
-MOST_VERIFICATIONS = 20
+MOST_VERIFICATIONS = 16
 """Commands of all pages that start torch, which takes seconds: the suite stays affordable."""
-STARTS_TORCH = re.compile(r"gradverify (check|init|list|record|suggest|demo)\b|pytest\b")
+STARTS_TORCH = re.compile(r"gradverify (check|init|list|record|suggest|demo)\b|pytest\b|python\b")
 RENEW = "python tests/house/documentation/renew.py writes it"
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text() for page in PAGES}
 FOLLOWED = [name for name, text in TEXT.items() if any(isinstance(s, Command) for s in steps_of(text))]
@@ -104,3 +104,11 @@ def test_links_lead_somewhere(name):
 def anchor_of(heading):
     """What GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def test_ci_runs_the_test_command_of_the_readme():
+    command = next(line for line in TEXT["README.md"].splitlines() if line.endswith("pytest -n 2"))
+    script = (ROOT / ".ci" / "run").read_text()
+    for part in command.split(" && "):
+        asked = part.replace(".venv/bin/pip install", ".venv/bin/python -m pip install --quiet")
+        assert asked in script
