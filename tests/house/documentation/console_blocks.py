@@ -62,8 +62,7 @@ class Shown:
     @property
     def is_true(self) -> bool:
         """Whether the page says what happens."""
-        pattern = re.escape(_unmeasured(self.command.printed))
-        pattern = re.sub(r"(?m)^[ ]*\\\.\\\.\\\.$\n?", "(?:.*\n)*?", pattern).replace(r"\.\.\.", ".*?")
+        pattern = "".join(map(_pattern, _unmeasured(self.command.printed).splitlines(keepends=True)))
         return re.fullmatch(pattern, _unmeasured(self.printed)) is not None
 
 
@@ -146,3 +145,10 @@ def _unmeasured(text: str) -> str:
     for pattern, word in MEASURED:
         text = pattern.sub(word, text)
     return re.sub(r"[ ]+$", "", text, flags=re.MULTILINE)
+
+
+def _pattern(line: str) -> str:
+    """One line of a page; `...` alone stands for any lines."""
+    if line.strip() == "...":
+        return r"(?:.*\n)*?"
+    return re.escape(line).replace(r"\.\.\.", ".*?")
