@@ -31,7 +31,6 @@ from gradverify.cli.screen import (
     write_draft,
     write_file,
 )
-from gradverify.errors import UsageError
 from gradverify.model import Engine, Report, Verdict
 from gradverify.report import (
     render_listing,
@@ -328,12 +327,9 @@ def rules() -> None:
 @app.command(cls=ManualCommand)
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
-    from gradverify import spec  # noqa: PLC0415 - pydantic takes longer to load than the rest
+    from gradverify.spec import json_schema  # noqa: PLC0415 - pydantic takes longer to load than the rest
 
     with told(style_for(Color.AUTO, 0)):
-        json_schema = getattr(spec, "json_schema", None)
-        if json_schema is None:
-            raise UsageError("this version has no JSON Schema of spec files yet")
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")
 
 

@@ -112,3 +112,32 @@ def test_ci_runs_the_test_command_of_the_readme():
     for part in command.split(" && "):
         asked = part.replace(".venv/bin/pip install", ".venv/bin/python -m pip install --quiet")
         assert asked in script
+
+
+CLAIMED = {
+    ("LEVELS", "((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28))"): "below 2^-33 for a row of weight one (2^-28",
+    ("MAGNITUDES", "(1.0, -(2.0**12), 2.0**-20)"): "1, -4096 and 2^-20",
+    ("FIRST_STEP", "2.0**-10"): "The step is 2^-10",
+    ("LARGE_STEP", "2.0**-5"): "measured again at 2^-5",
+    ("KINK_STEPS", "(2.0**-17, 2.0**-23)"): "steps of 2^-17 and 2^-23",
+    ("RESOLVED", "1e-8"): "does not resolve to 1e-8",
+    ("SAFETY", "10.0"): "beyond 10 times the measured error",
+    ("ROUND_OFF", "1e-9"): "at most 1e-9 of the row",
+    ("INDEPENDENT_STEPS", "(0.37, 0.71)"): "at 0.37 and 0.71 of the step",
+    ("COVERED", "1e-4"): "an error of 1e-4 of its size",
+    ("LARGEST_JACOBIAN", "4_000_000"): "more than 4 million entries",
+    ("LARGE", "(1.0, 100.0)"): "large (1 to 100)",
+    ("SMALL", "(1e-6, 1e-2)"): "small (1e-6 to 1e-2)",
+    ("RTOL", "1e-6"): "beyond rtol 1e-6",
+    ("MAGNITUDES", "(6.0, 2.0**-10, 2.0**20)"): "at sizes 6, 2^-10 and 2^20",
+    ("CAREFUL", "1e-11"): "errors beyond 1e-11",
+    ("ROUND_OFFS", "10.0"): "ten times its measured rounding",
+}
+"""Constants with what `how-it-decides.md` says of them: where one changes, the page does."""
+
+
+@pytest.mark.parametrize(("constant", "words"), CLAIMED.items(), ids=lambda c: c[0] if len(c) == 2 else "")
+def test_the_page_on_the_engine_speaks_of_the_constants_as_they_are(constant, words):
+    name, value = constant
+    assert f"| `{name}` | `{value}` |" in TEXT["docs/constants.md"]
+    assert words in " ".join(TEXT["docs/how-it-decides.md"].split())
