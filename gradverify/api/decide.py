@@ -54,6 +54,7 @@ def decide(question: Question) -> bool:
 
     Raises `GradientError` for a wrong one, and whatever the function itself raises.
     """
+    __tracebackhide__ = True
     if only_for_torch(question.inputs, question.options):
         return _torch_decides(question, "")
     require_usable(question.inputs)
@@ -73,6 +74,7 @@ def decide(question: Question) -> bool:
 
 
 def _torch_decides(question: Question, unverified_by_us: str) -> bool:
+    __tracebackhide__ = True
     try:
         result = question.ask_torch()
     except GradcheckError as error:

@@ -55,6 +55,7 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
     Returns True. Raises `GradientError`, whose message says which entries are wrong and by how much (or
     returns False where `raise_exception` is False), and whatever `func` raises.
     """
+    __tracebackhide__ = True  # the failure of a test is the report
     options = Options(
         eps=eps,
         atol=atol,
@@ -106,6 +107,7 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
 
     Without `grad_outputs`, random ones between -1 and 1 are drawn.
     """
+    __tracebackhide__ = True
     _require_consistent(check_fwd_over_rev, check_rev_over_rev, check_undefined_grad, check_batched_grad)
     options = Options(
         eps=eps,
@@ -141,6 +143,7 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
 
 
 def _answered(question: Question, *, raise_exception: bool) -> bool:
+    __tracebackhide__ = True
     if raise_exception:
         return decide(question)
     try:

@@ -14,6 +14,7 @@ import typer
 from gradverify.cli import options
 from gradverify.cli.arguments import with_revision
 from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.help import ManualCommand, ManualGroup
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
     bug_sentence,
@@ -29,7 +30,6 @@ from gradverify.cli.screen import (
     write,
     write_file,
 )
-from gradverify.errors import UsageError
 from gradverify.model import Engine, Report, Verdict
 from gradverify.report import (
     render_listing,
@@ -44,6 +44,7 @@ from gradverify.session.request import Request
 
 app = typer.Typer(
     name="gradverify",
+    cls=ManualGroup,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -65,7 +66,7 @@ def root(
         raise typer.Exit(ExitCode.USAGE)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def check(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
@@ -104,8 +105,9 @@ def check(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Verify the backwards of a module against the derivative of its forwards.
 
-    Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
-    3 a bug in gradverify, 5 nothing to check, 130 interrupted.
+    First and second order, a composite reference if a spec names one, what backward really returns, layouts,
+    requires_grad subsets, repeated calls and torch's transforms. What was not verified is said, and is not
+    green. The report goes to stdout, progress and messages go to stderr.
     """
     from gradverify.cli.compared import compared  # noqa: PLC0415
 
@@ -148,7 +150,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     raise typer.Exit(report.exit_code)
 
 
-@app.command("list")
+@app.command("list", cls=ManualCommand)
 def list_(  # noqa: PLR0913 - one parameter for each option
     targets: options.Targets = None,
     spec: options.Specs = None,
@@ -181,7 +183,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     raise typer.Exit(listing.exit_code)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
     """Join the JSON reports of shards to that of the whole run; the exit code is that of the whole."""
     from gradverify.session.merging import merge_reports  # noqa: PLC0415
@@ -195,7 +197,7 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def suggest(
     target: Annotated[str, typer.Argument(metavar="TARGET::NAME", help="One Function: module.py::Name.")],
     spec: options.Specs = None,
@@ -205,8 +207,7 @@ def suggest(
 ) -> None:
     """Print the right backward, derived from the reference or from forward itself, in the user's names.
 
-    It is executed and verified before it is shown. Exit code: 0 a backward is shown, 1 none can be
-    suggested, 2 usage, spec or import error.
+    It is executed and verified before it is shown.
     """
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
@@ -224,7 +225,7 @@ def suggest(
     raise typer.Exit(suggestion.exit_code)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def init(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="module.py, or module.py::Name.")],
     to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
@@ -251,7 +252,7 @@ def init(
             write_draft(draft)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def lint(  # noqa: PLR0913 - one parameter for each option
     targets: options.LintTargets = None,
     exclude: options.Exclude = None,
@@ -264,8 +265,7 @@ def lint(  # noqa: PLR0913 - one parameter for each option
 ) -> None:
     """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
 
-    `# noqa: GV803` on its line waives a finding. Exit code: 0 no error or warning, 1 some, 2 usage errors or
-    a file that is not Python, 5 no Function to lint.
+    What these rules cannot be certain of they do not report; the gradient itself only `check` verifies.
     """
     from gradverify.session.linting import lint as run_lint  # noqa: PLC0415
 
@@ -276,7 +276,7 @@ def lint(  # noqa: PLR0913 - one parameter for each option
     raise typer.Exit(found.exit_code)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def record(
     command: Annotated[
         list[str], typer.Argument(metavar="CMD", help="After --: the program and its arguments.")
@@ -295,12 +295,9 @@ def record(
 ) -> None:
     """Run a program, and write a spec of what it called.
 
-    As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Every call of an autograd
-    Function is noted; sizes that are equal in every call become one symbol, and are shrunk as far as forward
-    allows. Calls inside a compiled region (torch.compile) and custom ops are not recorded.
-
-    Exit code: the program's own where it failed (what it called until then is written), 0 with a spec,
-    2 usage, 5 nothing was called.
+    Every call of an autograd Function is noted; sizes that are equal in every call become one symbol, and are
+    shrunk as far as forward allows. Calls inside a compiled region (torch.compile) and custom ops are not
+    recorded.
     """
     from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
@@ -314,38 +311,32 @@ def record(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
     with told(style_for(Color.AUTO, 0), Format.TEXT):
         write(sys.stdout, render_rule(code))
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def rules() -> None:
     """Show the table of codes."""
     with told(style_for(Color.AUTO, 0)):
         write(sys.stdout, render_rules_table())
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
-    from gradverify import spec  # noqa: PLC0415 - pydantic takes longer to load than the rest
+    from gradverify.spec import json_schema  # noqa: PLC0415 - pydantic takes longer to load than the rest
 
     with told(style_for(Color.AUTO, 0)):
-        json_schema = getattr(spec, "json_schema", None)
-        if json_schema is None:
-            raise UsageError("this version has no JSON Schema of spec files yet")
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) -> None:
-    """Check a small module that ships with the package: right and wrong Functions.
-
-    Exit code 0 when each gets its intended verdict.
-    """
+    """Check a small module that ships with the package: right and wrong Functions."""
     from gradverify.demo.intended import unintended  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
@@ -360,12 +351,9 @@ def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) 
     raise typer.Exit(ExitCode.BUG if surprises else ExitCode.OK)
 
 
-@app.command()
+@app.command(cls=ManualCommand)
 def selftest(color: options.ColorOption = Color.AUTO) -> None:
-    """Plant known faults in right Functions that ship with the package, and show that each is caught.
-
-    Exit code 0 when every fault that changes a gradient is caught, 1 when one escapes.
-    """
+    """Plant known faults in right Functions that ship with the package, and show that each is caught."""
     from gradverify.demo.intended import INTENDED  # noqa: PLC0415
 
     style = style_for(color, 0)

@@ -26,7 +26,7 @@ class Color(StrEnum):
 Targets = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TARGET...",
+        metavar="TARGET",
         autocompletion=completion.targets,
         help="module.py, folder/, dotted.module, FILE.gradverify.yaml, module.py::Name or "
         "'module.py::Name[b=3,mode=sum]'. Of a folder, the modules that define a Function are imported.",
@@ -190,7 +190,7 @@ Shard = Annotated[
     ),
 ]
 Reports = Annotated[
-    list[Path], typer.Argument(metavar="REPORT...", help="JSON reports: --report json=PATH of each shard.")
+    list[Path], typer.Argument(metavar="REPORT", help="JSON reports: --report json=PATH of each shard.")
 ]
 MergedTo = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="PATH", help="Write it there, not to stdout.")
@@ -234,7 +234,11 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Only findings and th
 Verbose = Annotated[
     int,
     typer.Option(
-        "-v", "--verbose", count=True, help="Say everything about every target; -vv: full tracebacks too."
+        "-v",
+        "--verbose",
+        count=True,
+        help="Say everything about every target; -vv: full tracebacks too.",
+        show_default=False,
     ),
 ]
 FormatOption = Annotated[
@@ -250,10 +254,12 @@ ColorOption = Annotated[Color, typer.Option("--color", help="Colour the text rep
 LintTargets = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="TARGET...",
+        metavar="TARGET",
         autocompletion=completion.targets,
         help="module.py, folder/, dotted.module or module.py::Name. Only read, never imported.",
     ),
 ]
 LintFormatOption = Annotated[LintFormat, typer.Option("--format", help="Format of the findings on stdout.")]
-LintVerbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="Show notes too.")]
+LintVerbose = Annotated[
+    int, typer.Option("-v", "--verbose", count=True, help="Show notes too.", show_default=False)
+]

@@ -26,6 +26,36 @@ def render_rule(code: str) -> str:
     return "\n\n".join(pages) + "\n"
 
 
+def render_rule_markdown(code: str) -> str:
+    """Return the page of a code as Markdown: that of the documentation, and of code scanning."""
+    found = rule(code)
+    return f"""\
+# {found.code} {found.name}
+
+**{found.severity}**: {found.summary}
+
+## What it checks
+
+{found.checks}
+
+## Why it matters
+
+{found.matters}
+
+## Example
+
+What it finds, with `torch` imported:
+
+```python
+{found.example.rstrip()}
+```
+
+## Remedy
+
+{found.remedy}
+"""
+
+
 def render_rules_table() -> str:
     """Return every code with its name and what is wrong, and its severity unless that is error."""
     names = max(len(found.name) for found in RULES)

@@ -103,7 +103,7 @@ def _definitions(pairs: Sequence[tuple[str, str]]) -> str:
 def _finding(found: Finding, report: Report, *, is_open: bool) -> str:
     opened = " open" if is_open else ""
     expected = " (expected)" if found.expected else ""
-    code = f'<a href="{help_uri()}">{h(found.code)}</a>'
+    code = f'<a href="{help_uri(found.code)}">{h(found.code)}</a>'
     said = f"{code} {found.severity}{expected}: {h(found.message)}"
     parts = [f'<details class="finding {found.severity}"{opened}><summary>{said}</summary>']
     pairs: list[tuple[str, str]] = []

@@ -11,9 +11,9 @@ NOT_VERIFIED = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
 """Verdicts that are never green, worst first."""
 
 
-def help_uri() -> str:
-    """Where the codes are explained."""
-    return f"{HOME}#codes"
+def help_uri(code: str) -> str:
+    """Where a code is explained."""
+    return f"{HOME}/blob/main/docs/rules/{code}.md"
 
 
 def in_order(report: Report) -> list[TargetReport]:

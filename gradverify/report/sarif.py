@@ -6,6 +6,7 @@ import hashlib
 from urllib.parse import quote
 
 from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
+from gradverify.report.explain import render_rule_markdown
 from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import because
@@ -62,8 +63,8 @@ def _rule(rule: Rule) -> Json:
         "name": "".join(part.capitalize() for part in rule.name.split("-")),
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.checks},
-        "help": {"text": words, "markdown": words},
-        "helpUri": help_uri(),
+        "help": {"text": words, "markdown": render_rule_markdown(rule.code)},
+        "helpUri": help_uri(rule.code),
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }
 

@@ -112,3 +112,13 @@ def test_check_is_the_command():
     assert report.exit_code == 0
     with pytest.raises(UsageError, match="GELUU"):
         gradverify.check(f"{Path(demo.__file__)}::GELUU")
+
+
+@pytest.mark.parametrize("ask", [gradverify.verify, gradverify.gradcheck])
+def test_a_failure_is_the_report_and_shows_no_frame_of_ours(ask):
+    x = tensor(3, 4).requires_grad_()
+    with pytest.raises(gradverify.GradientError) as failed:
+        ask(demo.SoftmaxUncoupled.apply, (x,))
+    assert "printed" not in str(failed.value)
+    shown = [str(entry.path) for entry in failed.traceback.filter(failed)]
+    assert shown == [__file__]

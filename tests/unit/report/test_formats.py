@@ -19,6 +19,7 @@ from gradverify.report import (
     render_markdown,
     render_sarif,
 )
+from gradverify.report.explain import render_rule_markdown
 from gradverify.report.places import help_uri
 from gradverify.rules import RULES
 
@@ -47,7 +48,8 @@ def test_sarif_schema_can_refuse(samples):
 def test_sarif_names_every_rule_and_each_result_points_at_its_own(samples, results):
     rules = json.loads(render_sarif(samples.EVERYTHING))["runs"][0]["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == [rule.code for rule in RULES]
-    assert {rule["helpUri"] for rule in rules} == {help_uri()}
+    assert [rule["helpUri"] for rule in rules] == [help_uri(rule.code) for rule in RULES]
+    assert all(rule["help"]["markdown"] == render_rule_markdown(rule["id"]) for rule in rules)
     assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in results)
 
 
