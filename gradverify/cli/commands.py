@@ -6,13 +6,14 @@ import json
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.asked import lint_request_of, random_seed, report_files, request_of
 from gradverify.cli.compared import compared
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
@@ -92,6 +93,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     maxfail: options.MaxFail = None,
     last_failed: options.LastFailed = False,  # noqa: FBT002
     changed: options.Changed = None,
+    watch: options.WatchOption = False,  # noqa: FBT002
     baseline: options.Baseline = None,
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
@@ -109,11 +111,14 @@ def check(  # noqa: PLR0913 - one parameter for each option
     Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
     3 a bug in gradverify, 5 nothing to check, 130 interrupted.
     """
-    style = style_for(color, -1 if quiet else min(verbose, 2))
+    verbosity = -1 if quiet else min(verbose, 2)
+    style = style_for(color, verbosity)
     files: list[tuple[Format, Path]] = []
-    with told(style, output, files):
-        files += report_files(report_to)
+    drawn = random_seed()
+
+    def asked() -> Request:
         settings = configuration(config, verbose)
+        settings = replace(settings, seed=drawn) if settings.seed == "random" else settings
         request = request_of(
             targets,
             config=settings,
@@ -124,7 +129,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             select=select,
             ignore=ignore,
             device=device,
-            seed=seed,
+            seed=str(drawn) if seed == "random" else seed,
             rtol=rtol,
             atol=atol,
             engine=engine,
@@ -142,8 +147,16 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        request = compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
-        report = _check(request)
+        return compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
+
+    with told(style, output, files):
+        files += report_files(report_to)
+        if watch:
+            from gradverify.cli.watched import Printing, watch_and_check  # noqa: PLC0415
+
+            printing = Printing(lambda: style_for(color, verbosity), output, files)
+            raise typer.Exit(watch_and_check(asked, config, printing))
+        report = _check(asked())
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 

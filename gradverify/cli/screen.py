@@ -141,6 +141,11 @@ def print_report(
     write(sys.stdout, _rendered(report, style, output))
     if output is Format.CONCISE:
         write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
+    write_reports(report, style, files)
+
+
+def write_reports(report: Report, style: TextStyle, files: Sequence[tuple[Format, Path]]) -> None:
+    """Write a report into files, and gradverify's own failures to stderr."""
     for form, path in files:
         write_file(path, _rendered(report, style_of_file(style), form), "--report")
     print_bugs(report.bugs)

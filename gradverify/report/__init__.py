@@ -18,7 +18,7 @@ from gradverify.report.mistakes import render_mistakes
 from gradverify.report.mutations import render_selftest
 from gradverify.report.sarif import render_sarif
 from gradverify.report.suggestion import render_suggestion
-from gradverify.report.text import render_text, slowest_lines
+from gradverify.report.text import render_scrolled, render_text, slowest_lines
 
 __all__ = [
     "ListedTarget",
@@ -39,6 +39,7 @@ __all__ = [
     "render_rule",
     "render_rules_table",
     "render_sarif",
+    "render_scrolled",
     "render_selftest",
     "render_suggestion",
     "render_text",

@@ -32,6 +32,8 @@ class TextStyle:
     """False where the stream is not UTF-8: ASCII marks and map, other characters escaped."""
     verbosity: int = 0
     """-1 findings and summary only, 0 normal, 1 everything, 2 full tracebacks too."""
+    findings: str = "below"
+    """Where findings stand from the list of targets: `below` or `above`."""
 
 
 def emit(lines: Iterable[Text], style: TextStyle) -> str:
