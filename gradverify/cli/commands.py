@@ -25,6 +25,7 @@ from gradverify.cli.screen import (
     print_report,
     progress,
     style_for,
+    tell,
     told,
     versions,
     write,
@@ -402,7 +403,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort
-        write(sys.stderr, traceback.format_exc() + bug_sentence())
+        tell(traceback.format_exc() + bug_sentence())
         sys.exit(ExitCode.BUG)
 
 

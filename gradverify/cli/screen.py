@@ -20,6 +20,7 @@ from gradverify.errors import SpecError, UsageError
 from gradverify.model import LintReport, Report, Settings
 from gradverify.report import (
     TextStyle,
+    harmless,
     render_concise,
     render_github,
     render_html,
@@ -78,6 +79,11 @@ def write(stream: TextIO, text: str) -> None:
         raise UsageError(f"the report cannot be written: {error.strerror}") from None
 
 
+def tell(text: str) -> None:
+    """Write a message on stderr. It may name files, which may be called anything. Raises as `write`."""
+    write(sys.stderr, harmless(text))
+
+
 def _discard(stream: TextIO) -> None:
     """Let the rest go nowhere; Python would complain about it once more when it closes the stream."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -104,7 +110,7 @@ def told(
     try:
         yield
     except UsageError as error:
-        write(sys.stderr, f"gradverify: {error}\n")
+        tell(f"gradverify: {error}\n")
         raise typer.Exit(ExitCode.USAGE) from None
     except SpecError as error:
         if output in MACHINES:
@@ -123,7 +129,7 @@ def configuration(given: Path | None, verbosity: int) -> Config:
     """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
     config = load_config(given)
     if verbosity > 0 and config.file is not None:
-        write(sys.stderr, f"gradverify: configuration: {shown_path(config.file)}\n")
+        tell(f"gradverify: configuration: {shown_path(config.file)}\n")
     return config
 
 
@@ -205,12 +211,12 @@ def write_draft(draft: Draft) -> None:
     """
     shown, count = shown_path(draft.path), len(draft.entries)
     if not draft.entries:
-        write(sys.stdout, f"{shown}: nothing to add\n")
+        write(sys.stdout, harmless(f"{shown}: nothing to add\n"))
         return
     if not draft.is_spec:
         write(sys.stdout, draft.text)
         sentence = f"{shown} is not written: no entry holds without being confirmed. The draft is above.\n"
-        write(sys.stderr, f"gradverify: {sentence}")
+        tell(f"gradverify: {sentence}")
         return
     try:
         draft.path.write_text(draft.text, "utf-8", newline="\n")
@@ -219,13 +225,13 @@ def write_draft(draft: Draft) -> None:
     done = "completed" if draft.existed else "written"
     functions = f"{count} function{'' if count == 1 else 's'}"
     confirm = f", {draft.to_confirm} commented out: to be confirmed" if draft.to_confirm else ""
-    write(sys.stdout, f"{shown} {done}: {functions}{confirm}\n")
+    write(sys.stdout, harmless(f"{shown} {done}: {functions}{confirm}\n"))
 
 
 def print_bugs(tracebacks: tuple[str, ...]) -> None:
     """Print gradverify's own failures on stderr."""
     if tracebacks:
-        write(sys.stderr, "\n".join(("", *dict.fromkeys(tracebacks))) + bug_sentence())
+        tell("\n".join(("", *dict.fromkeys(tracebacks))) + bug_sentence())
 
 
 def bug_sentence() -> str:

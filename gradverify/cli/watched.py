@@ -16,7 +16,7 @@ from gradverify.cli.screen import print_report, progress, write, write_reports
 from gradverify.config import FILE
 from gradverify.errors import UsageError
 from gradverify.model import Report
-from gradverify.report import TextStyle, render_scrolled
+from gradverify.report import TextStyle, harmless, render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
@@ -157,7 +157,7 @@ class _Screen:
         return b"\n" in typed
 
     def _say(self, lines: Sequence[str]) -> None:
-        write(self._messages, "".join(f"{line}\n" for line in ("", *lines)))
+        write(self._messages, harmless("".join(f"{line}\n" for line in ("", *lines))))
 
 
 def _told(done: Round, seconds: float, style: TextStyle) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradverify.report.block import render_failure
 from gradverify.report.concise import render_concise
-from gradverify.report.console import TextStyle
+from gradverify.report.console import TextStyle, harmless
 from gradverify.report.explain import render_rule, render_rules_table
 from gradverify.report.github import render_github
 from gradverify.report.html import render_html
@@ -23,6 +23,7 @@ from gradverify.report.text import render_scrolled, render_text, slowest_lines
 __all__ = [
     "ListedTarget",
     "TextStyle",
+    "harmless",
     "render_concise",
     "render_failure",
     "render_github",
