@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradverify.model import TargetPlan
 from gradverify.session.changed import COMPILED, named_by, surroundings
-from gradverify.session.sources import changed_names, reached_names
+from gradverify.session.sources import changed_names, may_inform, reached_names
 from gradverify.spec import SpecFile
 
 Stamp = tuple[int, int, int]
@@ -84,24 +84,24 @@ def stamp_of(path: Path) -> Stamp | None:
 def stands(attribute: str, plan: TargetPlan | None, then: Footing, now: Footing) -> bool:
     """Whether what was found out about a target holds on another footing, line numbers apart.
 
-    `plan` is its plan of the spec, the same on both; None where its inputs are inferred: from anything in
-    the module, so that any other text of it may give others.
+    `plan` is its plan of the spec, the same on both; None where its inputs are inferred, from what the
+    module says of it.
     """
     if then.around != now.around or (plan is None and then.spec != now.spec):
         return False
     if then.source == now.source:
         return True
-    if plan is None or then.source is None or now.source is None:
+    if then.source is None or now.source is None:
         return False
     try:
         before, after = then.source.decode("utf-8"), now.source.decode("utf-8")
     except UnicodeDecodeError:
         return False
     changed = changed_names(before, after)
-    if changed is None:
+    if changed is None or (plan is None and may_inform(attribute, before, after, changed)):
         return False
-    reached = {name for root in (attribute, *named_by(plan)) for name in reached_names(root, after)}
-    return not reached & changed
+    roots = (attribute, *(named_by(plan) if plan is not None else ()))
+    return not any(reached_names(root, after) & changed for root in roots)
 
 
 def _project_of(module: Path) -> Path:

@@ -27,6 +27,9 @@ class First:
 class Second:
     def forward(ctx, x):
         return 2 * x
+
+second = Second.apply
+first = First.apply
 """
 FILES = {
     "m.py": MODULE,
@@ -71,8 +74,11 @@ def footing(here, contents):
 
 CHANGES = {
     "nothing": ({}, True, True),
-    "a comment": ({"m.py": MODULE + "\n# more\n"}, True, False),
-    "another class": ({"m.py": MODULE.replace("return 2 * x\n", "return x + x\n", 2)}, True, False),
+    "a comment": ({"m.py": MODULE + "\n# more\n"}, True, True),
+    "a class": ({"m.py": MODULE.replace("return 2 * x\n\nsecond", "return 3 * x\n\nsecond")}, True, True),
+    "its caller": ({"m.py": MODULE.replace("x\n\nsecond", "First.apply(x)\n\nsecond")}, True, False),
+    "a new caller": ({"m.py": MODULE + "\nclass Third:\n    def g(x):\n        first(x)\n"}, True, False),
+    "a function": ({"m.py": MODULE.replace("return 2 * x\n", "return x + x\n", 1)}, True, False),
     "its own body": ({"m.py": MODULE.replace("helper(x)\n\nclass", "3 * helper(x)\n\nclass")}, False, False),
     "what it calls": ({"m.py": MODULE.replace("    return x\n", "    return -x\n", 1)}, False, False),
     "a statement": ({"m.py": MODULE.replace("LIMIT = 3", "LIMIT = 4")}, False, False),
