@@ -29,6 +29,9 @@ TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
 LONGEST_SEED = 18
 """Digits of a seed: more would not make it more random, and JSON readers round longer numbers."""
 
+RANDOM_SEEDS = 2**31
+"""`random` draws one below."""
+
 LONGEST_WAIT = 1e6
 """Seconds; the system's own clocks cannot wait for arbitrarily many."""
 
@@ -269,12 +272,17 @@ def _codes(
 
 def _seed(text: str, option: str) -> int:
     if text == "random":
-        return secrets.randbelow(2**31)
+        return random_seed()
     if not (text.isascii() and text.isdecimal()) or len(text) > LONGEST_SEED:
         raise UsageError(
             f"{option}: `{text}` is neither a whole number of at most {LONGEST_SEED} digits nor `random`"
         )
     return int(text)
+
+
+def random_seed() -> int:
+    """What `--seed random` stands for in this run."""
+    return secrets.randbelow(RANDOM_SEEDS)
 
 
 def _shard(text: str | None) -> tuple[int, int]:

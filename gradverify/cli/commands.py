@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ import typer
 
 from gradverify.cli import options
 from gradverify.cli.arguments import with_revision
-from gradverify.cli.asked import lint_request_of, report_files, request_of
+from gradverify.cli.asked import lint_request_of, random_seed, report_files, request_of
 from gradverify.cli.help import ManualCommand, ManualGroup
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
@@ -25,6 +26,7 @@ from gradverify.cli.screen import (
     print_report,
     progress,
     style_for,
+    tell,
     told,
     versions,
     write,
@@ -91,6 +93,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     maxfail: options.MaxFail = None,
     last_failed: options.LastFailed = False,  # noqa: FBT002
     changed: options.Changed = None,
+    watch: options.WatchOption = False,  # noqa: FBT002
     baseline: options.Baseline = None,
     shard: options.Shard = None,
     mutate: options.Mutate = False,  # noqa: FBT002
@@ -111,11 +114,14 @@ def check(  # noqa: PLR0913 - one parameter for each option
     """
     from gradverify.cli.compared import compared  # noqa: PLC0415
 
-    style = style_for(color, -1 if quiet else min(verbose, 2))
+    verbosity = -1 if quiet else min(verbose, 2)
+    style = style_for(color, verbosity)
     files: list[tuple[Format, Path]] = []
-    with told(style, output, files):
-        files += report_files(report_to)
+    drawn = random_seed()
+
+    def asked() -> Request:
         settings = configuration(config, verbose)
+        settings = replace(settings, seed=drawn) if settings.seed == "random" else settings
         request = request_of(
             targets,
             config=settings,
@@ -126,7 +132,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             select=select,
             ignore=ignore,
             device=device,
-            seed=seed,
+            seed=str(drawn) if seed == "random" else seed,
             rtol=rtol,
             atol=atol,
             engine=engine,
@@ -144,8 +150,16 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        request = compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
-        report = _check(request)
+        return compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
+
+    with told(style, output, files):
+        files += report_files(report_to)
+        if watch:
+            from gradverify.cli.watched import Printing, watch_and_check  # noqa: PLC0415
+
+            printing = Printing(lambda: style_for(color, verbosity), output, files)
+            raise typer.Exit(watch_and_check(asked, config, printing))
+        report = _check(asked())
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
@@ -378,7 +392,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort
-        write(sys.stderr, traceback.format_exc() + bug_sentence())
+        tell(traceback.format_exc() + bug_sentence())
         sys.exit(ExitCode.BUG)
 
 

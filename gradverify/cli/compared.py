@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-from gradverify.cli.screen import write
+from gradverify.cli.screen import tell
 from gradverify.config import Config
 from gradverify.session.baseline import read_baseline
 from gradverify.session.last_run import FOLDER
@@ -36,4 +35,4 @@ def compared(
 
 
 def _tell(sentence: str) -> None:
-    write(sys.stderr, f"gradverify: {sentence}\n")
+    tell(f"gradverify: {sentence}\n")

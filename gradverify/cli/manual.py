@@ -8,7 +8,7 @@ from __future__ import annotations
 CHECK_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "Which targets",
-        ("spec", "no_infer", "exclude", "config", "keyword", "last_failed", "changed", "shard"),
+        ("spec", "no_infer", "exclude", "config", "keyword", "last_failed", "changed", "watch", "shard"),
     ),
     ("Which checks", ("select", "ignore", "engine", "effort", "mutate")),
     ("Numbers", ("device", "seed", "rtol", "atol")),

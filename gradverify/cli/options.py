@@ -181,6 +181,14 @@ Changed = Annotated[
         "module imports of the project.",
     ),
 ]
+WatchOption = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Stay, and verify what was saved again: each target whose source, spec, or what its module "
+        "imports of the project differs. Ctrl-C ends it with the exit code of the last round.",
+    ),
+]
 Shard = Annotated[
     str | None,
     typer.Option(

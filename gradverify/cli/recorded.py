@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-from gradverify.cli.screen import write, write_file
+from gradverify.cli.screen import tell, write_file
 from gradverify.errors import UsageError
 from gradverify.model import shown_path
 from gradverify.session.outcome import ExitCode
@@ -43,9 +42,9 @@ def tell_recording(recording: Recording, output: Path) -> int:
     Raises `UsageError` where it cannot be written.
     """
     if recording.program:
-        write(sys.stderr, f"gradverify: the program ended with exit code {recording.program}\n")
+        tell(f"gradverify: the program ended with exit code {recording.program}\n")
     if not recording.functions:
-        write(sys.stderr, NOTHING_SEEN)
+        tell(NOTHING_SEEN)
         return recording.program or ExitCode.NOTHING
     write_file(output, recording.text, "-o")
     lines = [f"gradverify: {shown_path(output)} written: {_functions(recording.written)}"]
@@ -58,7 +57,7 @@ def tell_recording(recording: Recording, output: Path) -> int:
         lines.append(f"  the sizes are as recorded, for they could not be tried: {recording.untried}")
     if recording.written:
         lines.append(f"Try: gradverify check {_targets(recording)} --spec {shown_path(output)}")
-    write(sys.stderr, "\n".join(lines) + "\n")
+    tell("\n".join(lines) + "\n")
     return recording.program
 
 

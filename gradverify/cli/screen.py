@@ -20,6 +20,7 @@ from gradverify.errors import SpecError, UsageError
 from gradverify.model import LintReport, Report, Settings, shown_path
 from gradverify.report import (
     TextStyle,
+    harmless,
     render_concise,
     render_github,
     render_html,
@@ -76,6 +77,11 @@ def write(stream: TextIO, text: str) -> None:
         raise UsageError(f"the report cannot be written: {error.strerror}") from None
 
 
+def tell(text: str) -> None:
+    """Write a message on stderr. It may name files, which may be called anything. Raises as `write`."""
+    write(sys.stderr, harmless(text))
+
+
 def _discard(stream: TextIO) -> None:
     """Let the rest go nowhere; Python would complain about it once more when it closes the stream."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -102,7 +108,7 @@ def told(
     try:
         yield
     except UsageError as error:
-        write(sys.stderr, f"gradverify: {error}\n")
+        tell(f"gradverify: {error}\n")
         raise typer.Exit(ExitCode.USAGE) from None
     except SpecError as error:
         if output in MACHINES:
@@ -121,7 +127,7 @@ def configuration(given: Path | None, verbosity: int) -> Config:
     """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
     config = load_config(given)
     if verbosity > 0 and config.file is not None:
-        write(sys.stderr, f"gradverify: configuration: {shown_path(config.file)}\n")
+        tell(f"gradverify: configuration: {shown_path(config.file)}\n")
     return config
 
 
@@ -139,6 +145,11 @@ def print_report(
     write(sys.stdout, _rendered(report, style, output))
     if output is Format.CONCISE:
         write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
+    write_reports(report, style, files)
+
+
+def write_reports(report: Report, style: TextStyle, files: Sequence[tuple[Format, Path]]) -> None:
+    """Write a report into files, and gradverify's own failures to stderr."""
     for form, path in files:
         write_file(path, _rendered(report, style_of_file(style), form), "--report")
     print_bugs(report.bugs)
@@ -194,7 +205,7 @@ def write_file(path: Path, text: str, option: str) -> None:
 def print_bugs(tracebacks: tuple[str, ...]) -> None:
     """Print gradverify's own failures on stderr."""
     if tracebacks:
-        write(sys.stderr, "\n".join(("", *dict.fromkeys(tracebacks))) + bug_sentence())
+        tell("\n".join(("", *dict.fromkeys(tracebacks))) + bug_sentence())
 
 
 def bug_sentence() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradverify.report.block import render_failure
 from gradverify.report.concise import render_concise
-from gradverify.report.console import TextStyle
+from gradverify.report.console import TextStyle, harmless
 from gradverify.report.explain import render_rule, render_rules_table
 from gradverify.report.github import render_github
 from gradverify.report.html import render_html
@@ -18,11 +18,12 @@ from gradverify.report.mistakes import render_mistakes
 from gradverify.report.mutations import render_selftest
 from gradverify.report.sarif import render_sarif
 from gradverify.report.suggestion import render_suggestion
-from gradverify.report.text import render_text, slowest_lines
+from gradverify.report.text import render_scrolled, render_text, slowest_lines
 
 __all__ = [
     "ListedTarget",
     "TextStyle",
+    "harmless",
     "render_concise",
     "render_failure",
     "render_github",
@@ -39,6 +40,7 @@ __all__ = [
     "render_rule",
     "render_rules_table",
     "render_sarif",
+    "render_scrolled",
     "render_selftest",
     "render_suggestion",
     "render_text",

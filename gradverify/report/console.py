@@ -32,6 +32,8 @@ class TextStyle:
     """False where the stream is not UTF-8: ASCII marks and map, other characters escaped."""
     verbosity: int = 0
     """-1 findings and summary only, 0 normal, 1 everything, 2 full tracebacks too."""
+    findings: str = "below"
+    """Where findings stand from the list of targets: `below` or `above`."""
 
 
 def emit(lines: Iterable[Text], style: TextStyle) -> str:
@@ -68,3 +70,8 @@ def _safe(line: Text, style: TextStyle) -> Text:
 def without_commands(line: str) -> str:
     """One line in which no CI service finds a command."""
     return _CI_COMMAND.sub(lambda match: f"{match[1] or ''}\\x{ord(match[0][-1]):02x}", line)
+
+
+def harmless(text: str) -> str:
+    """A message of several lines in which neither a terminal nor a CI service finds anything to obey."""
+    return "\n".join(without_commands(clean(line)) for line in text.split("\n"))

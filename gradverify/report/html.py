@@ -24,6 +24,7 @@ _PLAIN = TextStyle()
 def render_html(report: Report) -> str:
     """Return the report as an HTML document."""
     summary = " ".join(line.plain for line in summary_lines(report, TextStyle(verbosity=1)))
+    summary = summary.replace("   ", " · ")  # HTML shows spaces as one
     parts = [
         HEAD,
         f'<p class="summary">{h(summary)}</p>',

@@ -46,11 +46,13 @@ svg { display: block; width: 100%; height: auto; }
 .scale { max-width: 36rem; }
 @media (max-width: 32rem) {
   .targets, .targets tbody { display: block; }
-  .targets tr { display: grid; grid-template-columns: 6.5rem 1fr; padding: .4rem 0;
+  .targets tr { display: grid; grid-template-columns: 7.5rem 1fr; padding: .4rem 0;
     border-bottom: 1px solid #dfe3e8; }
   .targets tr:first-child { display: none; }
   .targets td { border: 0; padding: .1rem 0; }
   .targets td:nth-child(3) { color: #5c6470; font-size: .85rem; }
+  .numbers { font-size: .78rem; }
+  .numbers td, .numbers th { padding-right: .4rem; }
   dl { grid-template-columns: 1fr; }
   dt { font-size: .8rem; }
 }

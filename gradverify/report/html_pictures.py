@@ -61,7 +61,8 @@ def _mark(value: float, color: str, words: str, y: int) -> str:
     """Return a line down to the scale with words beside it; the lowest words keep clear of the next line."""
     x, lowest = _at(value), y > 40
     anchor, shift = ("end", -5) if x > 260 or (lowest and x > 100) else ("start", 5)
-    at = f'x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}"'
+    halo = 'paint-order="stroke" stroke="#fff" stroke-width="3"'  # where it crosses another line
+    at = f'x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}" {halo}'
     return (
         f'<line x1="{x:.1f}" y1="{y - 8}" x2="{x:.1f}" y2="60" stroke="{color}" stroke-width="2"/>'
         f'<text {at} font-size="11" fill="{color}">{words}</text>'

@@ -33,7 +33,10 @@ def render_markdown(report: Report, style: TextStyle) -> str:
     plain = replace(style, width=None, color=False, unicode=True, verbosity=max(0, style.verbosity))
     parts = [
         "## gradverify",
-        " ".join(escaped(line.plain) for line in summary_lines(report, replace(plain, verbosity=1))),
+        " ".join(escaped(line.plain) for line in summary_lines(report, replace(plain, verbosity=1))).replace(
+            "   ",
+            " · ",  # Markdown shows spaces as one
+        ),
     ]
     parts += [_fenced(emit(mistake_lines(mistake, plain), plain)) for mistake in mistakes_in_order(report)]
     if report.targets:

@@ -50,4 +50,6 @@ def closing(mistakes: Sequence[Mistake]) -> str:
     imports = sum(mistake.kind == "import" for mistake in mistakes)
     if imports:
         parts.append(f"{plural(imports, 'module')} could not be imported")
+    if any(mistake.kind == "usage" for mistake in mistakes):
+        parts.append("what is asked for cannot be checked")
     return ", ".join(parts)

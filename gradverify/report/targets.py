@@ -62,7 +62,9 @@ def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) ->
         (mark.ljust(marks), STYLES[report.status]),
         f"  {cases_words(report).ljust(cases)}  ",
     )
-    return hang(prefix, verdict_words(report), style, indent=2 + names + 2 + marks + 2 + cases + 2)
+    return hang(
+        prefix, verdict_words(report, style.findings), style, indent=2 + names + 2 + marks + 2 + cases + 2
+    )
 
 
 def cases_words(report: TargetReport) -> str:
@@ -77,14 +79,21 @@ def cases_words(report: TargetReport) -> str:
     )
 
 
-def verdict_words(report: TargetReport) -> str:
-    """Say what a target's verdict means."""
+def verdict_words(report: TargetReport, findings: str = "below") -> str:
+    """Say what a target's verdict means, and when it was given if that was earlier.
+
+    `findings` is where they stand from there.
+    """
+    return _meaning(report, findings) + (f"; as of {report.as_of}" if report.as_of else "")
+
+
+def _meaning(report: TargetReport, findings: str) -> str:
     match report.status:
         case Verdict.PASSED:
             return _verified(report)
         case Verdict.FAILED:
             return (
-                f"failed: {listed(codes_of(report))} (below)"
+                f"failed: {listed(codes_of(report))} ({findings})"
                 if report.findings
                 else because("failed", report)
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from rich.cells import cell_len
@@ -29,15 +30,24 @@ def render_text(report: Report, style: TextStyle) -> str:
     """Return the report for a person to read."""
     if not report.targets:
         return emit(_no_targets(report, style), style)
-    blocks: list[list[Text]] = []
-    if style.verbosity >= 0:
-        blocks += _modules(report, style)
+    modules = _modules(report, style) if style.verbosity >= 0 else []
+    return emit(_spaced([*modules, *_found(report, style), _end(report, style)]), style)
+
+
+def render_scrolled(report: Report, style: TextStyle) -> str:
+    """Return the report with the list of targets last: of a screen that scrolls, the end stays."""
+    if not report.targets:
+        return emit(_no_targets(report, style), style)
+    above = replace(style, findings="above")
+    return emit(_spaced([*_found(report, style), *_modules(report, above), _end(report, style)]), style)
+
+
+def _found(report: Report, style: TextStyle) -> list[list[Text]]:
+    """Set a block for each target that has something to be shown, and for each mistake."""
     explained: set[str] = set()
-    blocks += [block_lines(target, style, explained) for target in report.targets]
+    blocks = [block_lines(target, style, explained) for target in report.targets]
     blocks.append(mutation_lines(report, style))
-    blocks += [mistake_lines(mistake, style) for mistake in report.errors]
-    blocks.append(_end(report, style))
-    return emit(_spaced(blocks), style)
+    return blocks + [mistake_lines(mistake, style) for mistake in report.errors]
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradverify.errors import UsageError
-from gradverify.model import TargetKind
+from gradverify.model import ObjectInput, TargetKind, TargetPlan, tensors_of
 from gradverify.session.planning import Planned
 from gradverify.session.sources import changed_names, imported_files, named_files, reached_names
 from gradverify.spec import SpecFile
@@ -30,10 +31,7 @@ class Changes:
 
     def around(self, module: Path, spec: SpecFile | None) -> bool:
         """Whether something differs on which any target of a module may depend."""
-        roots = (*_up_to(self.root, module), self.root / "src", Path.cwd())
-        packages = {folder / "__init__.py" for folder in _up_to(self.root, module)}
-        start = {module, *packages, *(named_files(spec.path, roots) if spec is not None else ())}
-        depends = imported_files(start, roots) | ({spec.path.resolve()} if spec is not None else set())
+        depends = surroundings(module, spec, self.root)
         return any(file in self.files for file in depends - {module}) or any(
             file.suffix in COMPILED for file in self.files
         )
@@ -62,7 +60,28 @@ class Changes:
         changed = changed_names(before, after)
         if changed is None or one.target.kind is TargetKind.CUSTOM_OP:
             return changed is None or bool(changed)  # statements beside it register what belongs to it
-        return bool(reached_names(one.target.attribute, after) & changed)
+        roots = (one.target.attribute, *(named_by(one.plan) if one.plan is not None else ()))
+        return any(reached_names(root, after) & changed for root in roots)
+
+
+def surroundings(module: Path, spec: SpecFile | None, root: Path) -> set[Path]:
+    """The files of a project below `root` on which a target of a module may depend, its spec among them."""
+    roots = (*_up_to(root, module), root / "src", Path.cwd())
+    packages = {folder / "__init__.py" for folder in _up_to(root, module)}
+    start = {module, *packages, *(named_files(spec.path, roots) if spec is not None else ())}
+    return imported_files(start, roots) | ({spec.path.resolve()} if spec is not None else set())
+
+
+def named_by(plan: TargetPlan) -> Iterator[str]:
+    """Every identifier in what a plan names beside the target: references, hooks, objects of its inputs."""
+    paths = [plan.reference, plan.surrogate.path if plan.surrogate is not None else ""]
+    for case in (*plan.cases, *plan.spares):
+        paths.append(case.hook)
+        for one in case.inputs:
+            paths += [one.path] if isinstance(one, ObjectInput) else []
+            paths += [tensor.make for tensor in tensors_of(one)]
+    for path in dict.fromkeys(paths):
+        yield from re.findall(r"\w+", path)
 
 
 def changes_since(revision: str) -> Changes:

@@ -177,7 +177,7 @@ def bind_module(module: Module, request: Request) -> list[Mistake]:
 
 
 def _started(request: Request) -> Worker | InProcess:
-    return InProcess() if request.in_process else Worker(request.clock)
+    return InProcess() if request.in_process else request.started(request.clock)
 
 
 def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from gradverify.events import CHANNEL_LOST, Broken, Done, Event, Ready, Request, decode, encode
-from gradverify.session.processes import Channel, kill_all, resident_mib, start
+from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
 from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
@@ -24,12 +24,13 @@ START_LIMIT = 300.0
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
 
-MEMORY_SECONDS = 0.05
-"""Between two looks at a worker's memory, where it is limited."""
+LOOK_SECONDS = 0.05
+"""Between two looks at a worker's memory where it is limited, or at what else happens meanwhile."""
 
 LOST = "lost its connection to gradverify"
 
 Clock = Callable[[], float]
+Meanwhile = Callable[[], None]
 
 
 class WorkerError(Exception):
@@ -72,12 +73,18 @@ class WorkerStartError(WorkerError):
 class Worker:
     """One worker process; a context manager that leaves nothing running."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        """Start the process; it imports torch before it is `ready`."""
+    def __init__(
+        self, clock: Clock = time.monotonic, how: Start = Start.PLAIN, meanwhile: Meanwhile | None = None
+    ) -> None:
+        """Start the process; it imports torch before it is `ready`.
+
+        `meanwhile` is called now and then while an answer is waited for; what it raises ends the wait.
+        """
         self._clock = clock
+        self._meanwhile = meanwhile
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        self._process, channel = start(self._log.fileno(), self._faults.fileno())
+        self._process, channel = start(self._log.fileno(), self._faults.fileno(), how)
         self._channel: Channel | None = channel
         self._selector = selectors.DefaultSelector()
         self._selector.register(channel.events, selectors.EVENT_READ)
@@ -99,6 +106,11 @@ class Worker:
     def alive(self) -> bool:
         """Whether it still answers."""
         return self._channel is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process has not ended by itself."""
+        return self.alive and self._process.poll() is None
 
     def ready(self) -> Ready:
         """Wait until torch is imported.
@@ -132,7 +144,7 @@ class Worker:
         except OSError:
             raise self._died() from None
         while True:
-            event = self._next(deadline)
+            event = self._next(deadline, self._meanwhile)
             match event:
                 case Done():
                     return
@@ -163,13 +175,15 @@ class Worker:
         self._log.close()
         self._faults.close()
 
-    def _next(self, deadline: float) -> Any:  # noqa: ANN401 - an event
+    def _next(self, deadline: float, meanwhile: Meanwhile | None = None) -> Any:  # noqa: ANN401 - an event
         if self._channel is None:
             raise WorkerDiedError("was gone already")
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
             self._require_memory()
-            wait = min(remaining, MEMORY_SECONDS) if self._memory else remaining
+            if meanwhile is not None:
+                meanwhile()
+            wait = min(remaining, LOOK_SECONDS) if self._memory or meanwhile else remaining
             if remaining > 0 and not self._selector.select(wait) and wait < remaining:
                 continue
             if self._clock() >= deadline:
@@ -187,7 +201,7 @@ class Worker:
 
     def _require_memory(self) -> None:
         """Look at the memory of its processes now and then; kill them where it is too much."""
-        if not self._memory or self._clock() - self._looked < MEMORY_SECONDS:
+        if not self._memory or self._clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = self._clock()
         taken = resident_mib(self._process.pid)

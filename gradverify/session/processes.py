@@ -8,10 +8,21 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
 _PROCESSES = Path("/proc")
+
+
+class Start(StrEnum):
+    """How a worker begins."""
+
+    PLAIN = "plain"
+    AHEAD = "ahead"
+    """Before there is work for it: it loads all that a verification needs, and leaves no bytecode of the
+    modules that it imports. Bytecode is told from a source by whole seconds and the size alone: of two
+    saves within a second, that of the first would pass for the second's."""
 
 
 @dataclass
@@ -41,14 +52,14 @@ class Channel:
                 os.close(descriptor)
 
 
-def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
+def start(log: int, faults: int, how: Start = Start.PLAIN) -> tuple[subprocess.Popen[bytes], Channel]:
     """Start a worker whose stdout and stderr go to `log`, and whose last words go to `faults`."""
     request_read, request_write = os.pipe()
     event_read, event_write = os.pipe()
     lifeline_read, lifeline_write = os.pipe()
     passed = (request_read, event_write, faults, lifeline_read)
     process = subprocess.Popen(  # noqa: S603 - our own interpreter
-        _command(*passed),
+        _command(how, *passed),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -128,11 +139,15 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _command(requests: int, events: int, faults: int, lifeline: int) -> list[str]:
+def _command(how: Start, requests: int, events: int, faults: int, lifeline: int) -> list[str]:
     package_parent = str(Path(__file__).resolve().parents[2])
     bootstrap = (
-        f"import sys; sys.path.append({package_parent!r}); "
-        f"from gradverify.verifier.worker import main; main({requests}, {events}, {faults}, {lifeline})"
+        f"import sys; sys.path.append({package_parent!r}); from gradverify.verifier.worker import main; "
     )
+    given = f"{requests}, {events}, {faults}, {lifeline}"
+    if how is Start.AHEAD:
+        bootstrap += "from gradverify.verifier.rehearsal import rehearse; "
+        given += ", rehearse"
     # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
-    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-c", bootstrap]
+    options = ["-P", "-u", "-X", "faulthandler", *(["-B"] if how is Start.AHEAD else [])]
+    return [sys.executable, *options, "-c", f"{bootstrap}main({given})"]

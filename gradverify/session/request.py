@@ -11,6 +11,7 @@ from typing import Protocol
 
 from gradverify.model import Settings
 from gradverify.session.baseline import Known
+from gradverify.session.pool import Worker
 from gradverify.session.selection import Selection
 
 
@@ -90,5 +91,7 @@ class Request:
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic
+    started: Callable[[Callable[[], float]], Worker] = Worker
+    """Starts a worker, or hands out one that was started ahead."""
     today: date = field(default_factory=date.today)
     """What an `xfail` with an end is held against."""

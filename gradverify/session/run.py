@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata, util
+from pathlib import Path
 from typing import Self
 
 from gradverify.errors import SpecError, UsageError
@@ -36,6 +37,8 @@ from gradverify.session.verifying import Judged, timed_verification
 
 MAX_WARM = 4
 """Workers alive at a time: each holds a torch of its own, some 200 MB."""
+
+NOTHING_IMPORTED: Mapping[Path, Module] = {}
 
 
 @dataclass
@@ -74,7 +77,7 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     """
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
-        with contextlib.closing(_in_order(session)) as verdicts:
+        with contextlib.closing(in_order(session)) as verdicts:
             for verdict in verdicts:
                 judged.append(verdict)
                 if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
@@ -86,8 +89,8 @@ def check(request: Request, progress: Progress | None = None) -> Report:
         return report
 
 
-def _in_order(session: Session) -> Generator[Judged]:
-    """Every target's verdict in order, however many are verified at once."""
+def in_order(session: Session) -> Generator[Judged]:
+    """Every planned target's verdict in order, however many are verified at once."""
     if session.request.jobs > 1 and len(session.planned) > 1:
         yield from verify_in_threads(session.planned, session.request, session.progress)
     else:
@@ -95,14 +98,20 @@ def _in_order(session: Session) -> Generator[Judged]:
             yield timed_verification(planned, session.request, at_case)
 
 
-def prepare(request: Request, progress: Progress) -> Session:
+def prepare(
+    request: Request,
+    progress: Progress,
+    chosen: Chosen | None = None,
+    imported: Mapping[Path, Module] = NOTHING_IMPORTED,
+) -> Session:
     """Read the specs, import the modules and plan their targets.
 
-    Raises as `check` does; on the way out no process is left.
+    `chosen` is what the request chooses, where that is known. Modules that were `imported` before are taken
+    as they are. Raises as `check` does; on the way out no process is left.
     """
     _require_torch()
     keep = keyword_filter(request.keyword)
-    chosen = choose(request)
+    chosen = choose(request) if chosen is None else chosen
     changes = changes_since(request.changed_since) if request.changed_since is not None else None
     if changes is not None:
         _choose_changed(chosen, changes, request)
@@ -111,7 +120,7 @@ def prepare(request: Request, progress: Progress) -> Session:
         chosen.modules = {path: chosen.modules[path] for path in left}
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
-        mistakes = _collect_all(session, chosen)
+        mistakes = _collect_all(session, chosen, imported)
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
@@ -175,12 +184,16 @@ def _keep(session: Session, here: list[Planned], why_not: str) -> None:
     session.planned = here
 
 
-def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
+def _collect_all(session: Session, chosen: Chosen, imported: Mapping[Path, Module]) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
-    kept_warm = MAX_WARM if len(chosen.modules) <= MAX_WARM else MAX_WARM - 1
+    new = []
     for path, selections in chosen.modules.items():
-        session.modules.append(module_at(path, chosen.specs.get(path), selections))
-    warm = {id(module) for module in session.modules[:kept_warm]}
+        if path in imported:
+            session.modules.append(imported[path])
+        else:
+            new.append(module_at(path, chosen.specs.get(path), selections))
+            session.modules.append(new[-1])
+    warm = {id(module) for module in new[: MAX_WARM if len(new) <= MAX_WARM else MAX_WARM - 1]}
 
     def collect(module: Module) -> list[Mistake]:
         session.progress.importing(module.shown_path)
@@ -190,7 +203,7 @@ def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
             module.close()
         return mistakes
 
-    found = for_each_module(session.modules, collect, session.request.jobs)
+    found = for_each_module(new, collect, session.request.jobs)
     return [mistake for mistakes in found for mistake in mistakes]
 
 

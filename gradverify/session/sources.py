@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|[A-Za-z_]\w*(?=:[A-Za-z_])")
@@ -15,8 +15,8 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def changed_names(before: str, after: str) -> frozenset[str] | None:
     """The top-level definitions that differ between two sources; None where everything may.
 
-    Everything may where another statement differs, or uses a definition that does, and where a decorated
-    one differs, which may have registered itself with something else.
+    Everything may where another statement differs, or uses a definition that does for more than another name
+    (which is given then too), and where a decorated one differs: it may have registered itself elsewhere.
     """
     trees = [_parsed(text) for text in (before, after)]
     if trees[0] is None or trees[1] is None:
@@ -27,9 +27,25 @@ def changed_names(before: str, after: str) -> frozenset[str] | None:
         return None
     changed = {name for name in {*old, *new} if _dumps(old.get(name, [])) != _dumps(new.get(name, []))}
     decorated = any(n.decorator_list for name in changed for n in (*old.get(name, []), *new.get(name, [])))
-    if decorated or changed & {name for s in rests[1] for name in _used(s)}:
+    if decorated:
         return None
+    for statement in rests[1]:
+        if changed & _used(statement):
+            names = _other_names(statement)
+            if not names:
+                return None
+            changed |= names
     return frozenset(changed)
+
+
+def _other_names(statement: ast.stmt) -> set[str]:
+    """Names that a statement gives to what has one already, `f = F.apply`; none where it does more."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Name | ast.Attribute):
+        return set()
+    if any(not isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(statement.value)):
+        return set()
+    names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return names if len(names) == len(statement.targets) else set()
 
 
 def reached_names(name: str, source: str) -> frozenset[str]:
@@ -44,6 +60,33 @@ def reached_names(name: str, source: str) -> frozenset[str]:
             reached.add(one)
             waiting += [used for node in definitions.get(one, []) for used in _used(node)]
     return frozenset(reached)
+
+
+def may_inform(name: str, before: str, after: str, changed: Collection[str]) -> bool:
+    """Whether some definition that differs may tell what a Function is called with, before or after.
+
+    A function may: it may be its plain version, whatever it uses. A class does where it uses the Function, or
+    a name that a statement of the module gives it.
+    """
+    for source in (before, after):
+        tree = _parsed(source)
+        if tree is None:
+            return True
+        names = _names_of(name.partition(".")[0], tree)
+        for one in changed:
+            for node in _definitions(tree).get(one, []):
+                if not isinstance(node, ast.ClassDef) or _used(node) & names:
+                    return True
+    return False
+
+
+def _names_of(name: str, tree: ast.Module) -> set[str]:
+    """A top-level name with those that statements bind to something made of it, as `f = F.apply`."""
+    names = {name}
+    for node in tree.body:
+        if not isinstance(node, _DEFINITIONS) and _used(node) & names:
+            names |= _used(node)
+    return names
 
 
 def imported_files(start: Iterable[Path], roots: Sequence[Path]) -> set[Path]:

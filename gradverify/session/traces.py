@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gradverify.model import Frame, RaisedError, shown_path
+from gradverify.repeatable import repeatable
 
 CAPTURED_CHARACTERS = 2000
 """Characters kept of what user code printed."""
@@ -31,12 +32,12 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 def read_tail(descriptor: int, since: int, until: int | None = None) -> str:
     """The end of a file, from an offset on; a file that a process still writes keeps its own position.
 
-    `until` is an offset to take for the end.
+    `until` is an offset to take for the end. It is made repeatable: equal lines are folded later.
     """
     size = os.fstat(descriptor).st_size if until is None else until
     first = max(since, size - CAPTURED_BYTES)
     text = os.pread(descriptor, max(0, size - first), first).decode("utf-8", "replace")
-    return text if first == since else text.partition("\n")[2]
+    return repeatable(text if first == since else text.partition("\n")[2])
 
 
 def fold(text: str) -> str:

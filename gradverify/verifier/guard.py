@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from gradverify.model import Frame, RaisedError
+from gradverify.repeatable import repeatable
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ def describe(error: BaseException) -> RaisedError:
         message = "(its message cannot be printed)"
     return RaisedError(
         type=type(error).__name__,
-        message=message[:MAXIMAL_MESSAGE],
+        message=repeatable(message)[:MAXIMAL_MESSAGE],
         frames=frames[-MAXIMAL_FRAMES:],
         deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
         traceback=_whole_traceback(error),
@@ -145,7 +146,7 @@ def describe(error: BaseException) -> RaisedError:
 
 def _whole_traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error))[-MAXIMAL_TRACEBACK:]
+        return repeatable("".join(traceback.format_exception(error)))[-MAXIMAL_TRACEBACK:]
     except Exception:  # noqa: BLE001 - a user's exception may refuse to be printed in any way
         return ""
 

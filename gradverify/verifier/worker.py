@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -75,8 +75,13 @@ _exit = os._exit
 STREAMS = (("stdout", 1), ("stderr", 2))
 
 
-def main(requests: int, events: int, faults: int, lifeline: int) -> None:
-    """Serve until the front closes its end; then leave at once, whatever user threads still run."""
+def main(
+    requests: int, events: int, faults: int, lifeline: int, prepare: Callable[[], None] = lambda: None
+) -> None:
+    """Serve until the front closes its end; then leave at once, whatever user threads still run.
+
+    `prepare` is called before the first request is answered.
+    """
     incoming = os.fdopen(_move_up(requests), "r", encoding="utf-8", newline="\n")
     outgoing = os.fdopen(_move_up(events), "w", encoding="utf-8", newline="\n")
     log = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
@@ -85,6 +90,7 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
     inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
     server, ready = serve_here()
+    prepare()
     _send(outgoing, ready)
     while True:
         request: Request = decode(inbox.get())

@@ -22,11 +22,43 @@ class Coarse(torch.autograd.Function):
         return grad * x.cos() * (1 + 1e-9)
 """
 
+RESTLESS = """\
+import tempfile
+import torch
+
+class Restless(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        print(object(), tempfile.mkdtemp())
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        print(ctx)
+        return 3 * x * grad
+
+class Refuses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad[object()]
+"""
+"""Prints and raises what is another text in every process."""
+
 
 @pytest.fixture(scope="module")
 def here(place):
     here = place("screens")
     (here.folder / "coarse.py").write_text(FLOAT32)
+    (here.folder / "restless.py").write_text(RESTLESS)
+    (here.folder / "restless.gradverify.yaml").write_text(
+        "module: restless.py\nfunctions: {Restless: {inputs: {x: [n]}}, Refuses: {inputs: {x: [n]}}}\n"
+    )
     return here
 
 
@@ -62,9 +94,9 @@ def test_every_format_twice_the_same(here):
     }
     for run in ("1", "2"):
         reports = [w for name, end in formats.items() for w in ("--report", f"{name}=twice{run}.{end}")]
-        ran = here("check", "right.py", "wrong.py", *reports, "--format", "github")
+        ran = here("check", "right.py", "wrong.py", "restless.py", *reports, "--format", "github")
         assert ran.code == 1
-        assert ran.out.startswith("::error file=wrong.py,line=")
+        assert ran.out.startswith("::error file=")
     for end in formats.values():
         one, two = (here.folder / f"twice{run}.{end}" for run in ("1", "2"))
         assert one.read_bytes() == two.read_bytes(), end
@@ -73,9 +105,13 @@ def test_every_format_twice_the_same(here):
     assert {case.get("name"): [c.tag for c in case] for case in suites.iter("testcase")} == {
         "Product[n=3]": [], "Scale[n=3]": [], "Scale[n=1]": [], "Legacy": ["skipped"], "Argmax": ["skipped"],
         "Product[n=2]": ["failure"], "Raises": ["error"], "Noisy": ["failure"],
+        "Restless": ["failure"], "Refuses": ["error"],
     }  # fmt: skip
     html = (here.folder / "twice1.html").read_text()
     assert html.count("<svg viewBox") >= 3
+    assert "RestlessBackward object at 0x..." in html
+    assert "object object at 0x..." in html
+    assert "constant-factor, factor 1.5" in html
 
 
 @pytest.mark.parametrize("form", ["junit", "sarif", "github", "markdown", "html"])

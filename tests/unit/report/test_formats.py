@@ -123,6 +123,21 @@ def test_junit_counts_every_target_that_is_not_verified(samples):
     assert root.get("skipped") == "2"
 
 
+@pytest.mark.parametrize("name", ["EVERYTHING", "GREEN", "NOTHING"])
+def test_junit_is_read_by_somebody_else(samples, name):
+    """What we count is what another reader counts, and each element of ours is a result to it."""
+    junitparser = pytest.importorskip("junitparser", reason="the test extra is not installed")
+    report = getattr(samples, name)
+    read = junitparser.JUnitXml.fromstring(render_junit(report).encode())
+    ours = (read.tests, read.failures, read.errors, read.skipped)
+    read.update_statistics()
+    assert ours == (read.tests, read.failures, read.errors, read.skipped)
+    assert ours[0] == len(report.targets) + len(report.errors)
+    results = [type(result).__name__ for suite in read for case in suite for result in case.result]
+    counted = tuple(results.count(kind) for kind in ("Failure", "Error", "Skipped"))
+    assert counted == ours[1:]
+
+
 def test_github_has_one_annotation_for_each_target_worst_first(samples):
     lines = [line for line in render_github(samples.EVERYTHING).splitlines() if line.startswith("::")]
     titles = [re.search(r"title=(\w+)", line)[1] for line in lines]

@@ -7,34 +7,49 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gradverify.model import (
     CasePoint,
+    Companion,
     Entries,
     Entry,
     Finding,
     Frame,
     JacobianMap,
+    LintFinding,
+    LintReport,
     Location,
     Mistake,
     ModuleReport,
+    Mutation,
+    MutationOutcome,
     PassedOver,
     RaisedError,
     Severity,
     ShownInput,
+    Swept,
     Verdict,
 )
 from gradverify.report import (
     ListedTarget,
     TextStyle,
+    harmless,
+    render_concise,
     render_github,
     render_html,
     render_json,
     render_junit,
+    render_lint,
+    render_lint_concise,
+    render_lint_github,
+    render_lint_json,
     render_listing,
     render_markdown,
     render_mistakes,
     render_sarif,
+    render_scrolled,
     render_text,
 )
 
@@ -82,6 +97,7 @@ def hostile_finding(text, severity):
         location=Location(text, 1),
         cause=text,
         reproduce=text,
+        dump=text,
     )
 
 
@@ -97,6 +113,11 @@ def hostile_report(samples, text, status):
         spec_file=text,
         devices=(text,),
         capabilities=((text, text),),
+        surrogate=Companion(text, (text,), (text,), text),
+        swept=Swept((text,), (text, "b"), (text,)),
+        mutations=(Mutation(text, (text,), MutationOutcome.ESCAPED, text),),
+        deduced=text,
+        as_of=text,
     )
     mistake = Mistake(text, Location(text, 1, 1), text, 3, "import", None, text)
     modules = (ModuleReport(text, 0, (PassedOver(text, 1, text),)),)
@@ -111,11 +132,23 @@ def assert_harmless(text):
     text.encode()
 
 
+def assert_only_our_commands(rendered, count):
+    commands = [line for line in rendered.split("\n") if re.match(r"\s*::", line)]
+    ours = r"::(error|warning) (file=[^:,]*,)?(line=\d+,)?(col=\d+,)?title=[^:,]*::"
+    assert all(re.match(ours, line) for line in commands), commands
+    assert len(commands) == count if count else 1 <= len(commands) <= 2
+    assert "##[" not in rendered
+    assert all(line.isprintable() for line in rendered.split("\n"))
+
+
 @pytest.mark.parametrize("style", STYLES, ids=repr)
 @pytest.mark.parametrize("status", list(Verdict))
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_text_report(samples, text, status, style):
-    assert_harmless(render_text(hostile_report(samples, text, status), style))
+    report = hostile_report(samples, text, status)
+    assert_harmless(render_text(report, style))
+    assert_harmless(render_scrolled(report, style))
+    assert_harmless(render_concise(report, style))
 
 
 @pytest.mark.parametrize("style", STYLES, ids=repr)
@@ -158,6 +191,57 @@ def test_colour_cannot_be_smuggled_into_a_coloured_report(samples):
     assert "\x1b[32m" not in render_text(report, TextStyle(color=True))
 
 
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_messages(text):
+    """Several lines stay several lines, none of which is obeyed."""
+    message = harmless(f"first\n{text}\nlast\n")
+    assert_harmless(message)
+    assert message.startswith("first\n")
+    assert message.endswith("\nlast\n")
+
+
+def hostile_lint(text):
+    found = LintFinding("GV801", Severity.ERROR, Location(text, 1, 1), text, text, text, text, len(text))
+    return LintReport((found,), (Mistake(text, Location(text, 1, 1), text, 3, "import"),), 1, 1)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_lint(text):
+    report = hostile_lint(text)
+    for style in STYLES:
+        assert_harmless(render_lint(report, style))
+        assert_harmless(render_lint_concise(report, style))
+    assert_harmless(render_lint_json(report))
+    assert_only_our_commands(render_lint_github(report), 2)
+
+
+HOSTILE_PARTS = st.sampled_from([*HOSTILE, "::", "\n", "\r", "##[", "`", "```", *"|<&", "]]>", "\x1b["])
+HOSTILE_TEXT = st.lists(st.one_of(HOSTILE_PARTS, st.text(max_size=5)), max_size=6).map(
+    lambda parts: "".join([*parts, "x"])  # no file is called nothing
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=HOSTILE_TEXT, status=st.sampled_from(list(Verdict)))
+def test_every_format_whatever_is_put_together(samples, text, status):
+    report = hostile_report(samples, text, status)
+    for style in STYLES:
+        assert_harmless(render_text(report, style))
+        assert_harmless(render_concise(report, style))
+    assert_only_our_commands(render_github(report), None)
+    for rendered in (render_junit(report), render_sarif(report), render_html(report), render_json(report)):
+        assert_harmless(rendered)
+    ET.fromstring(render_junit(report))
+    markdown = render_markdown(report, TextStyle())
+    assert_harmless(markdown)
+    outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", markdown, flags=re.DOTALL | re.MULTILINE)
+    assert set(re.findall(r"<[^>]*>", outside)) <= {"<details>", "<summary>", "</summary>", "</details>"}
+    assert all(row.count("|") == 5 for row in outside.split("\n") if row.startswith("|"))
+    parser = Tags()
+    parser.feed(render_html(report))
+    assert parser.found <= ALLOWED
+
+
 def lines_are_harmless(text):
     for line in text.split("\n"):
         assert not re.match(r"\s*::", line), repr(line)
@@ -189,12 +273,8 @@ def test_sarif(samples, text):
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_github(samples, text, status):
     """Only our own commands stand at the start of a line, each one whole."""
-    rendered = render_github(hostile_report(samples, text, status))
-    commands = [line for line in rendered.split("\n") if re.match(r"\s*::", line)]
-    assert all(re.match(r"::(error|warning) file=[^:]*,title=[^:,]*::", line) for line in commands)
-    assert len(commands) == 2 if status not in (Verdict.SKIPPED, Verdict.XFAILED) else 1 <= len(commands) <= 2
-    assert "##[" not in rendered
-    assert all(line.isprintable() for line in rendered.split("\n"))
+    always = status not in (Verdict.SKIPPED, Verdict.XFAILED)
+    assert_only_our_commands(render_github(hostile_report(samples, text, status)), 2 if always else None)
 
 
 @pytest.mark.parametrize("status", list(Verdict))

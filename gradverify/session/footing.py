@@ -1,0 +1,126 @@
+"""What the verdicts on a module rest on, as far as reading tells, and which of them still stand."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gradverify.model import TargetPlan
+from gradverify.session.changed import COMPILED, named_by, surroundings
+from gradverify.session.sources import changed_names, may_inform, reached_names
+from gradverify.spec import SpecFile
+
+Stamp = tuple[int, int, int]
+"""(modification time in ns, size, inode) of a file: where none of them changed, its content did not."""
+
+_PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+"""What lies in the top folder of a project."""
+
+
+@dataclass(frozen=True)
+class Footing:
+    """The texts and files that what is found out about a module depends on."""
+
+    source: bytes | None
+    """The module's own; None where it cannot be read."""
+    around: Mapping[Path, bytes]
+    """Digests of the files that it imports of its project, of those its spec names, of compiled ones."""
+    spec: tuple[Path, bytes] | None = None
+    """Its spec file, with the digest."""
+
+    @property
+    def files(self) -> frozenset[Path]:
+        """All of them but the module itself."""
+        return frozenset(self.around) | ({self.spec[0]} if self.spec is not None else frozenset())
+
+
+@dataclass
+class Contents:
+    """Digests of files, each read again only where its stamp changed."""
+
+    _known: dict[Path, tuple[Stamp, bytes]] = field(default_factory=dict)
+
+    def digest(self, path: Path) -> bytes:
+        """The digest of a file; empty where it cannot be read."""
+        stamp = stamp_of(path)
+        if stamp is None:
+            return b""
+        if path not in self._known or self._known[path][0] != stamp:
+            try:
+                self._known[path] = (stamp, hashlib.sha256(path.read_bytes()).digest())
+            except OSError:
+                return b""
+        return self._known[path][1]
+
+    def footing(self, module: Path, spec: SpecFile | None) -> Footing:
+        """What the verdicts on a module rest on now."""
+        own = module.resolve()
+        try:
+            source = own.read_bytes()
+        except OSError:
+            source = None
+        around = surroundings(own, spec, _project_of(own)) - {own}
+        spec_file = None
+        if spec is not None:
+            path = spec.path.resolve()
+            spec_file = path, self.digest(path)
+            around -= {path}
+        around |= set(_compiled_beside({own, *around}))
+        return Footing(source, {path: self.digest(path) for path in sorted(around)}, spec_file)
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file or folder; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def stands(attribute: str, plan: TargetPlan | None, then: Footing, now: Footing) -> bool:
+    """Whether what was found out about a target holds on another footing, line numbers apart.
+
+    `plan` is its plan of the spec, the same on both; None where its inputs are inferred, from what the
+    module says of it.
+    """
+    if then.around != now.around or (plan is None and then.spec != now.spec):
+        return False
+    if then.source == now.source:
+        return True
+    if then.source is None or now.source is None:
+        return False
+    try:
+        before, after = then.source.decode("utf-8"), now.source.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    changed = changed_names(before, after)
+    if changed is None or (plan is None and may_inform(attribute, before, after, changed)):
+        return False
+    roots = (attribute, *(named_by(plan) if plan is not None else ()))
+    return not any(reached_names(root, after) & changed for root in roots)
+
+
+def _project_of(module: Path) -> Path:
+    """XX to; its own folder where there is no mark of one."""
+    marked = (folder for folder in module.parents if any((folder / mark).exists() for mark in _PROJECT))
+    return next(marked, module.parent)
+
+
+def _compiled_beside(files: Iterable[Path]) -> Iterator[Path]:
+    """Compiled code and its sources, in the folders of some files and one level below."""
+    for folder in {file.parent for file in files}:
+        for below in (folder, *(Path(entry) for entry in _entries(folder) if entry.is_dir())):
+            for entry in _entries(below):
+                if os.path.splitext(entry.name)[1] in COMPILED:  # noqa: PTH122 - a path for each is slow
+                    yield Path(entry)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    except OSError:
+        return []

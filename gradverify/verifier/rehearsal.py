@@ -1,0 +1,63 @@
+"""A first verification before anybody waits for one: what torch loads only then is loaded already.
+
+Forward mode and the function transforms load some hundred modules of torch's at their first use. Where a
+worker is started ahead of its work, it verifies two Functions of our own meanwhile. What it finds out is
+thrown away, and the state of the process is set back, as between any two targets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.events import Verify
+from gradverify.model import Case, InputSource, Settings, Target, TargetKind, TargetPlan, TensorInput
+from gradverify.verifier.building import Live
+from gradverify.verifier.collect.inference.deduce import deduce
+from gradverify.verifier.guard import GlobalState
+from gradverify.verifier.run import verify
+
+_SHAPE = (2, 3)
+"""Any would do: two sizes that differ."""
+
+
+class Product(torch.autograd.Function):
+    """A right Function."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:  # noqa: ANN401 - torch's own context
+        """Multiply."""
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return both gradients."""
+        a, b = ctx.saved_tensors
+        return grad * b, grad * a
+
+
+class Doubled(Product):
+    """A wrong one: it takes another way through the verifier."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+        """Return both gradients, the first of them twice too large."""
+        a, b = ctx.saved_tensors
+        return 2 * grad * b, grad * a
+
+
+def rehearse() -> None:
+    """Verify the Functions of this module, and forget what came of it."""
+    before = GlobalState.take()
+    for value in (Product, Doubled):
+        name = value.__name__
+        target = Target(name, name, TargetKind.FUNCTION, __file__, 1)
+        case = Case("base", 0, inputs=(TensorInput("a", _SHAPE), TensorInput("b", _SHAPE)))
+        plan = TargetPlan(name, name, InputSource.SPEC, cases=(case,))
+        for _ in verify(Verify(target, plan, Settings()), Live(value)):
+            pass
+        deduce(value, target, None)
+        before.restore()
