@@ -19,6 +19,8 @@ from gradverify.model import (
     Frame,
     Mistake,
     Mutation,
+    Outcome,
+    Precision,
     RaisedError,
     Report,
     Scalar,
@@ -111,6 +113,8 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["left_out"] = [*report.left_out]
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
+    if report.swept.precision:
+        shape["precision"] = [_precision(one) for one in report.swept.precision]
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
     return shape
 
@@ -135,9 +139,27 @@ def _swept(report: TargetReport) -> Json:
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
         **({"unlisted_sizes": [*report.swept.sizes]} if report.swept.sizes else {}),
-        "dtypes": ["float64"],
+        "dtypes": _dtypes(report),
         "devices": [*sorted(report.devices)],
     }
+
+
+def _precision(one: Precision) -> Json:
+    """Return what became of one value in one native dtype."""
+    return {
+        "dtype": one.dtype,
+        "value": one.value or None,
+        "closeness": one.closeness,
+        **_number("worst", one.worst),
+        **(_number("hides", one.hides) if one.hides is not None else {"hides": None}),
+        "reason": one.reason or None,
+    }
+
+
+def _dtypes(report: TargetReport) -> list[Json]:
+    """Return what it was judged in: float64, where it has such a path, and native dtypes."""
+    alone = dict(report.checks).get("gradcheck") is not Outcome.PASSED and bool(report.swept.native)
+    return [*([] if alone else ["float64"]), *report.swept.dtypes]
 
 
 def _finding(found: Finding) -> Json:

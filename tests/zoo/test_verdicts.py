@@ -41,6 +41,8 @@ MODULES = [
     ("authors", "wrong"),
     ("sizes", "right"),
     ("sizes", "wrong"),
+    ("precision", "right"),
+    ("precision", "wrong"),
 ]
 
 
