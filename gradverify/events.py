@@ -16,6 +16,7 @@ from typing import Any
 from gradverify import deduced, model
 from gradverify.deduced import Attempt, Deduced
 from gradverify.model import (
+    Beyond,
     Evaluations,
     Finding,
     InputSource,
@@ -233,6 +234,26 @@ class CaseVerified:
 
 
 @dataclass(frozen=True)
+class BeyondStarted:
+    """Every case is verified, and one past a constant of the source begins, which nobody asked for."""
+
+    beyond: Beyond
+
+
+@dataclass(frozen=True)
+class BeyondDoubted:
+    """Probes do not agree with its backward; what is wrong is looked for, which may take long."""
+
+
+@dataclass(frozen=True)
+class BeyondJudged:
+    """What became of it, where nothing wrong was found."""
+
+    reason: str = ""
+    """Why nothing is known there; empty where it was verified."""
+
+
+@dataclass(frozen=True)
 class DiagnosisStarted:
     """Every case was verified; what failed is run again, to find out why.
 
@@ -313,6 +334,13 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class DeviceLost:
+    """Instead of `Done`: an accelerator's context is lost, and this process is of no use any more."""
+
+    error: RaisedError
+
+
+@dataclass(frozen=True)
 class Broken:
     """A bug in gradverify itself, instead of `Done`: exit code 3."""
 
@@ -329,6 +357,9 @@ Event = (
     | CaseStarted
     | Found
     | CaseVerified
+    | BeyondStarted
+    | BeyondDoubted
+    | BeyondJudged
     | DiagnosisStarted
     | Retried
     | Dumped
@@ -338,6 +369,7 @@ Event = (
     | Mutated
     | Done
     | Failed
+    | DeviceLost
     | Broken
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradverify.model.beyond import Beyond
 from gradverify.model.case import Case
 from gradverify.model.words import Effort, Engine, InputSource, Nested
 
@@ -100,6 +101,10 @@ class TargetPlan:
     """Cases with a size of 0 or 1 that nobody listed: what is wrong there is a warning."""
     left_out: tuple[str, ...] = ()
     """What the effort leaves out of all that could be swept, in words."""
+    beyond: tuple[Beyond, ...] = ()
+    """Cases past constants of the source, run once the others are verified."""
+    not_beyond: tuple[str, ...] = ()
+    """Constants that no case is past, with the reason: `BLOCK = 8192: too large to be tried`."""
     doubts: tuple[Doubt, ...] = ()
     """What of inferred inputs was invented."""
     remarks: tuple[tuple[str, str], ...] = ()
@@ -117,6 +122,8 @@ class Settings:
     atol: float = 0.0
     engine: Engine = Engine.PROBE
     device: str = "cpu"
+    every_device: bool = False
+    """The same cases on every other device too, held against this one: `--device all`."""
     select: tuple[str, ...] = ()
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()

@@ -65,6 +65,12 @@ class Swept:
     """What was judged in native dtypes: the worst of each value in each dtype."""
     native: str = ""
     """Why it was judged in native dtypes alone; empty where it has a float64 path."""
+    devices: tuple[str, ...] = ()
+    """Devices besides its own that its gradient was held against."""
+    past: tuple[str, ...] = ()
+    """Constants of the source, each with the size that was past it: `BLOCK = 128 (n=257)`."""
+    not_past: tuple[str, ...] = ()
+    """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -82,6 +88,9 @@ class Swept:
             tuple(dict.fromkeys((*self.sizes, *other.sizes))),
             _worst_of_each((*self.precision, *other.precision)),
             self.native or other.native,
+            tuple(dict.fromkeys((*self.devices, *other.devices))),
+            tuple(dict.fromkeys((*self.past, *other.past))),
+            tuple(dict.fromkeys((*self.not_past, *other.not_past))),
         )
 
 

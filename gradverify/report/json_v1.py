@@ -51,7 +51,7 @@ def render_json(report: Report) -> str:
             "atol": report.settings.atol,
             "effort": report.settings.effort,
             "engine": report.settings.engine,
-            "device": report.settings.device,
+            "device": "all" if report.settings.every_device else report.settings.device,
             "select": [*sorted(report.settings.select)],
             "ignore": [*sorted(report.settings.ignore)],
             **({"strict": True} if report.settings.strict else {}),
@@ -139,6 +139,8 @@ def _swept(report: TargetReport) -> Json:
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
         **({"unlisted_sizes": [*report.swept.sizes]} if report.swept.sizes else {}),
+        "past": [*report.swept.past],
+        "not_past": [*report.swept.not_past],
         "dtypes": _dtypes(report),
         "devices": [*sorted(report.devices)],
     }

@@ -140,6 +140,7 @@ def _verified(report: TargetReport) -> str:
     verified += _natively(report)
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
+    verified += _untried(report.swept.not_past)
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
@@ -179,6 +180,14 @@ def _table(swept: Swept) -> list[str]:
             words.append(judged.reason)
         lines.append(f"{judged.dtype}: {', '.join(words)}")
     return lines
+
+
+def _untried(not_past: Sequence[str]) -> str:
+    """Say which constants of the source nothing is known past; why, -v tells."""
+    names = list(dict.fromkeys(said.partition(":")[0].partition(" (")[0] for said in not_past))
+    if not names:
+        return ""
+    return f", not past {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _varied(report: TargetReport) -> str:
@@ -271,6 +280,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("left out", listed(report.left_out) if report.points else ""),
         ("precision", "; ".join(_table(report.swept))),
         ("alone", report.swept.native),
+        ("past", "; ".join(report.swept.past)),
+        ("not past", "; ".join(report.swept.not_past)),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -9,8 +9,18 @@ from datetime import date
 from functools import reduce
 from pathlib import Path
 
-from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
+from gradverify.events import (
+    BeyondDoubted,
+    BeyondJudged,
+    BeyondStarted,
+    CaseStarted,
+    CaseVerified,
+    DiagnosisStarted,
+    Event,
+    Found,
+)
 from gradverify.model import (
+    Beyond,
     Case,
     CaseReport,
     Evaluations,
@@ -78,6 +88,12 @@ class TargetState:
     """What a baseline says of this target."""
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
+    beyond: Beyond | None = None
+    """The case past a constant that is running."""
+    doubted: bool = False
+    """Probes do not agree with its backward."""
+    past: Swept = field(default_factory=Swept)
+    """What is known past constants of the source."""
     static: tuple[LintFinding, ...] = ()
     """What the static rules say of it."""
     shrunk: list[Case] = field(default_factory=list)
@@ -95,6 +111,12 @@ class TargetState:
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
+            case BeyondStarted(beyond=beyond):
+                self.beyond = beyond
+            case BeyondDoubted():
+                self.doubted = True
+            case BeyondJudged(reason=reason):
+                self.end_beyond(reason)
             case DiagnosisStarted():
                 self.diagnosing = True
             case _:
@@ -103,13 +125,23 @@ class TargetState:
     @property
     def every_case(self) -> tuple[Case, ...]:
         """What a finding may be made on."""
-        return (*self.plan.cases, *self.plan.open_sized, *self.plan.degenerate)
+        past = (one.case for one in self.plan.beyond)
+        return (*self.plan.cases, *self.plan.open_sized, *self.plan.degenerate, *past)
 
     @property
     def cases_verified(self) -> list[CaseVerified]:
         """Those of its cases that were verified; the sizes that its spec leaves open are no cases."""
         known = {case.id for case in self.plan.cases}
         return [c for c in self.verified if c.case_id in known]
+
+    def end_beyond(self, reason: str = "") -> None:
+        """Note what the case past a constant that is running has shown; `reason` is why nothing."""
+        if self.beyond is not None:
+            size = f"{self.beyond.size}={dict(self.beyond.case.sizes)[self.beyond.size]}"
+            constant = self.beyond.constant
+            known = Swept(not_past=(f"{constant} ({size}): {reason}",))
+            self.past = self.past.joined(known if reason else Swept(past=(f"{constant} ({size})",)))
+        self.beyond, self.doubted = None, False
 
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
@@ -169,7 +201,7 @@ class TargetState:
     def _base(self, status: Verdict, *, reason: str) -> TargetReport:
         visible = [c.smallest_visible_error for c in self.verified if c.smallest_visible_error is not None]
         sizes = {c.sizes for c in self.plan.cases}
-        swept = reduce(Swept.joined, (c.swept for c in self.verified), Swept())
+        swept = reduce(Swept.joined, (c.swept for c in self.verified), self._past_constants())
         return TargetReport(
             target=self.target,
             status=status,
@@ -181,7 +213,7 @@ class TargetState:
             smallest_visible_error=max(visible) if visible else None,
             sizes_swept=len(sizes) + len(swept.sizes),
             points=sum(c.points for c in self.verified),
-            devices=(self.settings.device,) if self.verified else (),
+            devices=self._devices(),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
             capabilities=tuple((name, self._capability(name)) for name in self._capabilities()),
             ignored=self._ignored(),
@@ -193,6 +225,14 @@ class TargetState:
             left_out=self.plan.left_out,
             deduced=self.plan.shown,
         )
+
+    def _devices(self) -> tuple[str, ...]:
+        others = {d for c in self.verified for d in c.swept.devices}
+        return (self.settings.device, *sorted(others)) if self.verified else ()
+
+    def _past_constants(self) -> Swept:
+        untried = Swept(not_past=self.plan.not_beyond) if self.verified else Swept()
+        return self.past.joined(untried)
 
     def _outcome(self, family: Family) -> Outcome:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
@@ -238,7 +278,7 @@ class TargetState:
 
     def _reproducible(self, finding: Finding) -> Finding:
         case_id = finding.case.id if finding.case is not None else ""
-        bound = bool(case_id) and case_id != "base"
+        bound = case_id != "base" and any(case.id == case_id for case in self.plan.cases)
         if rule(finding.code).family is Family.LINT:
             return replace(finding, reproduce=f"gradverify lint {shlex.quote(self.target.id)}")
         words = [

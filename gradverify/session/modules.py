@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from gradverify.errors import UsageError
@@ -64,6 +65,7 @@ class Module:
     """The entries that were deduced for targets that its spec does not name, by name."""
     error: Mistake | None = None
     torch_version: str = ""
+    cuda_devices: int = 0
     bug: str = ""
     """A traceback of gradverify's own that kept it from being imported or bound."""
 
@@ -71,6 +73,14 @@ class Module:
     def functions(self) -> tuple[SpecFunction, ...]:
         """The entries of its spec."""
         return self.spec.functions_of(self.path) if self.spec is not None else ()
+
+    @cached_property
+    def source(self) -> str:
+        """Its text; empty where it cannot be read."""
+        try:
+            return self.path.read_text("utf-8")
+        except (OSError, ValueError):
+            return ""
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -136,7 +146,7 @@ def collect_module(module: Module, request: Request) -> None:
     worker = module.worker = _started(request)
     try:
         ready = worker.ready()
-        module.torch_version = ready.torch_version
+        module.torch_version, module.cuda_devices = ready.torch_version, ready.cuda_devices
         _require_device(request.settings.device, ready.cuda_devices)
         for event in worker.ask(Collect(str(module.path), module.shown_path), request.import_timeout):
             _take(module, event)

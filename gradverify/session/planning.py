@@ -8,13 +8,23 @@ from dataclasses import dataclass, replace
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
 from gradverify.events import Infer, Inferred, NotInferred
+from gradverify.lint import size_constants
 from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import SpecFile, drafted_function, placeholder, plan_deduced, plan_function, shown
+from gradverify.spec import (
+    SpecFile,
+    SpecFunction,
+    drafted_function,
+    placeholder,
+    plan_beyond,
+    plan_deduced,
+    plan_function,
+    shown,
+)
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
@@ -85,10 +95,12 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         effort=_effort(planned.case_filter, request),
     )
     # At sizes that nobody declared a kernel may leave its tensors: on a GPU that spoils every later call.
-    spares = plan.spares if request.settings.device == "cpu" else ()
+    if request.settings.device != "cpu":
+        plan = replace(plan, spares=())
+    else:
+        plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     return replace(
         plan,
-        spares=spares,
         attribute=planned.target.attribute,
         cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
         doubts=found.doubts,
@@ -147,6 +159,7 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     if not plan.skip:
         plan = _limited(plan, case_filter, target, request)
+        plan = _with_beyond(plan, module.spec.functions[key], module, target, case_filter, request)
     return Planned(module, target, plan, case_filter)
 
 
@@ -168,6 +181,26 @@ def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Reques
         open_sized=tuple(c for c in plan.open_sized if c in selected),
         degenerate=tuple(c for c in plan.degenerate if c in selected),
     )
+
+
+def _with_beyond(
+    plan: TargetPlan,
+    function: SpecFunction,
+    module: Module,
+    target: Target,
+    case_filter: str,
+    request: Request,
+) -> TargetPlan:
+    """The plan with cases past the constants of the module's source, where all of a target is verified."""
+    if plan.skip or case_filter or request.settings.effort is Effort.QUICK:
+        return plan
+    constants = size_constants(module.source, target.attribute)
+    seed = seed_of(request, module.spec)
+    with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
+    if request.settings.device == "cpu":
+        return with_beyond
+    # A kernel that leaves its tensors at sizes nobody declared spoils every later call on a GPU.
+    return replace(with_beyond, beyond=tuple(b for b in with_beyond.beyond if not b.declared))
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.events import CaseStarted, Verify
+from gradverify.events import BeyondStarted, CaseStarted, Verify
 from gradverify.model import (
     CasePoint,
     Effort,
@@ -30,6 +30,7 @@ from gradverify.session.mutating import plant_all
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import (
     WorkerBrokenError,
+    WorkerDeviceLostError,
     WorkerError,
     WorkerLostError,
     WorkerTimedOutError,
@@ -79,7 +80,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         state.findings += [
             Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks
         ]
-        reason = plan.skip or _not_for(plan, request.settings.device)
+        reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:
             return Judged(state.skipped(reason))
         if plan.cases:
@@ -114,15 +115,29 @@ def _not_for(plan: TargetPlan, device: str) -> str:
     return f"its spec limits it to {' and '.join(plan.devices)}"
 
 
+def _device(planned: Planned, plan: TargetPlan, request: Request) -> str:
+    """The device whose gradients are verified; those of the others are held against them."""
+    limited = bool(plan.devices) and "cpu" not in plan.devices
+    if request.settings.every_device and limited and planned.module.cuda_devices:
+        return "cuda:0"
+    return request.settings.device
+
+
 def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
     worker = planned.module.running(request)
     started = request.clock()
     for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
+        spent = request.budget is not None and request.clock() - started > request.budget
+        if isinstance(event, BeyondStarted) and spent:
+            planned.module.close()
+            state.add(event, worker.printed)
+            state.end_beyond("the budget was spent")
+            return
         if isinstance(event, CaseStarted):
             another = state.verified and event.case_id not in {c.case_id for c in state.verified}
-            if another and request.budget is not None and request.clock() - started > request.budget:
+            if another and spent:
                 planned.module.close()  # its worker is in the middle of an answer
                 done = len(state.cases_verified)
                 if done < len(plan.cases):
@@ -139,7 +154,11 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
     if plan is None:
         plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
     settings = replace(
-        request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
+        request.settings,
+        seed=seed_of(request, planned.module.spec),
+        rtol=plan.rtol,
+        atol=plan.atol,
+        device=_device(planned, plan, request),
     )
     return TargetState(
         planned.target,
@@ -160,6 +179,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
     """What to say of a target whose worker owes an answer."""
     if state.diagnosing and not isinstance(error, WorkerBrokenError):
         return Judged(state.report())
+    if state.beyond is not None and not isinstance(error, WorkerBrokenError):
+        return Judged(_ended_beyond(state, error).report())
     match error:
         case WorkerBrokenError():
             state.unchecked_because = FOR_A_BUG
@@ -173,9 +194,24 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_too_big(planned, state, error, request))
         case WorkerTimedOutError():
             state.findings.append(_timed_out(planned, state, error, request))
+        case WorkerDeviceLostError():
+            state.findings.append(_device_lost(state, error))
         case _:
             state.findings.append(_crashed(planned, state, error))
     return Judged(state.report())
+
+
+def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
+    """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
+    limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
+    how = "it takes too long or too much memory" if limited else f"the process {error.how}"
+    if state.beyond is not None and (state.doubted or not limited):
+        doubt = "probes do not agree with backward, and to say where " if state.doubted else ""
+        message = f"at {state.beyond.case.id}, backward could not be verified: {doubt}{how}"
+        hint = "If such a size is not valid, forbid it with `where:` in the spec, or raise an exception."
+        state.findings.append(replace(_finding("GV109", message, None), hint=hint))
+    state.end_beyond(how)
+    return state
 
 
 def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
@@ -198,6 +234,20 @@ def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Findin
         hint=hint,
         captured=error.captured,
         raised=RaisedError(said or "the process ended here", "", frames) if frames else None,
+    )
+
+
+def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
+    """The next target gets another process: in this one every call of the device would fail."""
+    raised = error.raised or RaisedError("RuntimeError", "")
+    said = raised.message.strip().splitlines()[0] if raised.message.strip() else "no message"
+    message = f"the device was lost {_doing(state, raised.frames)}: {raised.type}: {said}"
+    return replace(
+        _finding("GV901", message, state.running),
+        hint="A kernel reads or writes out of bounds, or asserts. Kernels run later than the line that "
+        "starts them: set CUDA_LAUNCH_BLOCKING=1 and run the reproducing command, to see which one it is.",
+        captured=error.captured,
+        raised=raised,
     )
 
 

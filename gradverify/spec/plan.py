@@ -13,8 +13,10 @@ from gradverify.model import (
     InputSource,
     ListInput,
     Parameter,
+    SizeConstant,
     TargetPlan,
 )
+from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import left_out
@@ -110,6 +112,25 @@ def _seeded(
     function: SpecFunction, cases: Sequence[Case], seed: int, order: Sequence[Parameter]
 ) -> tuple[Case, ...]:
     return tuple(in_call_order(case, case_seed(seed, function.name, case.id), order) for case in cases)
+
+
+def plan_beyond(
+    plan: TargetPlan,
+    function: SpecFunction,
+    constants: Sequence[SizeConstant],
+    *,
+    seed: int,
+    parameters: Sequence[Parameter],
+) -> TargetPlan:
+    """Add the cases past the constants of a target's source to its plan."""
+    past = past_constants(function, constants)
+    beyond = tuple(
+        dataclasses.replace(
+            one, case=in_call_order(one.case, case_seed(seed, function.name, one.case.id), parameters)
+        )
+        for one in past.cases
+    )
+    return dataclasses.replace(plan, beyond=beyond, not_beyond=past.untried)
 
 
 def _as_written(function: SpecFunction) -> TargetPlan:

@@ -9,7 +9,7 @@ from gradverify.model import Case, Parameter
 from gradverify.spec.cases import case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.plan import in_call_order
-from gradverify.spec.spares import at_sizes, dimensions_of, with_dimensions
+from gradverify.spec.spares import case_at, dimensions_of, with_dimensions
 from gradverify.spec.sweep import allowed, factors_of
 
 ONE_BY_ONE = 3
@@ -39,7 +39,7 @@ def resizing(function: SpecFunction, case: Case, parameters: tuple[Parameter, ..
             named = ",".join(map(str, sizes.values()))
             found: Case | None = replace(with_dimensions(case, sizes), id=f"{case.id} at {named}")
         else:
-            found = at_sizes(sweep, factors, case, sizes) if allowed(sweep, sizes) is None else None
+            found = case_at(sweep, factors, case, sizes) if allowed(sweep, sizes) is None else None
         if found is None:
             return None
         return in_call_order(found, case_seed(seed, function.name, found.id), parameters)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gradverify.model import Case
 from gradverify.spec.cases import case_id
-from gradverify.spec.spares import at_sizes
+from gradverify.spec.spares import case_at
 from gradverify.spec.sweep import Sweep, allowed, factors_of
 
 ALL_ALIKE = 3
@@ -60,6 +60,6 @@ def _cases(sweep: Sweep, base: Case, others: Iterator[dict[str, int]]) -> Iterat
     factors = factors_of(sweep)
     for other in others:
         sizes = {**dict(base.sizes), **other}
-        case = at_sizes(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
+        case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
         if case is not None:
             yield replace(case, id=case_id(list(case.sizes), list(case.options)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gradverify.events import Verify
@@ -26,6 +27,7 @@ from gradverify.verifier.collect.forward_itself import plain_forward
 from gradverify.verifier.collect.module_target import BuiltModule, build_module
 from gradverify.verifier.collect.named import by_name_last, with_keywords
 from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
 
 
@@ -70,6 +72,8 @@ def build_subject(
         own_forward=called.own_forward,
         function_class=value if kind is TargetKind.FUNCTION else None,
         operator=operator_of(value) if kind is TargetKind.CUSTOM_OP else None,
+        other_devices=others(request.settings.device, plan.devices) if request.settings.every_device else (),
+        rebuilt=partial(_rebuilt, value, case, request) if kind is TargetKind.MODULE else None,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), replace(case, inputs=(*case.inputs, *called.parameters))
 
@@ -97,7 +101,7 @@ def _called(value: Any, request: Verify, case: Case) -> _Called | Raised:  # noq
         case TargetKind.CALLABLE:
             return _Called(_named(value, request.target, case))
         case TargetKind.MODULE:
-            built = guard.call(_built_module, value, case, request)
+            built = guard.call(_built_module, value, case, request, request.settings.device)
             if isinstance(built, Raised):
                 return built
             return _Called(built.value.call, parameters=built.value.parameters)
@@ -131,7 +135,7 @@ def _not_built(case: Case, error: RaisedError) -> Finding:
     )
 
 
-def _built_module(module_class: Any, case: Case, request: Verify) -> BuiltModule:  # noqa: ANN401
+def _built_module(module_class: Any, case: Case, request: Verify, device: str) -> BuiltModule:  # noqa: ANN401
     given = dict(case.init or ())
     positional = [given[key] for key in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = {key: value for key, value in given.items() if not key.isdecimal()}
@@ -141,5 +145,9 @@ def _built_module(module_class: Any, case: Case, request: Verify) -> BuiltModule
         keywords,
         seed=case.seed,
         parameters=request.target.parameters,
-        device=request.settings.device,
+        device=device,
     )
+
+
+def _rebuilt(module_class: Any, case: Case, request: Verify, device: str) -> Callable[..., Any]:  # noqa: ANN401
+    return _built_module(module_class, case, request, device).call

@@ -6,7 +6,16 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found, Verify
+from gradverify.events import (
+    BeyondJudged,
+    BeyondStarted,
+    CaseStarted,
+    CaseVerified,
+    DiagnosisStarted,
+    Event,
+    Found,
+    Verify,
+)
 from gradverify.model import (
     Case,
     Engine,
@@ -22,6 +31,7 @@ from gradverify.model import (
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
+from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
@@ -34,6 +44,7 @@ from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
 
@@ -82,11 +93,18 @@ class _History:
     """Evaluations of forward and backward."""
     judged: bool = False
     """Some case has a gradient."""
+    unverified: bool = False
+    """Some case was not verified."""
 
     @property
     def stands(self) -> bool:
         """Whether nothing is wrong so far: then sizes that nobody listed can add something."""
         return self.judged and all(f.severity is not Severity.ERROR for f in self.findings)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every case was verified, and nothing is wrong or open."""
+        return self.stands and not self.unverified and all(f.code != "GV109" for f in self.findings)
 
     def add(self, event: Event, case: Case) -> None:
         """Take in one event of a case."""
@@ -98,6 +116,7 @@ class _History:
             case CaseVerified():
                 self.spent += event.evaluations.forward + event.evaluations.backward
                 self.judged |= not event.no_gradient
+                self.unverified |= event.no_gradient
             case _:
                 pass
 
@@ -108,6 +127,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
+        stack.enter_context(exact_arithmetic())
         operator = operator_of(live.value) if request.target.kind is TargetKind.CUSTOM_OP else None
         reader = None
         if is_function:
@@ -129,6 +149,8 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             for event in at_unlisted_sizes(request, live, case, reader) if history.stands else ():
                 history.add(event, case)
                 yield event
+        if history.is_verified and is_wanted("GV101", request.settings, request.ignored):
+            yield from _past_constants(request, live, reader, wanted)
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(
@@ -160,6 +182,23 @@ def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | 
     state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
     state.swept = Swept(sizes=(case.id,) if found.judged else ())
     yield _verified(case, state)
+
+
+def _past_constants(
+    request: Verify, live: Live, reader: Reader | None, wanted: frozenset[Family]
+) -> Iterator[Event]:
+    """Cases past the constants of the source; what is not asked for is not told of them either."""
+    for beyond in request.plan.beyond:
+        built = build_subject(request, live, beyond.case, reader)
+        if isinstance(built, Finding):
+            yield BeyondStarted(beyond)
+            yield BeyondJudged("the module cannot be built")
+            continue
+        for event in judge_beyond(*built, beyond, wanted):
+            if not isinstance(event, Found) or is_wanted(
+                event.finding.code, request.settings, request.ignored
+            ):
+                yield event
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:

@@ -47,6 +47,7 @@ NAMES = {
     "GV503": "compile-mismatch",
     "GV504": "opcheck",
     "GV505": "func-mismatch",
+    "GV701": "device-mismatch",
     "GV801": "opaque-backward",
     "GV802": "tensor-kept-on-ctx",
     "GV803": "gradient-count",
@@ -143,5 +144,5 @@ def test_matching():
     assert [entry.code for entry in matching("GV2")] == ["GV201", "GV202", "GV203"]
     assert matching("gv101") == (rule("GV101"),)
     assert matching("GV") == RULES
-    assert matching("GV7") == ()
+    assert matching("GV0X") == ()
     assert matching("") == ()

@@ -43,6 +43,8 @@ MODULES = [
     ("sizes", "wrong"),
     ("precision", "right"),
     ("precision", "wrong"),
+    ("kernels", "right"),
+    ("kernels", "wrong"),
 ]
 
 

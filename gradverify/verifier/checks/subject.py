@@ -75,6 +75,15 @@ class Subject:
     """The operator of torch's dispatcher that it is; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
+    other_devices: tuple[str, ...] = ()
+    """Devices on which its gradients must be the same."""
+    rebuilt: Callable[[str], Callable[..., Any]] | None = None
+    """A module's call with the module built on another device; None for what needs no building."""
+
+    def on(self, device: str) -> Subject:
+        """The target on another device. Raises what building a module there does."""
+        function = self.function if self.rebuilt is None else self.rebuilt(device)
+        return replace(self, function=function, settings=replace(self.settings, device=device))
 
     @property
     def has_python_backward(self) -> bool:

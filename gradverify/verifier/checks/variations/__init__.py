@@ -14,6 +14,7 @@ from gradverify.verifier.checks.variations.grad_output_layouts import grad_outpu
 from gradverify.verifier.checks.variations.input_layouts import input_layouts
 from gradverify.verifier.checks.variations.keeping import growing_memory, tensor_on_ctx
 from gradverify.verifier.checks.variations.mutation import mutation
+from gradverify.verifier.checks.variations.other_devices import other_devices
 from gradverify.verifier.checks.variations.repetition import (
     first_call,
     interleaved,
@@ -23,6 +24,7 @@ from gradverify.verifier.checks.variations.repetition import (
 )
 from gradverify.verifier.checks.variations.requires_grad import requires_grad_subsets
 from gradverify.verifier.checks.variations.running import backward, called
+from gradverify.verifier.checks.variations.unwritten import read_unwritten, unwritten_memory
 from gradverify.verifier.checks.variations.variation import Variation, Varied
 from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
@@ -31,7 +33,7 @@ from gradverify.verifier.numerics.calling import Gradients
 __all__ = ["SWEPT_CODES", "UNREPEATABLE", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
 
 SWEPT_CODES = frozenset(
-    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411"}
+    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411", "GV701"}
 )
 """Codes that only a variation can give."""
 
@@ -42,7 +44,8 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
 VARIATIONS = (
-    Variation(repeated_runs),
+    Variation(unwritten_memory),
+    Variation(repeated_runs, unless=frozenset({"GV410"})),
     Variation(mutation),
     Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}),
@@ -51,6 +54,7 @@ VARIATIONS = (
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
+    Variation(other_devices, unless=UNREPEATABLE | WRITES),
     Variation(tensor_on_ctx),
     Variation(growing_memory),
 )
@@ -70,9 +74,12 @@ def early_gradient(sample: Sample) -> Gradients | None:
 
 def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     """Why a gradient that is wrong cannot be judged at all: another one comes each time (GV408, GV410)."""
-    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
-    if base is None:
+    if not sample.inputs.size or not sample.problem.outputs.size:
         return ()
+    unwritten = read_unwritten(sample)
+    base = verified(sample) if not unwritten else None
+    if base is None:
+        return unwritten
     return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
 
 

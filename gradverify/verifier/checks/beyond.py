@@ -1,0 +1,82 @@
+"""A case past a constant of the source: the first order and the reference, and what memory was read.
+
+Nobody has said that such a size is valid. What forward refuses, and what cannot be measured there, is
+silence that the report tells; a gradient that is wrong is a finding, and where the spec lists the values of
+that size it makes the target inconclusive, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
+from gradverify.model import Beyond, Case, Engine, Finding, Outcome, Point, Severity
+from gradverify.rules import Family, rule
+from gradverify.verifier.checks.first_order import measured_first_order
+from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.reference import reference
+from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.variations.unwritten import read_unwritten
+from gradverify.verifier.numerics.certificate import certify
+
+LARGEST_JACOBIAN = 1_000
+"""Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
+
+
+def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family]) -> Iterator[Event]:
+    """Verify one such case."""
+    yield BeyondStarted(beyond)
+    if subject.settings.engine is Engine.TORCH:
+        yield BeyondJudged("--engine torch would build its whole Jacobian")
+        return
+    sample = prepare(subject, case, Point.TYPICAL, 0)
+    if isinstance(sample, NoSample):
+        raised = sample.raised
+        yield BeyondJudged(f"forward raises {raised.type}" if raised is not None else "it has no gradient")
+        return
+    if sample.disconnected or subject.surrogate is not None:
+        yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
+        return
+    settings = subject.settings
+    certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
+    if certificate is None:
+        yield BeyondDoubted()
+        first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
+    else:
+        first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
+    errors = _errors(sample, first, wanted)
+    if not errors and first.result.outcome is not Outcome.PASSED:
+        yield BeyondJudged("its gradient could not be measured there")
+        return
+    for finding in errors:
+        yield Found(_past(finding, beyond))
+    yield BeyondJudged()
+
+
+def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
+    """What is wrong there, as far as the inputs are known to be valid."""
+    results = {Family.GRADCHECK: first.result}
+    if Family.REFERENCE in wanted:
+        results[Family.REFERENCE] = reference(sample, first, None)
+    found = [f for result in guarded(sample, results).values() for f in result.findings]
+    return [*(f for f in found if f.severity is Severity.ERROR), *read_unwritten(sample)]
+
+
+def _past(finding: Finding, beyond: Beyond) -> Finding:
+    """The finding with the words that it is right at the sizes asked for."""
+    where = beyond.case.id
+    if not beyond.declared:
+        hint = (
+            f"At other sizes it is right; this is {where}: look at a last block that is not full, a branch."
+        )
+        return replace(finding, hint=f"{finding.hint} {hint}".strip())
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"{finding.message}; but nobody says that {where} is valid",
+        hint=f"If it is, list such a value of `{beyond.size}` in the spec's sizes, and this is a mistake; if "
+        f"not, forbid it with `where:`, as in `{beyond.size} <= {dict(beyond.case.sizes)[beyond.size] - 1}`.",
+    )
