@@ -111,10 +111,9 @@ MERGE = """\
 Example:
   gradverify merge shard-*.json -o report.json
 
-Give the reports of all shards: of one that is left out nothing is known here.
-
 Exit codes:
-  that of the whole run; 2 for files that are no reports of one run
+  that of the whole run; 2 for files that are no reports of one run, and where
+  the report of a shard is missing
 """
 
 SUGGEST = """\

@@ -46,6 +46,7 @@ def render_json(report: Report) -> str:
         "torch": report.torch_version,
         "seed": report.settings.seed,
         "exit_code": report.exit_code,
+        **({"shard": "{}/{}".format(*report.shard)} if report.shard[1] > 1 else {}),
         "settings": {
             "rtol": report.settings.rtol,
             "atol": report.settings.atol,

@@ -245,6 +245,7 @@ def report_of(session: Session, judged: Sequence[Judged]) -> Report:
         summary=summary_of(reports),
         stopped_early=bool(left_out),
         stopped_by=session.request.stopped_by,
+        shard=session.request.shard,
         slowest=session.request.slowest,
         bugs=bugs,
     )

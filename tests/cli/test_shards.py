@@ -29,6 +29,7 @@ def test_shards_joined_are_the_whole(runs):
 
 def test_the_exit_code_is_that_of_the_whole(runs):
     document = json.loads((runs.folder / "1.json").read_text())
+    assert document.pop("shard") == "1/2"
     green = {**document, "errors": [], "targets": [t for t in document["targets"] if t["status"] == "passed"]}
     (runs.folder / "green.json").write_text(json.dumps(green))
     (runs.folder / "empty.json").write_text(json.dumps({**green, "targets": []}))
@@ -43,6 +44,9 @@ def test_the_exit_code_is_that_of_the_whole(runs):
     ("arguments", "words"),
     [
         (("merge", "1.json", "1.json"), "is in two of the reports"),
+        (("merge", "1.json"), "the report of shard 2/2 is missing"),
+        (("merge", "1.json", "third.json"), "shards of 2 and of 3"),
+        (("merge", "1.json", "unsharded.json"), "`unsharded.json` is the report of no shard"),
         (("merge", "none.json"), "`none.json` cannot be read: No such file or directory"),
         (("merge", "right.py"), "`right.py` is not JSON"),
         (("merge", "other.json"), "`other.json` is no report of"),
@@ -59,6 +63,10 @@ def test_the_exit_code_is_that_of_the_whole(runs):
 def test_mistakes(runs, arguments, words):
     document = json.loads((runs.folder / "2.json").read_text())
     (runs.folder / "seed.json").write_text(json.dumps({**document, "seed": 7}))
+    third = {**document, "shard": "3/3", "targets": [], "errors": []}
+    (runs.folder / "third.json").write_text(json.dumps(third))
+    unsharded = {key: value for key, value in third.items() if key != "shard"}
+    (runs.folder / "unsharded.json").write_text(json.dumps(unsharded))
     (runs.folder / "other.json").write_text('{"schema": "gradverify-report/1", "targets": [3], "errors": []}')
     ran = runs(*arguments)
     assert (ran.code, ran.out) == (2, "")
