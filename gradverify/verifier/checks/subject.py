@@ -163,6 +163,8 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     is_function = subject.target.kind is TargetKind.FUNCTION
+    if continuous and is_function and not any(a.differentiable for a in arguments):
+        return _all_constant(where)
     if not continuous or (is_function and not connected):
         return NoSample(no_gradient=True)
     judged = [i for i in (connected if is_function else continuous) if _is_chosen(i, subject.outputs)]
@@ -299,6 +301,19 @@ def first_line(text: str) -> str:
 
 def _is_chosen(position: int, outputs: Sequence[int] | None) -> bool:
     return outputs is None or position in outputs
+
+
+def _all_constant(where: CasePoint) -> NoSample:
+    """Nothing was asked of backward: that is no statement of the author's that there is no gradient."""
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        "none of the inputs requires grad, so backward is never called",
+        hint="Leave out `requires_grad: false` or `mutated: true` on an input that is differentiated, or "
+        "write `skip:` with the reason.",
+        case=where,
+    )
+    return NoSample((finding,))
 
 
 def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSample:
