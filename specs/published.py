@@ -111,10 +111,10 @@ def erf_step(x: Tensor, alpha: float) -> Tensor:
     return torch.erf(alpha * x) / 2
 
 
-def negative_definite(generator, device, dtype, n=3):  # noqa: ANN001, ANN201
+def negative_definite(generator, device, dtype, shape):  # noqa: ANN001, ANN201
     """A natural covariance -P/2 of a well-conditioned precision P."""
-    root = torch.randn(n, n, generator=generator, dtype=dtype) / 2
-    return -(root @ root.mT + torch.eye(n, dtype=dtype)).to(device) / 2
+    root = torch.randn(shape, generator=generator, dtype=dtype) / 2
+    return -(root @ root.mT + torch.eye(shape[0], dtype=dtype)).to(device) / 2
 
 
 def target_log_softmax(pred: Tensor, target: Tensor, valid: None) -> Tensor:  # noqa: ARG001

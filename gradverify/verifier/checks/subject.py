@@ -195,6 +195,8 @@ def prepared(
     marks = subject.has_python_backward
     if not any(isinstance(r, Tensor) for r in returned):
         return _returns_nothing(subject, where)
+    if continuous and marks and not any(a.differentiable for a in arguments):
+        return _all_constant(where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
     # In a dict or deeper there are figures for a log as well, which nobody differentiates.
@@ -341,6 +343,19 @@ def first_line(text: str) -> str:
 
 def _is_chosen(position: int, outputs: Sequence[int] | None) -> bool:
     return outputs is None or position in outputs
+
+
+def _all_constant(where: CasePoint) -> NoSample:
+    """Nothing was asked of backward: that is no statement of the author's that there is no gradient."""
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        "none of the inputs requires grad, so backward is never called",
+        hint="Leave out `requires_grad: false` or `mutated: true` on an input that is differentiated, or "
+        "write `skip:` with the reason.",
+        case=where,
+    )
+    return NoSample((finding,))
 
 
 def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSample:

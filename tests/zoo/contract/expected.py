@@ -50,5 +50,10 @@ EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT
         "names": ["float32"],
     },
     ("wrong", "RunningMean", "with spec"): {"status": "failed", "errors": {"GV101"}},
+    ("wrong", "NeverAsked", "with spec"): {
+        "status": "unchecked",
+        "warnings": {"GV001"},
+        "names": ["none of the inputs requires grad"],
+    },
     ("wrong", "Later", "with spec"): {"status": "skipped"},
 }

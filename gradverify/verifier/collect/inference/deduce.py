@@ -189,7 +189,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     elif alone and argument.is_tensor:
         yield Doubt(
             argument.name,
-            f"what the {alone[0]} entries of `{argument.name}` are, which runs at no other size,",
+            f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
         )
     if guess.kind in {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST} and not (
         guess.kind is Kind.LIST and guess.found
