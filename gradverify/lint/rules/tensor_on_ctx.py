@@ -15,13 +15,16 @@ _HINT = (
     "memory alive."
 )
 
+SCALARS = frozenset({"float", "int", "bool", "str"})
+"""Annotations of what cannot be a tensor."""
+
 
 def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: ARG001
     """Follow forward's tensors into `ctx.name = tensor`."""
     forward = function.forward
     if forward is None or function.setup_context is not None or not forward.ctx:
         return
-    tensors = differentiated(function)
+    tensors = differentiated(function) - _scalars(forward)
     output = _output(forward)
     aliases = Aliases({name: name for name in tensors}, through=frozenset())
     for step, known in steps(forward.node.body, aliases):
@@ -31,6 +34,13 @@ def check(function: FunctionClass, source: Source) -> Iterator[Alarm]:  # noqa: 
                 yield _alarm(attribute, f"the input `{taken}`")
             elif value.id == output and value.id not in forward.parameters:
                 yield _alarm(attribute, f"the output `{output}`")
+
+
+def _scalars(forward: Method) -> frozenset[str]:
+    """Parameters that their annotation calls plain numbers, whatever backward returns in their place."""
+    arguments = forward.node.args
+    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return frozenset(a.arg for a in every if a.annotation and ast.unparse(a.annotation) in SCALARS)
 
 
 def _alarm(attribute: ast.Attribute, what: str) -> Alarm:

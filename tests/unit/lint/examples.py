@@ -186,6 +186,9 @@ RIGHT = {
         started("x = x.shape\nctx.x = x\nctx.save_for_backward(w, w)\nreturn w") + BACKWARD,
         started("ctx.w = w\nctx.save_for_backward(x)\nreturn x * w") + of("return g * ctx.w, None", ""),
         started("mask = x > 0\nctx.mask = mask\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        (started("ctx.w = w\nctx.save_for_backward(x, x)\nreturn x * w") + BACKWARD).replace(
+            "x, w):", "x, w: float):"
+        ),
         started("y = x, w\nctx.y = y\nctx.save_for_backward(x, w)\nreturn y")
         + BACKWARD.replace("(ctx, g)", "(ctx, g, h)"),
     ],

@@ -68,7 +68,7 @@ KEYWORDS: Mapping[tuple[str, ...], str] = {
 }
 """What keyword arguments are."""
 
-TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg")
+TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd")
 """Routines that read only part of a matrix, and are right only for the kind of matrix they are meant for."""
 
 MATH_CALLS = frozenset({"sqrt", "exp", "log", "float", "pow", "cos", "sin", "tanh"})
