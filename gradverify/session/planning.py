@@ -16,6 +16,7 @@ from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.spec import (
+    OPEN_SIZES,
     SpecFile,
     SpecFunction,
     drafted_function,
@@ -167,7 +168,8 @@ def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Reques
     """The plan of what a filter selects; for sizes that nobody listed, the base case goes before them."""
     if request.settings.device != "cpu":
         # At sizes that nobody listed a kernel may leave its tensors: that spoils every later call there.
-        plan = replace(plan, open_sized=(), degenerate=())
+        said = (OPEN_SIZES,) if plan.open_sized else ()
+        plan = replace(plan, open_sized=(), degenerate=(), left_out=(*said, *plan.left_out))
     if not case_filter:
         return plan
     every = (*plan.cases, *plan.open_sized, *plan.degenerate)

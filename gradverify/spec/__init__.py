@@ -13,6 +13,7 @@ from gradverify.spec.find import SpecLookup, find_specs
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema
+from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
 from gradverify.spec.read import SpecFile, read_spec
 from gradverify.spec.smaller import resizing, sizes_of, smallest
@@ -29,6 +30,7 @@ from gradverify.spec.writing import (
 __all__ = [
     "NOT_YET",
     "OPEN",
+    "OPEN_SIZES",
     "DraftedEntry",
     "Gate",
     "NotExtensibleError",

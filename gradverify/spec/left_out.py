@@ -9,13 +9,20 @@ from gradverify.model import Effort
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.sweep import Sweep, factors_of
 
-
-def left_out(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> tuple[str, ...]:
-    """Phrases, the most telling first. `whole` has the cases of normal effort, `planned` those that run."""
-    return tuple(_phrases(whole, planned, effort)) if planned.cases else ()
+OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
-def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> Iterator[str]:
+def left_out(
+    whole: SpecFunction, planned: SpecFunction, effort: Effort, *, inferred: bool = False
+) -> tuple[str, ...]:
+    """Phrases, the most telling first. `whole` has the cases of normal effort, `planned` those that run.
+
+    Of `inferred` inputs no further sizes are invented.
+    """
+    return tuple(_phrases(whole, planned, effort, inferred=inferred)) if planned.cases else ()
+
+
+def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, inferred: bool) -> Iterator[str]:
     missing = len(whole.cases) - len(planned.cases)
     sweep = planned.sweep
     if missing > 0:
@@ -27,7 +34,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> Iter
             yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
     if effort is Effort.QUICK:
         yield "extreme and special values"
-    if effort is not Effort.THOROUGH and sweep is not None and not sweep.hook:
+    if (inferred or effort is not Effort.THOROUGH) and sweep is not None and not sweep.hook:
         yield from _sizes(sweep, effort)
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
@@ -36,7 +43,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort) -> Iter
 
 def _sizes(sweep: Sweep, effort: Effort) -> Iterator[str]:
     if sweep.automatic and effort is Effort.QUICK:
-        yield "other sizes, which the spec leaves open"
+        yield OPEN_SIZES
     elif sweep.automatic:
         yield "size 0"
     if any(n not in values for values in sweep.sizes.values() for n in (0, 1)):

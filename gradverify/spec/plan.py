@@ -102,7 +102,7 @@ def plan_deduced(
         source=InputSource.INFERRED,
         cases=_seeded(function, function.cases, seed, parameters),
         spares=_seeded(function, function.spares, seed, parameters),
-        left_out=left_out(whole, function, effort),
+        left_out=left_out(whole, function, effort, inferred=True),
         rtol=rtol,
         atol=atol,
     )
