@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd import Function
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
+from gradverify.verifier.collect.lines import line_of
 
 
 def discover(module: ModuleType, shown_path: str) -> tuple[tuple[Target, ...], tuple[PassedOver, ...]]:
@@ -103,14 +104,6 @@ def is_old_style(function: type[Function]) -> bool:
 def backward_name(function: type[Function]) -> str:
     """`backward`, or `vjp` where the class defines that instead."""
     return "vjp" if function.vjp is not Function.vjp else "backward"
-
-
-def line_of(value: Any) -> int:  # noqa: ANN401
-    """Line of the definition, 1 where it cannot be known."""
-    try:
-        return inspect.getsourcelines(inspect.unwrap(value) if callable(value) else value)[1]
-    except (OSError, TypeError, ValueError):
-        return 1
 
 
 def _is_function_class(value: type) -> bool:
