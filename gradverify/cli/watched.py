@@ -15,14 +15,13 @@ from gradverify.cli.formats import MACHINES, Format
 from gradverify.cli.screen import print_report, progress, write, write_reports
 from gradverify.config import FILE
 from gradverify.errors import UsageError
-from gradverify.model import Report
+from gradverify.model import Report, shown_path
 from gradverify.report import TextStyle, harmless, render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 from gradverify.session.saved import Look, OvertakenError, at_rest, differing
 from gradverify.session.watching import Round, Watch
-from gradverify.spec import shown_path
 
 _CLEAR = "\x1b[H\x1b[2J"
 """The cursor goes home, the screen is emptied; what scrolled off it stays."""
