@@ -295,8 +295,8 @@ def record(
     """Run a program, and write a spec of what it called.
 
     As in `gradverify record -o specs/mine.yaml -- python train.py --epochs 1`. Every call of an autograd
-    Function or custom op is noted; sizes that are equal in every call become one symbol, and are shrunk as far
-    as forward allows. Calls inside a compiled region (torch.compile) and those by torch.ops are not recorded.
+    Function or custom op is noted; sizes that are equal in every call become one symbol, and are shrunk as
+    far as forward allows. Calls in a compiled region (torch.compile) or by torch.ops are not recorded.
 
     Exit code: the program's own where it failed (what it called until then is written), 0 with a spec,
     2 usage, 5 nothing was called.

@@ -85,6 +85,7 @@ def test_the_spec_in_the_readme_is_read(tmp_path: Path) -> None:
         "Cholesky",
         "RoundSTE",
         "MyLayer",
+        "Scale",
         "Sampler",
     ]
     (tmp_path / "mymodule.py").write_text("".join(f"{name} = object\n" for name in names))
