@@ -311,9 +311,9 @@ def record(
 ) -> None:
     """Run a program, and write a spec of what it called.
 
-    Every call of an autograd Function is noted; sizes that are equal in every call become one symbol, and are
-    shrunk as far as forward allows. Calls inside a compiled region (torch.compile) and custom ops are not
-    recorded.
+    Every call of an autograd Function or custom op is noted; sizes that are equal in every call become one
+    symbol, and are shrunk as far as forward allows. Calls inside a compiled region (torch.compile) or by
+    torch.ops are not recorded.
     """
     from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415

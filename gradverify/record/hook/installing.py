@@ -1,4 +1,4 @@
-"""Waiting for torch, and standing in front of `Function.apply` from then on."""
+"""Waiting for torch, and standing in front of `Function.apply` and of custom ops from then on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.machinery
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,35 +16,40 @@ from .noting import Notebook
 VARIABLE = "GRADVERIFY_RECORD"
 """Environment variable: what to record, as JSON with `folder`, `root` and `modules`."""
 
-WAITED_FOR = "torch.autograd.function"
-
 
 class Waiting:
-    """A finder that finds nothing itself: it only sees when torch's module of Functions is loaded."""
+    """A finder that finds nothing itself: it only sees when torch's modules to be wrapped are loaded."""
 
     def __init__(self, notebook: Notebook) -> None:
         self.notebook = notebook
+        self._waited_for = {
+            "torch.autograd.function": wrap_functions,
+            "torch._library.custom_ops": wrap_operators,
+        }
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The spec that the other finders give, with a loader that wraps what it loads."""
-        if name != WAITED_FOR:
+        wrap = self._waited_for.pop(name, None)
+        if wrap is None:
             return None
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
-        for finder in list(sys.meta_path):
+        others = [finder for finder in sys.meta_path if finder is not self]
+        if not self._waited_for:
+            sys.meta_path[:] = others
+        for finder in others:
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:
-                self._wrap(spec.loader)
+                self._wrap(spec.loader, wrap)
                 return spec
         return None
 
-    def _wrap(self, loader: Any) -> None:  # noqa: ANN401
+    def _wrap(self, loader: Any, wrap: Callable[[ModuleType, Notebook], None]) -> None:  # noqa: ANN401
         load = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             load(module)
-            wrap_functions(module, self.notebook)
+            wrap(module, self.notebook)
 
         loader.exec_module = exec_module
 
@@ -74,3 +79,18 @@ def wrap_functions(module: ModuleType, notebook: Notebook) -> None:
 
     function.apply = classmethod(noted_apply)
     backward.apply = noted_backward
+
+
+def wrap_operators(module: ModuleType, notebook: Notebook) -> None:
+    """Note every call of what `custom_op` or `triton_op` defined, by the name that its module gives it."""
+    definition = getattr(module, "CustomOpDef", None)
+    if definition is None:
+        return
+    call = definition.__call__
+
+    @functools.wraps(call)
+    def noted_call(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        notebook.call(self, arguments, named)
+        return call(self, *arguments, **named)
+
+    definition.__call__ = noted_call

@@ -53,13 +53,13 @@ class Notebook:
     def __init__(self, folder: str, root: str, modules: tuple[str, ...]) -> None:
         self._folder, self._root, self._modules = folder, Path(root), modules
         self._lock = threading.RLock()
-        self._classes: weakref.WeakKeyDictionary[type, Noted | None] = weakref.WeakKeyDictionary()
+        self._classes: weakref.WeakKeyDictionary[Any, Noted | None] = weakref.WeakKeyDictionary()
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
         atexit.register(self._finish)
 
-    def call(self, cls: type, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note one call of `cls.apply`. Never raises: the program goes on whatever happens here."""
+    def call(self, cls: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:  # noqa: ANN401
+        """Note one call of `cls.apply`, or of a custom op. Never raises: the program goes on in any case."""
         with contextlib.suppress(Exception):
             noted = self._noted(cls)
             if noted is None or _is_compiling():
@@ -91,16 +91,17 @@ class Notebook:
             if signature.count >= signature.next_look:
                 self._look(noted, signature, arguments)
 
-    def _noted(self, cls: type) -> Noted | None:
+    def _noted(self, cls: Any) -> Noted | None:  # noqa: ANN401
         try:
             return self._classes[cls]
         except KeyError:
             noted = self._classes[cls] = self._chosen(cls)
             return noted
 
-    def _chosen(self, cls: type) -> Noted | None:
-        module = sys.modules.get(cls.__module__)
-        name, file = module_name(cls.__module__), getattr(module, "__file__", None)
+    def _chosen(self, cls: Any) -> Noted | None:  # noqa: ANN401
+        defined = _implementation(cls) or cls
+        module = sys.modules.get(defined.__module__)
+        name, file = module_name(defined.__module__), getattr(module, "__file__", None)
         if file is None:
             return None
         path = Path(file).resolve()
@@ -113,10 +114,10 @@ class Notebook:
         head: dict[str, Any] = {
             "module": name,
             "file": str(path),
-            "name": cls.__qualname__,
-            "line": _line(cls),
+            "name": defined.__qualname__ if defined is cls else _name_of_operator(cls, module),
+            "line": _line(defined),
         }
-        head["main"] = cls.__module__ == "__main__"
+        head["main"] = defined.__module__ == "__main__"
         return Noted(head, names, variadic)
 
     def _new(self, noted: Noted, key: Any) -> Signature | None:  # noqa: ANN401
@@ -165,6 +166,9 @@ class Notebook:
 
 def _parameters(cls: Any) -> tuple[tuple[str, ...], bool]:  # noqa: ANN401
     """Forward's parameters by position, `ctx` left out, and whether the last one takes all that is left."""
+    operator = _implementation(cls)
+    if operator is not None:
+        return tuple(inspect.signature(operator).parameters), False
     found = list(inspect.signature(cls.forward).parameters.values())
     base = next(
         c for c in cls.__mro__ if c.__module__ == "torch.autograd.function" and c.__name__ == "Function"
@@ -176,12 +180,24 @@ def _parameters(cls: Any) -> tuple[tuple[str, ...], bool]:  # noqa: ANN401
 
 
 def _by_position(cls: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:  # noqa: ANN401
-    bound = inspect.signature(cls.forward).bind(*arguments, **named)
+    operator = _implementation(cls)
+    bound = inspect.signature(operator or cls.forward).bind(*arguments, **named)
     bound.apply_defaults()
-    return bound.args
+    return bound.args if operator is None else tuple(bound.arguments.values())
 
 
-def _line(cls: type) -> int:
+def _name_of_operator(operator: Any, module: Any) -> str:  # noqa: ANN401
+    """What its module calls a custom op: never the plain function that it was made of."""
+    names = (name for name, value in list(vars(module).items()) if value is operator)
+    return next(names, f"torch.ops.{operator._qualname.replace('::', '.')}")  # noqa: SLF001 - its only name
+
+
+def _implementation(cls: Any) -> Any:  # noqa: ANN401
+    """The Python function behind a custom op; None for a class."""
+    return None if isinstance(cls, type) else getattr(cls, "_init_fn", None)
+
+
+def _line(cls: Any) -> int:  # noqa: ANN401
     try:
         return inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):

@@ -5,8 +5,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import gradverify
+from gradverify.record.hook import noting
+from gradverify.record.hook.installing import wrap_operators
 from gradverify.record.reading import read_notes
 from gradverify.record.running import run_program
 
@@ -109,3 +112,34 @@ def test_the_hook_runs_in_a_python_without_gradverify(tmp_path):
     assert ran.stderr == ""
     assert "gradverify_recording.installing" in ran.stdout
     assert "'gradverify'" not in ran.stdout
+
+
+def test_custom_ops_are_noted_by_the_name_that_their_module_gives_them():
+    noted = []
+
+    class Notebook:
+        def call(self, operator, arguments, named):
+            noted.append((operator, arguments, named))
+
+    class CustomOpDef:
+        _qualname = "mylib::mul"
+
+        def __init__(self, function):
+            self._init_fn = function
+
+        def __call__(self, *arguments, **named):
+            return self._init_fn(*arguments, **named)
+
+    module = ModuleType("torch._library.custom_ops")
+    module.CustomOpDef = CustomOpDef
+    wrap_operators(module, Notebook())
+    operator = CustomOpDef(lambda x, *, k: x * k)
+    assert operator(2, k=3) == 6
+    assert noted == [(operator, (2,), {"k": 3})]
+
+    own = ModuleType("own")
+    own.product = operator
+    assert noting._name_of_operator(operator, own) == "product"
+    assert noting._name_of_operator(operator, ModuleType("empty")) == "torch.ops.mylib.mul"
+    assert noting._by_position(operator, (2,), {"k": 3}) == (2, 3)
+    assert noting._parameters(operator) == (("x", "k"), False)

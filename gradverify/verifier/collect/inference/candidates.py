@@ -12,7 +12,7 @@ from typing import Any
 
 from gradverify.model import Nested, Parameter
 from gradverify.verifier.collect.inference.call_sites import Passed
-from gradverify.verifier.collect.inference.evidence import Facts
+from gradverify.verifier.collect.inference.uses import Facts
 
 
 class Kind(StrEnum):

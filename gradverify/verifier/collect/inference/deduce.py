@@ -22,7 +22,6 @@ from gradverify.deduced import (
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.evidence import Facts
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
@@ -30,6 +29,7 @@ from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.inference.widen import fixed_sizes, second_sizes, shrunk, with_valid_choices
 from gradverify.verifier.guard import default_dtype
 

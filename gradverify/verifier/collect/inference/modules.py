@@ -17,11 +17,12 @@ from gradverify.model import Parameter, Target
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
-from gradverify.verifier.collect.inference.evidence import Facts, gather
+from gradverify.verifier.collect.inference.evidence import gather
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
 from gradverify.verifier.collect.inference.shapes import State, states
 from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.inputs.arguments import seeded
 
 MOST_MODULES = 4
