@@ -98,6 +98,8 @@ def _other_factor(cause: Cause, pairs: Pairs) -> str:
 
 
 def _chain(cause: Cause, pairs: Pairs) -> _Said:
+    if cause.kind in {"slices", "points"}:
+        return _unknown_factors(cause, pairs)
     where = " at every entry" if cause.kind == "scalar" else ", entry by entry"
     inverse = cause.law.removeprefix("1 / ")
     if inverse != cause.law:
@@ -105,6 +107,24 @@ def _chain(cause: Cause, pairs: Pairs) -> _Said:
     else:
         advice = "Divide by that: a factor of the chain rule is one too many, or another one is missing."
     return _Said(f"{_gradient(pairs[0])} is `{cause.law}` times what it should be{where}", advice)
+
+
+def _unknown_factors(cause: Cause, pairs: Pairs) -> _Said:
+    if cause.kind == "points":
+        where = f"by one number at all its entries, another at every draw ({cause.law})"
+    else:
+        name = pairs[0].name if cause.side == "input" else pairs[0].output_name
+        each = (
+            f"each entry of `{name}`"
+            if cause.dim is None
+            else f"each slice of `{name}` along dimension {cause.dim}"
+        )
+        where = f"by one factor for {each} ({cause.law})"
+    return _Said(
+        f"{_gradient(pairs[0])} is off {where}",
+        "A factor that depends on the data is missing or one too many: a norm, a count, a derivative of what "
+        "comes before.",
+    )
 
 
 def _surrogate(cause: Cause, pairs: Pairs) -> _Said:
@@ -228,11 +248,12 @@ def _branch(cause: Cause, pairs: Pairs) -> _Said:
     low, high = (number(v or 0.0) for v in (cause.low, cause.high))
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
     threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
-    if " - " in cause.condition:
+    if " - " in cause.condition and "|" not in cause.condition:
         threshold = ""
-    elif cause.condition.startswith("a <"):
+    elif cause.condition.startswith("a <") or " or " in cause.condition:
         threshold = f", a just below {low} and b just above {high}"
-    condition = cause.condition.replace(" c", " 0") if " - " in cause.condition else cause.condition
+    zero = not threshold and " - " in cause.condition
+    condition = cause.condition.replace(" c", " 0") if zero else cause.condition
     return _Said(
         f"{_gradient(pairs[0])} is wrong only where `{condition}`{threshold}{inside}; {cause.right_entries} "
         "other entries are right",
@@ -263,17 +284,24 @@ def _missing(cause: Cause, pairs: Pairs) -> _Said:
             f"{_gradient(pairs[0])} is right off the diagonal along dimension {cause.dim} and zero on it: "
             "the term of each entry by itself is missing"
         )
-    named = "which is the same for all of them" if cause.law == "1" else f"a multiple of `{cause.law}`"
-    example = "" if cause.law == "1" else f"{cause.law} * "
-    what = f"(grad_output * ...).sum({cause.dim})"
+    of_dim = f" along dimension {cause.dim}" if cause.dim is not None else ""
+    if cause.law == "1":
+        named = "one number for each group of entries that interact"
+    else:
+        named = f"made of `{cause.law.replace(' and ', '` and `')}`"
+    form = f"`{'' if cause.law == '1' else cause.law + ' * '}(grad_output * ...).sum(...)`"
     if cause.side == "output":
-        named = "made of a sum" if cause.law == "1" else f"made of a sum with `{cause.law}`"
-        inside = "grad_output" if cause.law == "1" else f"(grad_output * ({cause.law}))"
-        example, what = "... * ", f"{inside}.sum({cause.dim})"
+        form = (
+            f"`... * (grad_output * {cause.law}).sum(...)`"
+            if cause.law != "1"
+            else "`... * grad_output.sum(...)`"
+        )
+    if " and " in cause.law:
+        form = "a sum of two such terms, as in a normalisation"
     return _Said(
-        f"{_gradient(pairs[0])} lacks a term that couples entries along dimension {cause.dim}, {named}, "
+        f"{_gradient(pairs[0])} lacks a term that couples entries{of_dim}, {named}, "
         "or has it with another coefficient",
-        f"It has the form `{example}{what}`.",
+        f"It has the form {form}." if form.startswith("`") else f"It is {form}.",
     )
 
 
@@ -292,7 +320,12 @@ def _wrong_saved(cause: Cause, pairs: Pairs) -> _Said:
 
 
 def _reduction(cause: Cause, pairs: Pairs) -> _Said:
-    del cause
+    if cause.kind == "mixed":
+        return _Said(
+            f"backward lets entries of `{pairs[0].name}` interact along dimension {cause.dim}, which forward "
+            "keeps apart",
+            "Look for a sum or mean over that dimension, or over all of them, in backward.",
+        )
     return _Said(
         f"backward couples the entries of `{pairs[0].name}` along another dimension than forward does",
         "Look for a wrong `dim` in a sum or mean in backward.",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.diagnosis.evidence import Point
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
@@ -71,8 +72,20 @@ def measured_point(sample: Sample) -> Point | None:
             for a in sample.arguments
             if isinstance(a.value, int | float) and not isinstance(a.value, bool)
         ),
+        constants=tuple(
+            (a.name, a.value.detach().to("cpu", torch.float64))
+            for a in sample.arguments
+            if isinstance(a.value, Tensor) and _is_constant(a)
+        ),
         probe=CallProbe(problem),
     )
+
+
+def _is_constant(argument: Argument) -> bool:
+    """A dense real tensor that is not differentiated."""
+    value = argument.value
+    dense = isinstance(value, Tensor) and value.layout is torch.strided
+    return dense and not argument.differentiable and not value.is_complex()
 
 
 def _output_name(sample: Sample, position: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch import Tensor
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere
 from gradverify.verifier.numerics.diagnosis.factor import SAME_FACTOR, factor_of
+from gradverify.verifier.numerics.diagnosis.named_values import NamedTensor, named_tensors, spread
 
 BY_CHANCE = 1e-5
 """Most chance that a condition separates so many values, right and wrong, without being the reason."""
@@ -73,30 +75,40 @@ def _variables(pair: Pair) -> Iterator[_Variable]:
         )
     yield _Variable(pair.name, lambda p: p.x[None, :])
     yield _Variable(pair.output_name, lambda p: p.y[:, None])
-    others = [k for k in range(len(pair.point.inputs.blocks)) if k != pair.source]
-    for k in others:
-        name = pair.point.input_names[k]
-        yield _Variable(name, _beside(k))
-        yield _Variable(f"{pair.name} - {name}", _difference(k), is_difference=True)
+    others = [t for t in named_tensors(pair) if t.name not in {pair.name, pair.output_name}]
+    for other in others:
+        yield _Variable(other.name, _beside(other))
+        yield _Variable(f"{pair.name} - {other.name}", _joined(other, torch.sub), is_difference=True)
+        yield _Variable(f"{pair.name} / {other.name}", _joined(other, torch.div))
+    if pair.source_block.shape != pair.output_block.shape:
+        for first, second in itertools.permutations(others, 2):
+            yield _Variable(f"{first.name} / {second.name}", _at_outputs(first, second))
 
 
-def _beside(k: int) -> Callable[[Pair], Tensor | None]:
+def _beside(other: NamedTensor) -> Callable[[Pair], Tensor | None]:
     def values(pair: Pair) -> Tensor | None:
-        block = pair.point.inputs.blocks[k]
-        x = pair.point.x[block.start : block.stop]
-        if block.shape == pair.source_block.shape:
-            return x[None, :]
-        return x[:, None] if block.shape == pair.output_block.shape else None
+        tensor = other.of(pair)
+        along = spread(tensor, pair, "column")
+        if along is not None:
+            return along[None, :]
+        across = spread(tensor, pair, "row")
+        return None if across is None else across[:, None]
 
     return values
 
 
-def _difference(k: int) -> Callable[[Pair], Tensor | None]:
+def _joined(other: NamedTensor, how: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Pair], Tensor | None]:
     def values(pair: Pair) -> Tensor | None:
-        block = pair.point.inputs.blocks[k]
-        if block.shape != pair.source_block.shape:
-            return None
-        return (pair.x - pair.point.x[block.start : block.stop])[None, :]
+        tensor = spread(other.of(pair), pair, "column")
+        return None if tensor is None else how(pair.x, tensor)[None, :]
+
+    return values
+
+
+def _at_outputs(first: NamedTensor, second: NamedTensor) -> Callable[[Pair], Tensor | None]:
+    def values(pair: Pair) -> Tensor | None:
+        a, b = (spread(t.of(pair), pair, "row") for t in (first, second))
+        return None if a is None or b is None else (a / b)[:, None]
 
     return values
 
@@ -112,6 +124,8 @@ def _pooled(pairs: Pairs, variable: _Variable) -> tuple[Tensor, Tensor] | None:
         right.append(spread[pair.nonzero & ~pair.wrong])
         wrong.append(spread[pair.wrong])
     good, bad = torch.unique(torch.cat(right)), torch.unique(torch.cat(wrong))
+    if not (good.isfinite().all() and bad.isfinite().all()):
+        return None
     enough = min(good.numel(), bad.numel()) >= LEAST_ON_EACH_SIDE
     if not enough or good.numel() + bad.numel() < LEAST_JUDGED:
         return None
@@ -122,7 +136,7 @@ def _split(variable: _Variable, good: Tensor, bad: Tensor, *, hypotheses: int) -
     name = variable.name
     chance = hypotheses * 2 / math.comb(good.numel() + bad.numel(), bad.numel())
     for text, g, b in ((name, good, bad), (f"|{name}|", good.abs(), bad.abs())):
-        if chance > BY_CHANCE or (variable.is_difference and text != name):
+        if chance > BY_CHANCE:
             continue
         found = None
         if b.min() > g.max():
@@ -132,7 +146,9 @@ def _split(variable: _Variable, good: Tensor, bad: Tensor, *, hypotheses: int) -
         elif chance * good.numel() <= BY_CHANCE and not ((g > b.min()) & (g < b.max())).any():
             # One more threshold: as many more ways to draw them.
             found = _Split(f"a < {text} < b", b.min().item(), b.max().item())
-        if found is not None and (not variable.is_difference or found.low < 0 < found.high):
+        elif chance * bad.numel() <= BY_CHANCE and not ((b > g.min()) & (b < g.max())).any():
+            found = _Split(f"{text} < a or {text} > b", g.min().item(), g.max().item())
+        if found is not None and (not variable.is_difference or text != name or found.low < 0 < found.high):
             return found
     return None
 

@@ -1,8 +1,8 @@
-"""A factor of the chain rule that varies over the entries: a function of the data for each row or column."""
+"""A factor of the chain rule that varies over the entries: one for each column, row, or slice of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,153 +10,211 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
-from gradverify.verifier.numerics.diagnosis.factor import SAME_FACTOR, factor_of
+from gradverify.verifier.numerics.diagnosis.formulas import (
+    ABOUT,
+    FUNCTIONS,
+    MULTIPLES,
+    REDUCTIONS,
+    WITH_EPSILON,
+)
+from gradverify.verifier.numerics.diagnosis.named_values import Side, named_tensors, side_shape, spread
 
 LEAST_TELLING = 8
 """Distinct values of the factor that must have been seen: fewer fit too many formulas."""
 
-MULTIPLES = {1.0: "", -1.0: "-", 2.0: "2 * ", -2.0: "-2 * ", 0.5: "1/2 * ", -0.5: "-1/2 * "}
-"""Numbers that the function may be multiplied by, and how they are written."""
+LEAST_ENTRIES = 3
+"""Entries that one factor must explain, where nothing else is known of it: one entry has a factor anyway."""
 
-_Function = Callable[[Tensor], Tensor]
+LARGEST_EPSILON = 0.1
+"""What is added under a root to keep it from zero is smaller than this."""
 
-_FUNCTIONS: tuple[tuple[str, _Function], ...] = (
-    ("{}", lambda v: v),
-    ("1 / {}", lambda v: 1 / v),
-    ("{}**2", lambda v: v * v),
-    ("1 / {}**2", lambda v: 1 / (v * v)),
-    ("(1 - {})", lambda v: 1 - v),
-    ("1 / (1 - {})", lambda v: 1 / (1 - v)),
-    ("(1 - {}**2)", lambda v: 1 - v * v),
-    ("1 / (1 - {}**2)", lambda v: 1 / (1 - v * v)),
-    ("(1 + {}**2)", lambda v: 1 + v * v),
-    ("1 / (1 + {}**2)", lambda v: 1 / (1 + v * v)),
-    ("({} * (1 - {}))", lambda v: v * (1 - v)),
-    ("1 / ({} * (1 - {}))", lambda v: 1 / (v * (1 - v))),
-    ("exp({})", torch.exp),
-    ("exp(-{})", lambda v: torch.exp(-v)),
-    ("sqrt({})", torch.sqrt),
-    ("1 / sqrt({})", lambda v: 1 / torch.sqrt(v)),
-    ("sign({})", torch.sign),
-    ("log({})", torch.log),
-    ("1 / log({})", lambda v: 1 / torch.log(v)),
-)
-"""Factors that derivatives are made of, and their inverses: for one too many, and for a missing one."""
+SAME_EPSILON = 1e-6
+"""... and the same everywhere, to within this share of the factor's square."""
+
+WHOLE = 1e-6
+"""A factor this near to a whole number is one."""
+
+SHOWN = 3
+"""Factors that a sentence gives as examples."""
 
 
 @dataclass(frozen=True)
-class _Values:
-    """A value for every entry of one side of the block."""
+class _Lines:
+    """The factor of every column, or row, of a block."""
 
-    name: str
-    of: Callable[[Pair], Tensor | None]
-    """One value for each column, or for each row."""
+    pair: Pair
+    factors: Tensor
+    judged: Tensor
+    """bool: lines in which the function depends on anything."""
 
 
 def chain_factor(pairs: Pairs) -> Cause | None:
     """What backward gives is the true block with each column, or each row, times a function of the data."""
     for side in ("column", "row"):
-        for values in _values(pairs[0], side):
-            found = _matching(pairs, side, values)
-            if found is not None:
-                return Cause("chain-factor", Strength.WEAK, law=found)
+        lines = _fitted(pairs, side)
+        law = _law(lines, side) if lines is not None else None
+        if law is not None:
+            return Cause("chain-factor", Strength.WEAK, law=law)
     return None
 
 
-def _matching(pairs: Pairs, side: str, values: _Values) -> str | None:
-    given = [values.of(pair) for pair in pairs]
-    if any(v is None for v in given):
-        return None
-    known = [v for v in given if v is not None]
-    for text, function in _FUNCTIONS:
-        factors = [function(v) for v in known]
-        multiple = _multiple(pairs[0], side, factors[0]) if _telling(factors) else None
-        if multiple is not None and all(
-            _holds(p, side, multiple * f) for p, f in zip(pairs, factors, strict=True)
-        ):
-            return MULTIPLES[multiple] + text.replace("{}", values.name)
+def slice_factor(pairs: Pairs) -> Cause | None:
+    """Each slice along one dimension, or each entry, is off by one factor, whatever the factor is."""
+    for side in ("column", "row"):
+        lines = _fitted(pairs, side)
+        if lines is None or not all(_differ(each) for each in lines if each.pair.is_wrong):
+            continue
+        for dim in (*range(len(side_shape(pairs[0], side))), None):
+            if all(_one_for_each_slice(each, side, dim) for each in lines):
+                wrong = next(each for each in lines if each.pair.is_wrong)
+                return Cause(
+                    "chain-factor",
+                    Strength.WEAK,
+                    kind="slices",
+                    side="input" if side == "column" else "output",
+                    dim=dim,
+                    law=examples(wrong.factors[wrong.judged]),
+                )
     return None
 
 
-def _multiple(pair: Pair, side: str, factor: Tensor) -> float | None:
-    """Which of `MULTIPLES` a point allows."""
-    spread = factor[None, :] if side == "column" else factor[:, None]
-    c = factor_of(pair.claimed[pair.known], (spread * pair.true)[pair.known])
-    return None if c is None else next((k for k in MULTIPLES if abs(c - k) <= SAME_FACTOR), None)
+def examples(factors: Tensor) -> str:
+    """Some of the factors, as they are told: `0.5, 2 and 0.25`."""
+    distinct: list[float] = []
+    for c in factors.tolist():
+        if all(abs(c - d) > WHOLE * abs(d) for d in distinct):
+            distinct.append(c)
+    shown = [f"{c:.4g}" for c in distinct[:SHOWN]]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
-def _telling(factors: list[Tensor]) -> bool:
-    """Whether the factor takes several values, and is finite: one value is no function of the data."""
-    joined = torch.cat(factors)
-    return bool(joined.isfinite().all()) and torch.unique(joined).numel() >= LEAST_TELLING
+def are_counts(factors: Sequence[float]) -> bool:
+    """Whether all factors, or all their inverses, are whole numbers."""
+    return any(
+        all(abs(v - round(v)) <= WHOLE * abs(v) and round(v) != 0 for v in values)
+        for values in (factors, [1 / c for c in factors])
+    )
 
 
-def _holds(pair: Pair, side: str, factor: Tensor) -> bool:
-    spread = factor[None, :] if side == "column" else factor[:, None]
-    return pair.explained_by(spread * pair.true, spread.abs() * pair.bound)
-
-
-def _values(pair: Pair, side: str) -> Iterator[_Values]:
-    """The side's own tensor, others of its shape, then reductions along each dimension of all of these."""
-    shape = pair.source_block.shape if side == "column" else pair.output_block.shape
-    for name, of in _tensors(pair):
-        yield _Values(name, _if_shaped(of, side))
-    for name, of in _tensors(pair):
-        for dim in range(len(shape)):
-            for kind, reduce in _REDUCTIONS:
-                yield _Values(f"{name}.{kind}({dim})", _reduced(of, side, dim, reduce))
-
-
-_Tensor = Callable[[Pair], Tensor]
-
-_REDUCTIONS: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
-    ("norm", lambda t, dim: t.norm(dim=dim, keepdim=True)),
-    ("sum", lambda t, dim: t.sum(dim, keepdim=True)),
-    ("mean", lambda t, dim: t.mean(dim, keepdim=True)),
-    ("std", lambda t, dim: t.std(dim, keepdim=True, correction=0)),
-)
-
-
-def _tensors(pair: Pair) -> Iterator[tuple[str, _Tensor]]:
-    """The inputs and the output of a block, shaped; the block's own input first."""
-    blocks = range(len(pair.point.inputs.blocks))
-    for k in sorted(blocks, key=lambda k: k != pair.source):
-        yield pair.point.input_names[k], _input(k)
-    yield pair.output_name, lambda p: p.y.reshape(p.output_block.shape)
-
-
-def _input(k: int) -> _Tensor:
-    def values(pair: Pair) -> Tensor:
-        block = pair.point.inputs.blocks[k]
-        return pair.point.x[block.start : block.stop].reshape(block.shape)
-
-    return values
-
-
-def _side_shape(pair: Pair, side: str) -> tuple[int, ...]:
-    return pair.source_block.shape if side == "column" else pair.output_block.shape
-
-
-def _if_shaped(of: _Tensor, side: str) -> Callable[[Pair], Tensor | None]:
-    """Values that broadcast to the side's shape."""
-
-    def values(pair: Pair) -> Tensor | None:
-        tensor, shape = of(pair), _side_shape(pair, side)
-        try:
-            return tensor.expand(shape).reshape(-1)
-        except RuntimeError:
+def _fitted(pairs: Pairs, side: Side) -> list[_Lines] | None:
+    """The factors of all points; None where some entry has another one than its line, or a line is lost."""
+    found = []
+    for pair in pairs:
+        axis = 0 if side == "column" else 1
+        true = torch.where(pair.known, pair.true, 0.0)
+        claimed = torch.where(pair.known, pair.claimed, 0.0)
+        square = (true * true).sum(axis)
+        judged = pair.nonzero.any(dim=axis)
+        factors = torch.where(judged, (claimed * true).sum(axis) / square.clamp_min(TINIEST), 1.0)
+        if bool((factors[judged] == 0).any()) or not judged.any():
             return None
+        shaped = factors.unsqueeze(axis)
+        if not pair.explained_by(shaped * pair.true, shaped.abs() * pair.bound):
+            return None
+        found.append(_Lines(pair, factors, judged))
+    return found
 
-    return values
+
+TINIEST = torch.finfo(torch.float64).tiny
+
+
+def _law(lines: Sequence[_Lines], side: Side) -> str | None:
+    """The first function of the data that gives every factor."""
+    factors = [each.factors[each.judged] for each in lines]
+    if torch.unique(torch.cat(factors)).numel() < LEAST_TELLING:
+        return None
+    for name, of in _values(lines[0].pair, side):
+        given = [of(each.pair) for each in lines]
+        if any(v is None for v in given):
+            continue
+        values = [v[each.judged] for v, each in zip(given, lines, strict=True) if v is not None]
+        for text, function in FUNCTIONS:
+            candidates = [function(v) for v in values]
+            multiple = next((k for k in MULTIPLES if _same(factors[0], k * candidates[0])), None)
+            if multiple is not None and all(
+                _same(c, multiple * v) for c, v in zip(factors, candidates, strict=True)
+            ):
+                return MULTIPLES[multiple] + text.replace("{}", name)
+    return _with_epsilon(lines, side, factors)
+
+
+def _same(factors: Tensor, candidate: Tensor) -> bool:
+    return bool((candidate - factors).abs().le(ABOUT * factors.abs()).all())
+
+
+def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Callable[[Pair], Tensor | None]]]:
+    """Tensors that broadcast to the side, then reductions of those of its shape along each dimension."""
+    tensors = list(named_tensors(pair))
+    for tensor in tensors:
+        yield tensor.name, lambda p, of=tensor.of: spread(of(p), p, side)
+    for tensor in tensors:
+        for dim in range(len(side_shape(pair, side))):
+            for kind, reduce in REDUCTIONS:
+                yield f"{tensor.name}.{kind}({dim})", _reduced(tensor.of, side, dim, reduce)
 
 
 def _reduced(
-    of: _Tensor, side: str, dim: int, reduce: Callable[[Tensor, int], Tensor]
+    of: Callable[[Pair], Tensor], side: Side, dim: int, reduce: Callable[[Tensor, int], Tensor]
 ) -> Callable[[Pair], Tensor | None]:
     def values(pair: Pair) -> Tensor | None:
-        tensor, shape = of(pair), _side_shape(pair, side)
-        if dim >= tensor.dim() or tensor.shape != shape:
+        tensor = of(pair)
+        if tensor.shape != side_shape(pair, side):
             return None
-        return reduce(tensor, dim).expand(shape).reshape(-1)
+        return spread(reduce(tensor, dim), pair, side)
 
     return values
+
+
+def _with_epsilon(lines: Sequence[_Lines], side: Side, factors: Sequence[Tensor]) -> str | None:
+    """The root of a variance, or its inverse, with one small number added under it at every entry."""
+    tensors = list(named_tensors(lines[0].pair))
+    for tensor in tensors:
+        for dim in range(len(side_shape(lines[0].pair, side))):
+            for text, reduce in WITH_EPSILON:
+                given = [_reduced(tensor.of, side, dim, reduce)(each.pair) for each in lines]
+                if any(v is None for v in given):
+                    continue
+                values = torch.cat([v[e.judged] for v, e in zip(given, lines, strict=True) if v is not None])
+                for form, squares in (
+                    ("{}", torch.cat(list(factors)) ** 2),
+                    ("1 / {}", torch.cat(list(factors)) ** -2),
+                ):
+                    added = squares - values
+                    epsilon = added.median()
+                    small = 0 < epsilon.item() < LARGEST_EPSILON
+                    if small and bool(
+                        ((added - epsilon).abs() <= SAME_EPSILON * epsilon + ABOUT * squares).all()
+                    ):
+                        root = text.format(name=tensor.name, dim=dim, epsilon=f"{epsilon.item():.2g}")
+                        return form.format(root)
+    return None
+
+
+def _differ(lines: _Lines) -> bool:
+    """Whether several factors were seen at a point, all of them far from zero."""
+    judged = lines.factors[lines.judged]
+    return judged.numel() > 1 and bool((judged - judged[0]).abs().max() > WHOLE * judged.abs().max())
+
+
+def _one_for_each_slice(lines: _Lines, side: Side, dim: int | None) -> bool:
+    """Whether the factor is one for each index along a dimension (or for each entry), and explains enough."""
+    pair = lines.pair
+    shape = side_shape(pair, side)
+    axis = 0 if side == "column" else 1
+    entries = pair.nonzero.sum(dim=axis)
+    if dim is None:
+        return bool((entries[lines.judged] >= LEAST_ENTRIES).all())
+    if dim >= len(shape):
+        return False
+    factors = lines.factors.reshape(shape).movedim(dim, 0).reshape(shape[dim], -1)
+    judged = lines.judged.reshape(shape).movedim(dim, 0).reshape(shape[dim], -1)
+    counts = entries.reshape(shape).movedim(dim, 0).reshape(shape[dim], -1).sum(1)
+    for own, told, count in zip(factors, judged, counts, strict=True):
+        some = own[told]
+        if some.numel() and (count < LEAST_ENTRIES or not _same_number(some)):
+            return False
+    return bool(judged.any()) and (not pair.is_wrong or shape[dim] > 1)
+
+
+def _same_number(values: Tensor) -> bool:
+    return bool((values - values[0]).abs().max() <= WHOLE * values[0].abs())

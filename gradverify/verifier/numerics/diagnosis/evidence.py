@@ -57,6 +57,8 @@ class Point:
     """Every tensor of the call by its name in sentences, outputs last: what a factor may be a size of."""
     scalars: tuple[tuple[str, float], ...] = ()
     """Literal numbers of the call."""
+    constants: tuple[tuple[str, Tensor], ...] = ()
+    """Real tensors of the call that are not differentiated (targets, masks, indices), as float64."""
     probe: Probe | None = None
 
 

@@ -11,6 +11,12 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere, sizes_of, wrong_ones
 from gradverify.verifier.numerics.diagnosis.sizes import size_law
 
+LEAST_FACTORS = 3
+"""Points whose factors are compared, where no law of them is known."""
+
+LEAST_EXPLAINED = 3
+"""Entries that one factor must explain at every point: one entry has a factor anyway."""
+
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""
 
@@ -54,6 +60,18 @@ def scalar_chain(pairs: Pairs) -> Cause | None:
         ):
             return Cause("chain-factor", Strength.WEAK, law=law, kind="scalar")
     return None
+
+
+def point_factor(pairs: Pairs) -> Cause | None:
+    """One factor for every entry of a point, another at every draw, and no law of it is known."""
+    factors = fitted(pairs)
+    if factors is None or len(factors) < LEAST_FACTORS or _depends_on_sizes_alone(factors):
+        return None
+    entries = min(int(pair.informative.sum()) for pair, _ in factors)
+    if entries < LEAST_EXPLAINED or not all(pair.is_wrong for pair, _ in factors):
+        return None
+    shown = dict.fromkeys(f"{c:.4g}" for _, c in factors)
+    return Cause("chain-factor", Strength.WEAK, law=", ".join(shown), kind="points")
 
 
 def fitted(pairs: Pairs) -> list[tuple[Pair, float]] | None:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause
-from gradverify.verifier.numerics.diagnosis.chain import chain_factor
+from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
 from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
-from gradverify.verifier.numerics.diagnosis.factor import constant_factor, scalar_chain, zero
+from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
 from gradverify.verifier.numerics.diagnosis.replaced import operand, output_for_input
@@ -42,6 +42,8 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     chain_factor,
     output_for_input,
     coupling_term,
+    slice_factor,
+    point_factor,
     irregular_region,
 )
 

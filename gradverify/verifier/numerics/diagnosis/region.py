@@ -21,6 +21,9 @@ from gradverify.verifier.numerics.diagnosis.factor import SAME_FACTOR, factor_of
 HIGHEST_INDEX = 3
 """Single slices are named by their index up to this one."""
 
+LARGE_PARTS = frozenset({"all but the first", "all but the last", "odd", "even", "inner"})
+"""Parts with half of all slices, or most of them."""
+
 TAILS = (2, 4, 8)
 """Widths of vectorised loops whose remainder may be forgotten."""
 
@@ -49,6 +52,11 @@ def _parts() -> Iterator[_Part]:
     yield _Part("inner", lambda n: (torch.arange(n) != 0) & (torch.arange(n) != n - 1))
     for width in TAILS:
         yield _Part(f"remainder after groups of {width}", _tail(width))
+
+
+def _small_parts() -> Iterator[_Part]:
+    """Those that are a place: wrong nearly everywhere, by no single factor, is no reason to look there."""
+    return (part for part in _parts() if part.kind not in LARGE_PARTS)
 
 
 def _index(k: int) -> Callable[[int], Tensor]:
@@ -87,12 +95,17 @@ def _region(pairs: Pairs, *, with_factor: bool) -> Cause | None:
     for side in ("input", "output"):
         dims = len(_shape(pairs[0], side))
         for dim in range(dims):
-            for part in _parts():
+            for part in _parts() if with_factor else _small_parts():
                 masks = _masks(pairs, side, dim, part)
                 found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
                 if found is not None:
                     return _cause(found, side, dim, part.kind, pairs)
         if dims > 1:
+            for kind, of in _TRIANGLES:
+                masks = _triangle_masks(pairs, side, of)
+                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
+                if found is not None:
+                    return _cause(found, side, None, kind, pairs)
             for kind, place in (("first entry", 0), ("last entry", -1)):
                 masks = _entry_masks(pairs, side, place)
                 found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
@@ -123,12 +136,32 @@ def _masks(pairs: Pairs, side: str, dim: int, part: _Part) -> list[Tensor] | Non
     masks = []
     for pair in pairs:
         shape = _shape(pair, side)
-        if dim >= len(shape) or shape[dim] < 2:
+        if dim >= len(shape) or shape[dim] < 1:
             return None
         along = [1] * len(shape)
         along[dim] = -1
         masks.append(_of_entries(pair, side, part.of(shape[dim]).reshape(along).expand(shape)))
     return masks
+
+
+_TRIANGLES: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("diagonal", lambda t: t.triu().tril()),
+    ("upper triangle, without the diagonal,", lambda t: t.triu(1)),
+    ("lower triangle, without the diagonal,", lambda t: t.tril(-1)),
+    ("upper triangle", torch.triu),
+    ("lower triangle", torch.tril),
+)
+"""Parts of a matrix, or of each matrix of a batch: what masks and factorisations are about."""
+
+
+def _triangle_masks(pairs: Pairs, side: str, of: Callable[[Tensor], Tensor]) -> list[Tensor] | None:
+    shapes = [_shape(pair, side) for pair in pairs]
+    if any(len(shape) < 2 or min(shape[-2:]) < 2 for shape in shapes):
+        return None
+    return [
+        _of_entries(pair, side, of(torch.ones(shape[-2:])).bool().expand(shape))
+        for pair, shape in zip(pairs, shapes, strict=True)
+    ]
 
 
 def _entry_masks(pairs: Pairs, side: str, place: int) -> list[Tensor] | None:
@@ -154,10 +187,12 @@ def _of_entries(pair: Pair, side: str, mask: Tensor) -> Tensor:
 
 def _factor_within(pairs: Pairs, masks: list[Tensor]) -> float | None:
     """The one factor inside the masks, if everything outside of them is right."""
+    if all(bool(mask.all()) for mask in masks):
+        return None
     factors = []
     for pair, mask in zip(pairs, masks, strict=True):
         inside = mask & pair.nonzero
-        if pair.is_wrong and not ((pair.wrong & mask).any() and (~mask & pair.nonzero).any()):
+        if pair.is_wrong and not ((pair.wrong & mask).any() and ((~mask & pair.nonzero).any() or mask.all())):
             return None
         if inside.any():
             c = factor_of(pair.claimed[inside], pair.true[inside])

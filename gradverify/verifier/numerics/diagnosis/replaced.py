@@ -62,12 +62,18 @@ def _changes(pair: Pair, j: int) -> Iterator[tuple[str, Callable[[Tensor], Tenso
         yield "transposed and reshaped", lambda t: t.mT.reshape(t.shape)
     for dim in range(len(shape)):
         yield f"flipped along dimension {dim}", _flipped(dim)
+        yield f"shifted by 1 along dimension {dim}", _shifted(dim, 1)
+        yield f"shifted by -1 along dimension {dim}", _shifted(dim, -1)
     yield "negated", torch.neg
     yield "absolute", torch.abs
 
 
 def _flipped(dim: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t.flip(dim)
+
+
+def _shifted(dim: int, by: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t.roll(by, dim)
 
 
 def _replaced(pair: Pair, j: int, change: Callable[[Tensor], Tensor]) -> Tensor | None:

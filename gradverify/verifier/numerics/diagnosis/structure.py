@@ -10,13 +10,19 @@ from torch import Tensor
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes, wrong_ones
 
+LEAST_MIXED = 3
+"""Indices that a sum must mix: two are mixed by an exchange as well."""
+
 Dims = tuple[int, int]
 """A dimension of the input and one of the output, of equal length at every point."""
 
 
 def diagonal_only(pairs: Pairs) -> Cause | None:
     """Entries with equal indices along a dimension are right and all others zero; or the reverse."""
+    tied = _decoupled(pairs, "true")
     for dims in _equal_dims(pairs):
+        if any((d == dims[0]) != (e == dims[1]) for d, e in tied):
+            continue  # another dimension goes with one of these two: equal indices mean nothing
         masks = [_diagonal(pair, dims) for pair in pairs]
         for kind in ("diagonal", "rest"):
             if all(
@@ -34,9 +40,24 @@ def other_reduction_dim(pairs: Pairs) -> Cause | None:
         return None
     claimed, true = _decoupled(pairs, "claimed"), _decoupled(pairs, "true")
     lost, gained = sorted(true - claimed), sorted(claimed - true)
-    if not lost or not gained:
-        return None
-    return Cause("wrong-reduction-dim", Strength.WEAK, dim=lost[0][0], other_dim=gained[0][0])
+    if lost and gained:
+        return Cause("wrong-reduction-dim", Strength.WEAK, dim=lost[0][0], other_dim=gained[0][0])
+    for dims in lost:
+        if all(_mixes(pair, dims) for pair in wrong_ones(pairs)):
+            return Cause("wrong-reduction-dim", Strength.WEAK, kind="mixed", dim=dims[0])
+    return None
+
+
+def _mixes(pair: Pair, dims: Dims) -> bool:
+    """Whether backward couples every two indices of a dimension: what a sum over it does."""
+    columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
+    rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
+    length = pair.source_shape[dims[0]]
+    coupled = torch.zeros(length, length, dtype=torch.bool)
+    seen = (pair.claimed.abs() > 2 * pair.bound + 1e-9 * pair.scale) & pair.known
+    outputs, inputs = seen.nonzero(as_tuple=True)
+    coupled[rows[outputs], columns[inputs]] = True
+    return length >= LEAST_MIXED and bool(coupled.all())
 
 
 def duplicates(pairs: Pairs) -> Cause | None:

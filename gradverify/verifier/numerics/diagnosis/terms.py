@@ -1,8 +1,9 @@
-"""A term that couples the entries along one dimension is missing, or there with another coefficient."""
+"""A term that couples entries is missing, or there with another coefficient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,100 +18,134 @@ from gradverify.verifier.numerics.diagnosis.evidence import (
     has_other_sizes,
     wrong_ones,
 )
+from gradverify.verifier.numerics.diagnosis.groups import Group, dimension_of, groups_of
+from gradverify.verifier.numerics.diagnosis.named_values import NamedTensor, Side, named_tensors, spread
 
-LEAST_LENGTH = 3
-"""Entries along the dimension: a difference of two by two has rank one far too often."""
+LEAST_CONSTRAINTS = 8
+"""Numbers that must be as such a term makes them beyond those that fit it to the data: fewer may be luck."""
 
 
 @dataclass(frozen=True)
-class _Slices:
-    """A block cut into what couples along one dimension: S slices of k × k (outputs × inputs)."""
+class _Missing:
+    """true - claimed of one wrong point, and the groups of entries that interact."""
 
+    pair: Pair
     missing: Tensor
-    """true - claimed, S × k × k."""
-    true: Tensor
     allowed: Tensor
     """What rounding and the measurement explain of each entry."""
-    x: Tensor
-    """S × k."""
-    y: Tensor
+    groups: tuple[Group, ...]
 
 
-_VECTORS: tuple[tuple[str, Callable[[_Slices], Tensor]], ...] = (
-    ("1", lambda s: torch.ones_like(s.x)),
-    ("{y}", lambda s: s.y),
-    ("{x}", lambda s: s.x),
-    ("({x} - {x}.mean({dim}, keepdim=True))", lambda s: s.x - s.x.mean(1, keepdim=True)),
-)
-"""What such a term is a multiple of, in each slice."""
+_Vector = Callable[[Pair], Tensor | None]
+"""A value for each entry of one side of a block."""
 
 
 def coupling_term(pairs: Pairs) -> Cause | None:
-    """What backward lacks is v · (g · a).sum(dim), with a named v; or a · (g · v).sum(dim).
+    """What backward lacks is v · (g · a).sum(), with a named v; or a · (g · v).sum(); or two such terms.
 
-    In each slice along the dimension the difference of the blocks is an outer product with v on one side, and
-    zero between slices, while the true block itself is no such product: there anything would be one.
+    In each group of entries that interact the difference of the blocks is an outer product with v on one
+    side, while the true block itself is no such product: there anything would be one.
     """
     if not has_other_sizes(pairs):
         return None
-    for dim in range(len(pairs[0].source_shape)):
-        cut = [_slices(pair, dim) for pair in wrong_ones(pairs)]
-        if any(slices is None for slices in cut):
-            continue
-        known = [slices for slices in cut if slices is not None]
-        for side, transposed in (("input", False), ("output", True)):
-            for name, vector in _VECTORS:
-                if all(_is_product(s, vector, transposed=transposed) for s in known):
-                    law = name.format(x=pairs[0].name, y=pairs[0].output_name, dim=dim)
-                    return Cause("missing-term", Strength.WEAK, kind="coupling", side=side, dim=dim, law=law)
+    points = [_missing(pair) for pair in wrong_ones(pairs)]
+    if any(point is None for point in points):
+        return None
+    known = [point for point in points if point is not None]
+    for count in (1, 2):
+        for side in ("column", "row"):
+            for names, vectors in _combinations(pairs[0], side, count):
+                if _are_products(known, vectors, side):
+                    return Cause(
+                        "missing-term",
+                        Strength.WEAK,
+                        kind="coupling",
+                        side="input" if side == "column" else "output",
+                        dim=dimension_of(pairs, [point.groups for point in known]),
+                        law=" and ".join(names),
+                    )
     return None
 
 
-def _slices(pair: Pair, dim: int) -> _Slices | None:
-    """None where input and output are not alike, a slice is short, or slices differ in what they share."""
-    shape = pair.source_block.shape
-    if shape != pair.output_block.shape or pair.source_block.is_complex or not pair.known.all():
+def _missing(pair: Pair) -> _Missing | None:
+    """None where some entry is not known, or complex numbers are about."""
+    if pair.source_block.is_complex or pair.output_block.is_complex or not pair.known.all():
         return None
-    if dim >= len(shape) or shape[dim] < LEAST_LENGTH:
+    groups = groups_of(pair)
+    if groups is None:
         return None
-    missing = pair.true - pair.claimed
     allowed = pair.bound + RELATIVE * (pair.claimed.abs() + pair.true.abs()) + ROUNDING * pair.scale
-    count = missing.shape[0] // shape[dim]
-    between = ~torch.eye(count, dtype=torch.bool)
-    apart = _paired(missing, shape, dim).abs() > _paired(allowed, shape, dim)
-    if (apart.any(dim=3).any(dim=1) & between).any():
-        return None
-    return _Slices(
-        *(_own(_paired(m, shape, dim)) for m in (missing, pair.true, allowed)),
-        *(_lined_up(values, shape, dim) for values in (pair.x, pair.y)),
-    )
+    return _Missing(pair, pair.true - pair.claimed, allowed, groups)
 
 
-def _paired(matrix: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
-    """An m × n matrix as S × k × S × k."""
-    rows = _lined_up(matrix, shape, dim)
-    columns = _lined_up(rows.reshape(-1, matrix.shape[1]).mT, shape, dim)
-    return columns.permute(2, 0, 1).reshape(*rows.shape[:2], *columns.shape[:2])
+def _combinations(
+    pair: Pair, side: Side, count: int
+) -> Iterator[tuple[tuple[str, ...], tuple[_Vector, ...]]]:
+    """Named vectors, one alone or two at once; of two, ones are always the first, as in a normalisation."""
+    named = [("1", _ones(side)), *((t.name, _values(t, side)) for t in named_tensors(pair))]
+    if count == 1:
+        centred = (
+            (f"({t.name} - its mean)", _centred(t, side)) for t in itertools.islice(named_tensors(pair), 2)
+        )
+        for name, vector in (*named, *centred):
+            yield (name,), (vector,)
+        return
+    for name, vector in named[1:]:
+        yield ("1", name), (named[0][1], vector)
 
 
-def _lined_up(values: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
-    """The first dimension, which holds a tensor's entries, as S × k with k along `dim`."""
-    shaped = values.reshape(*shape, *values.shape[1:]).movedim(dim, len(shape) - 1)
-    return shaped.reshape(-1, shape[dim], *values.shape[1:])
+def _ones(side: Side) -> _Vector:
+    return lambda pair: torch.ones(pair.claimed.shape[1 if side == "column" else 0], dtype=torch.float64)
 
 
-def _own(paired: Tensor) -> Tensor:
-    return paired.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+def _values(tensor: NamedTensor, side: Side) -> _Vector:
+    return lambda pair: spread(tensor.of(pair), pair, side)
 
 
-def _is_product(slices: _Slices, vector: Callable[[_Slices], Tensor], *, transposed: bool) -> bool:
-    v = vector(slices)
-    of = (slices.missing, slices.true, slices.allowed)
-    missing, true, allowed = (m.mT if transposed else m for m in of)
-    return bool(_rest(missing, v, allowed).all()) and not bool(_rest(true, v, allowed).all())
+def _centred(tensor: NamedTensor, side: Side) -> _Vector:
+    def values(pair: Pair) -> Tensor | None:
+        shaped = tensor.of(pair)
+        flat = spread(shaped, pair, side)
+        if flat is None or shaped.dim() == 0 or flat.numel() != shaped.numel():
+            return None
+        return (shaped - shaped.mean(-1, keepdim=True)).reshape(-1)
+
+    return values
 
 
-def _rest(matrix: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-    """Entries of S × k × k that are a[r] · v[c] in each slice."""
-    a = (matrix @ v[:, :, None]) / (v * v).sum(1)[:, None, None]
-    return (matrix - a * v[:, None, :]).abs() <= allowed + ROUNDING * (a * v[:, None, :]).abs()
+def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: Side) -> bool:
+    """Whether the difference is made of the vectors in every group, and the true block is not."""
+    others = 0
+    for point in points:
+        given = [vector(point.pair) for vector in vectors]
+        if any(v is None for v in given):
+            return False
+        basis = torch.stack([v for v in given if v is not None], dim=1)
+        if not bool(basis.isfinite().all()):
+            return False
+        constraints = 0
+        for group in point.groups:
+            missing, true, allowed = (
+                group.cut(m) if side == "column" else group.cut(m).mT
+                for m in (point.missing, point.pair.true, point.allowed)
+            )
+            own = basis[group.columns if side == "column" else group.rows]
+            if bool((missing.abs() <= allowed).all()):
+                continue
+            if not _spanned(missing, own, allowed):
+                return False
+            constraints += missing.shape[0] * max(0, missing.shape[1] - own.shape[1])
+            others += not _spanned(true, own, allowed)
+        if constraints < LEAST_CONSTRAINTS:
+            return False
+    return others > 0
+
+
+def _spanned(matrix: Tensor, basis: Tensor, allowed: Tensor) -> bool:
+    """Whether every row (R × C) lies in the span of the basis (C × k)."""
+    if basis.shape[0] <= basis.shape[1]:
+        return True
+    q, _ = torch.linalg.qr(basis / basis.norm(dim=0).clamp_min(torch.finfo(torch.float64).tiny))
+    part = (matrix @ q) @ q.mT
+    rest = (matrix - part).abs()
+    return bool((rest <= allowed.max() + ROUNDING * part.abs().max()).all())
