@@ -247,13 +247,13 @@ def _inside(factor: float) -> str:
 def _branch(cause: Cause, pairs: Pairs) -> _Said:
     low, high = (number(v or 0.0) for v in (cause.low, cause.high))
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
-    threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
-    if " - " in cause.condition and "|" not in cause.condition:
-        threshold = ""
-    elif cause.condition.startswith("a <") or " or " in cause.condition:
+    condition = cause.condition
+    if " - " in condition and condition.endswith(" c") and "|" not in condition:
+        condition, threshold = condition.replace(" c", " 0"), ""
+    elif condition.endswith(" c"):
+        threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
+    else:
         threshold = f", a just below {low} and b just above {high}"
-    zero = not threshold and " - " in cause.condition
-    condition = cause.condition.replace(" c", " 0") if zero else cause.condition
     return _Said(
         f"{_gradient(pairs[0])} is wrong only where `{condition}`{threshold}{inside}; {cause.right_entries} "
         "other entries are right",
@@ -284,25 +284,36 @@ def _missing(cause: Cause, pairs: Pairs) -> _Said:
             f"{_gradient(pairs[0])} is right off the diagonal along dimension {cause.dim} and zero on it: "
             "the term of each entry by itself is missing"
         )
+    if cause.kind == "offset":
+        named = (
+            "the same at every entry" if cause.law == "1" else f"a multiple of `{cause.law}` at every entry"
+        )
+        return _Said(
+            f"{_gradient(pairs[0])} lacks a term that is {named.replace(' and ', '` and `')}, or has it with "
+            "another coefficient"
+        )
     of_dim = f" along dimension {cause.dim}" if cause.dim is not None else ""
     if cause.law == "1":
         named = "one number for each group of entries that interact"
     else:
         named = f"made of `{cause.law.replace(' and ', '` and `')}`"
-    form = f"`{'' if cause.law == '1' else cause.law + ' * '}(grad_output * ...).sum(...)`"
-    if cause.side == "output":
-        form = (
-            f"`... * (grad_output * {cause.law}).sum(...)`"
-            if cause.law != "1"
-            else "`... * grad_output.sum(...)`"
-        )
-    if " and " in cause.law:
-        form = "a sum of two such terms, as in a normalisation"
     return _Said(
         f"{_gradient(pairs[0])} lacks a term that couples entries{of_dim}, {named}, "
         "or has it with another coefficient",
-        f"It has the form {form}." if form.startswith("`") else f"It is {form}.",
+        f"It has the form {_form(cause)}.",
     )
+
+
+def _form(cause: Cause) -> str:
+    """The missing term as it may be written."""
+    if " and " in cause.law:
+        return "of two sums, as in a normalisation"
+    before, inside = (
+        (f"{cause.law} * ", "grad_output * ...") if cause.law != "1" else ("", "grad_output * ...")
+    )
+    if cause.side == "output":
+        before, inside = "... * ", "grad_output" if cause.law == "1" else f"grad_output * {cause.law}"
+    return f"`{before}({inside}).sum(...)`"
 
 
 def _operand(cause: Cause, pairs: Pairs) -> _Said:

@@ -109,7 +109,7 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
         error=torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error)),
         flat=flat,
         kink=torch.where(kink, fine.half_jump, 0.0),
-        step=step,
+        step=torch.where(kink, fine.step, step),
         noise=floor,
     )
 
@@ -185,7 +185,7 @@ def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tens
     too fast an oscillation).
     """
     values = torch.stack([c.derivative for c in candidates])
-    clear = torch.stack([c.truncation <= CLEARLY_CONVERGED * c.derivative.abs() for c in candidates])
+    clear = torch.stack([_is_clear(c) for c in candidates])
     stacked = torch.stack(errors)
     checked = stacked.clone()
     for k in range(len(candidates)):
@@ -199,6 +199,15 @@ def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tens
     value = values.gather(0, choice[None])[0]
     steps = torch.stack([c.step.expand_as(value) for c in candidates])
     return value, error, steps.gather(0, choice[None])[0]
+
+
+def _is_clear(samples: Samples) -> Tensor:
+    """Whether the expansion has clearly converged.
+
+    A slope of exactly zero between values that move is a symmetry of the step, and proves nothing.
+    """
+    converges = samples.truncation <= CLEARLY_CONVERGED * samples.derivative.abs()
+    return converges & ((samples.derivative != 0) | samples.flat)
 
 
 def _staircase(fine: tuple[Samples, ...], flat: Tensor, floor: Tensor, known: Context) -> Tensor:

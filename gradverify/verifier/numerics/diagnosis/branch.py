@@ -135,21 +135,25 @@ def _pooled(pairs: Pairs, variable: _Variable) -> tuple[Tensor, Tensor] | None:
 def _split(variable: _Variable, good: Tensor, bad: Tensor, *, hypotheses: int) -> _Split | None:
     name = variable.name
     chance = hypotheses * 2 / math.comb(good.numel() + bad.numel(), bad.numel())
+    if chance > BY_CHANCE:
+        return None
     for text, g, b in ((name, good, bad), (f"|{name}|", good.abs(), bad.abs())):
-        if chance > BY_CHANCE:
-            continue
-        found = None
-        if b.min() > g.max():
-            found = _Split(f"{text} > c", g.max().item(), b.min().item())
-        elif b.max() < g.min():
-            found = _Split(f"{text} < c", b.max().item(), g.min().item())
-        elif chance * good.numel() <= BY_CHANCE and not ((g > b.min()) & (g < b.max())).any():
-            # One more threshold: as many more ways to draw them.
-            found = _Split(f"a < {text} < b", b.min().item(), b.max().item())
-        elif chance * bad.numel() <= BY_CHANCE and not ((b > g.min()) & (b < g.max())).any():
-            found = _Split(f"{text} < a or {text} > b", g.min().item(), g.max().item())
+        found = _threshold(text, g, b)
         if found is not None and (not variable.is_difference or text != name or found.low < 0 < found.high):
             return found
+    # One more threshold: as many more ways to draw them.
+    if chance * good.numel() <= BY_CHANCE and not ((good > bad.min()) & (good < bad.max())).any():
+        return _Split(f"a < {name} < b", bad.min().item(), bad.max().item())
+    if chance * bad.numel() <= BY_CHANCE and not ((bad > good.min()) & (bad < good.max())).any():
+        return _Split(f"{name} < a or {name} > b", good.min().item(), good.max().item())
+    return None
+
+
+def _threshold(text: str, good: Tensor, bad: Tensor) -> _Split | None:
+    if bad.min() > good.max():
+        return _Split(f"{text} > c", good.max().item(), bad.min().item())
+    if bad.max() < good.min():
+        return _Split(f"{text} < c", bad.max().item(), good.min().item())
     return None
 
 

@@ -14,6 +14,7 @@ from gradverify.verifier.numerics.diagnosis.formulas import (
     ABOUT,
     FUNCTIONS,
     MULTIPLES,
+    POWERS_OF_SUM,
     REDUCTIONS,
     WITH_EPSILON,
 )
@@ -88,14 +89,6 @@ def examples(factors: Tensor) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
 
 
-def are_counts(factors: Sequence[float]) -> bool:
-    """Whether all factors, or all their inverses, are whole numbers."""
-    return any(
-        all(abs(v - round(v)) <= WHOLE * abs(v) and round(v) != 0 for v in values)
-        for values in (factors, [1 / c for c in factors])
-    )
-
-
 def _fitted(pairs: Pairs, side: Side) -> list[_Lines] | None:
     """The factors of all points; None where some entry has another one than its line, or a line is lost."""
     found = []
@@ -146,11 +139,15 @@ def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Callable[[Pair], Tens
     """Tensors that broadcast to the side, then reductions of those of its shape along each dimension."""
     tensors = list(named_tensors(pair))
     for tensor in tensors:
-        yield tensor.name, lambda p, of=tensor.of: spread(of(p), p, side)
+        yield tensor.name, _spread_over(tensor.of, side)
     for tensor in tensors:
         for dim in range(len(side_shape(pair, side))):
             for kind, reduce in REDUCTIONS:
                 yield f"{tensor.name}.{kind}({dim})", _reduced(tensor.of, side, dim, reduce)
+
+
+def _spread_over(of: Callable[[Pair], Tensor], side: Side) -> Callable[[Pair], Tensor | None]:
+    return lambda pair: spread(of(pair), pair, side)
 
 
 def _reduced(
@@ -166,28 +163,29 @@ def _reduced(
 
 
 def _with_epsilon(lines: Sequence[_Lines], side: Side, factors: Sequence[Tensor]) -> str | None:
-    """The root of a variance, or its inverse, with one small number added under it at every entry."""
-    tensors = list(named_tensors(lines[0].pair))
-    for tensor in tensors:
+    """A variance or the like with one small number added everywhere; its root, or the inverse of these."""
+    joined = torch.cat(list(factors))
+    for tensor in named_tensors(lines[0].pair):
         for dim in range(len(side_shape(lines[0].pair, side))):
             for text, reduce in WITH_EPSILON:
                 given = [_reduced(tensor.of, side, dim, reduce)(each.pair) for each in lines]
                 if any(v is None for v in given):
                     continue
                 values = torch.cat([v[e.judged] for v, e in zip(given, lines, strict=True) if v is not None])
-                for form, squares in (
-                    ("{}", torch.cat(list(factors)) ** 2),
-                    ("1 / {}", torch.cat(list(factors)) ** -2),
-                ):
-                    added = squares - values
-                    epsilon = added.median()
-                    small = 0 < epsilon.item() < LARGEST_EPSILON
-                    if small and bool(
-                        ((added - epsilon).abs() <= SAME_EPSILON * epsilon + ABOUT * squares).all()
-                    ):
-                        root = text.format(name=tensor.name, dim=dim, epsilon=f"{epsilon.item():.2g}")
-                        return form.format(root)
+                for form, power in POWERS_OF_SUM:
+                    epsilon = _added(joined**power, values)
+                    if epsilon is not None:
+                        inner = text.format(name=tensor.name, dim=dim, epsilon=f"{epsilon:.2g}")
+                        return form.format(inner)
     return None
+
+
+def _added(sums: Tensor, values: Tensor) -> float | None:
+    """The one small number by which all sums exceed the values."""
+    added = sums - values
+    epsilon = added.median()
+    same = (added - epsilon).abs() <= SAME_EPSILON * epsilon + ABOUT * sums
+    return epsilon.item() if 0 < epsilon.item() < LARGEST_EPSILON and bool(same.all()) else None
 
 
 def _differ(lines: _Lines) -> bool:

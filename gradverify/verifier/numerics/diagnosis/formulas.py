@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ABOUT = 1e-6
-"""A factor is a function of the data if it is that within this share: measured ones have about nine digits."""
+"""A factor is a function of the data if it is that within this share: a measured one has some nine digits."""
 
 MULTIPLES = {1.0: "", -1.0: "-", 2.0: "2 * ", -2.0: "-2 * ", 0.5: "1/2 * ", -0.5: "-1/2 * "}
 """Numbers that the function may be multiplied by, and how they are written."""
@@ -76,11 +76,16 @@ REDUCTIONS: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
 """Numbers that a slice comes to."""
 
 WITH_EPSILON: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
-    (
-        "sqrt({name}.var({dim}, correction=0) + {epsilon})",
-        lambda t, dim: t.var(dim, keepdim=True, correction=0),
-    ),
-    ("sqrt({name}.square().mean({dim}) + {epsilon})", lambda t, dim: t.square().mean(dim, keepdim=True)),
-    ("sqrt({name}.square().sum({dim}) + {epsilon})", lambda t, dim: t.square().sum(dim, keepdim=True)),
+    ("{name}.var({dim}, correction=0) + {epsilon}", lambda t, dim: t.var(dim, keepdim=True, correction=0)),
+    ("{name}.square().mean({dim}) + {epsilon}", lambda t, dim: t.square().mean(dim, keepdim=True)),
+    ("{name}.square().sum({dim}) + {epsilon}", lambda t, dim: t.square().sum(dim, keepdim=True)),
 )
-"""What stands under a root together with a small number that keeps it from zero."""
+"""Sums with a small number that keeps them from zero."""
+
+POWERS_OF_SUM: tuple[tuple[str, float], ...] = (
+    ("sqrt({})", 2.0),
+    ("1 / sqrt({})", -2.0),
+    ("({})", 1.0),
+    ("1 / ({})", -1.0),
+)
+"""A factor made of such a sum, and the power of the factor that gives the sum back."""

@@ -93,25 +93,26 @@ def _region(pairs: Pairs, *, with_factor: bool) -> Cause | None:
     if not has_other_sizes(pairs):
         return None
     for side in ("input", "output"):
-        dims = len(_shape(pairs[0], side))
-        for dim in range(dims):
-            for part in _parts() if with_factor else _small_parts():
-                masks = _masks(pairs, side, dim, part)
-                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
-                if found is not None:
-                    return _cause(found, side, dim, part.kind, pairs)
-        if dims > 1:
-            for kind, of in _TRIANGLES:
-                masks = _triangle_masks(pairs, side, of)
-                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
-                if found is not None:
-                    return _cause(found, side, None, kind, pairs)
-            for kind, place in (("first entry", 0), ("last entry", -1)):
-                masks = _entry_masks(pairs, side, place)
-                found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
-                if found is not None:
-                    return _cause(found, side, None, kind, pairs)
+        for kind, dim, masks in _places(pairs, side, with_factor=with_factor):
+            found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
+            if found is not None:
+                return _cause(found, side, dim, kind, pairs)
     return None
+
+
+def _places(
+    pairs: Pairs, side: str, *, with_factor: bool
+) -> Iterator[tuple[str, int | None, list[Tensor] | None]]:
+    """Parts of a tensor: along each dimension, then those of its matrices, then single entries."""
+    dims = len(_shape(pairs[0], side))
+    for dim in range(dims):
+        for part in _parts() if with_factor else _small_parts():
+            yield part.kind, dim, _masks(pairs, side, dim, part)
+    if dims > 1:
+        for kind, of in _TRIANGLES:
+            yield kind, None, _triangle_masks(pairs, side, of)
+        for kind, place in (("first entry", 0), ("last entry", -1)):
+            yield kind, None, _entry_masks(pairs, side, place)
 
 
 def _judged(pairs: Pairs, masks: list[Tensor], *, with_factor: bool) -> Cause | None:

@@ -59,12 +59,17 @@ def coupling_term(pairs: Pairs) -> Cause | None:
                     return Cause(
                         "missing-term",
                         Strength.WEAK,
-                        kind="coupling",
+                        kind="coupling" if _couples(known) else "offset",
                         side="input" if side == "column" else "output",
                         dim=dimension_of(pairs, [point.groups for point in known]),
                         law=" and ".join(names),
                     )
     return None
+
+
+def _couples(points: Sequence[_Missing]) -> bool:
+    """Whether any group has several outputs: with one each, the term stands at every entry by itself."""
+    return any(group.rows.numel() > 1 for point in points for group in point.groups)
 
 
 def _missing(pair: Pair) -> _Missing | None:
