@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, Outcome, Severity
 from gradverify.rules import Family, rule
+from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
@@ -31,6 +32,9 @@ Projection = Callable[[Tensor, Tensor], Tensor]
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
+
+OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
+"""Codes that a wrong guess of a shape can have made."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -161,12 +165,50 @@ def _judged(sample: Sample, finding: Finding, invented: Sequence[str], *, persis
     """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
     if invented:
         return _invented(finding, invented)
-    if finding.code == "GV103" and "the engine sums it" in finding.message:
-        return _invented(finding, (f"the shape of `{finding.input}`",))
+    other_shapes = _other_shapes(sample)
+    if other_shapes and finding.code in OF_SHAPES:
+        return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
     if not (_is_accident(finding) if finding.code == "GV102" else persistent):
         return _doubted(finding)
     unread = unread_slice(sample)
     return _invented(finding, (unread,)) if unread else finding
+
+
+def _other_shapes(sample: Sample) -> tuple[str, ...]:
+    """Inputs whose gradient came back in another shape that they might just as well have.
+
+    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
+    with more dimensions, or with fewer, of a shape that gives the same output.
+    """
+    reader = sample.subject.reader
+    if reader is None:
+        return ()
+    names = []
+    for (kind, _), remark in reader.remarks.items():
+        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
+            continue
+        name = sample.arguments[remark.position].name
+        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
+        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
+            names.append(name)
+    return tuple(names)
+
+
+def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
+    problem = sample.problem
+    if name not in problem.input_names:
+        return False
+    place = problem.input_names.index(name)
+    value = problem.primals[place]
+    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
+        return False
+    fewer = value[(0,) * (value.dim() - len(shape))]
+    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
+    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
+    if isinstance(before, Raised) or isinstance(after, Raised):
+        return False
+    return [t.shape for t in before.value] == [t.shape for t in after.value]
 
 
 def _inventions(sample: Sample) -> tuple[str, ...]:

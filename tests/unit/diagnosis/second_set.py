@@ -150,7 +150,12 @@ SECOND = (
     ),
     _bug("rms-sum", lambda a, y, g: (_rms_summed(a, g), _rms(a, y, g)[1]), "missing-term"),
     _bug("rms-weight-twice", _with("rms", 0, lambda t, a, y, g: t * a[1]), "operand", "chain-factor"),
-    _bug("rms-weight-grad-without-r", lambda a, y, g: (_rms(a, y, g)[0], (g * a[0]).sum(0)), at=1),
+    _bug(
+        "rms-weight-grad-without-r",
+        lambda a, y, g: (_rms(a, y, g)[0], (g * a[0]).sum(0)),
+        "chain-factor",
+        at=1,
+    ),
     _bug(
         "cosine-no-projection",
         lambda a, y, g: (
@@ -204,7 +209,7 @@ SECOND = (
         lambda a, y, g: (_var(a, y, g)[0] * (a[0].shape[0] - 1) / a[0].shape[0],),
         "constant-factor",
     ),
-    _bug("var-no-mean", lambda a, y, g: (g * 2 * a[0] / (a[0].shape[0] - 1),)),
+    _bug("var-no-mean", lambda a, y, g: (g * 2 * a[0] / (a[0].shape[0] - 1),), "missing-term"),
     _bug(
         "var-dim1-mean", lambda a, y, g: (g * 2 * (a[0] - a[0].mean(1, keepdim=True)) / (a[0].shape[0] - 1),)
     ),
@@ -238,8 +243,8 @@ SECOND = (
     ),
     _bug("hardtanh-wide", lambda a, y, g: (g * (a[0].abs() < 1.5),), "branch"),
     _bug("hardtanh-upper-only", lambda a, y, g: (g * (a[0] < 1),), "branch"),
-    _bug("tril-full", lambda a, y, g: (g.clone(),)),
-    _bug("tril-strict", lambda a, y, g: (g.tril(-1),)),
+    _bug("tril-full", lambda a, y, g: (g.clone(),), "region"),
+    _bug("tril-strict", lambda a, y, g: (g.tril(-1),), "region"),
     _bug("squared-half", lambda a, y, g: (a[0] * g,), "constant-factor"),
     _bug("squared-normalised", lambda a, y, g: (2 * a[0] / a[0].norm() * g,), "chain-factor"),
     _bug("cabs-half", lambda a, y, g: (g * a[0],), "constant-factor"),
@@ -271,15 +276,11 @@ UNNAMED = frozenset(
         "maximum-by-sign",
         "quadratic-one-side",
         "quadratic-twice",
-        "rms-weight-grad-without-r",
         "silu-derivative-of-sigmoid",
         "silu-no-product-rule",
         "silu-other-half",
         "softplus-y",
-        "tril-full",
-        "tril-strict",
         "var-dim1-mean",
-        "var-no-mean",
     }
 )
 """Mistakes for which no hypothesis holds: no name is what they get."""

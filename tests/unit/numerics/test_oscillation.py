@@ -10,7 +10,7 @@ OSCILLATIONS = {
 }
 
 DRAWS = 20
-"""Enough for several draws whose steps nearly are multiples of a period, at all of which a verifier may err."""
+"""Enough for several draws whose steps nearly are multiples of a period."""
 
 
 @pytest.mark.parametrize("name", OSCILLATIONS)
