@@ -91,13 +91,19 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
 
 
-def _telling(finding: Finding) -> tuple[int, bool, float, bool]:
+def _telling(finding: Finding) -> tuple[int, bool, float, bool, int]:
     """The worst first; ordinary values before a declared range's ends and special points.
 
-    A finding comes again with its cause, once that is known: then that one is told.
+    A finding comes again with its cause or with more of a hint, once that is known: then that one is told.
     """
     special = finding.case is not None and finding.case.point is not Point.TYPICAL
-    return _SEVERITIES.index(finding.severity), special, -finding.badness, not finding.cause
+    return (
+        _SEVERITIES.index(finding.severity),
+        special,
+        -finding.badness,
+        not finding.cause,
+        -len(finding.hint),
+    )
 
 
 def _order(finding: Finding) -> tuple[int, str, int, str]:

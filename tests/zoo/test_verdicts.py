@@ -31,6 +31,8 @@ MODULES = [
     ("general", "wrong"),
     ("regimes", "right"),
     ("regimes", "wrong"),
+    ("authors", "right"),
+    ("authors", "wrong"),
 ]
 
 
@@ -81,6 +83,8 @@ def complaints(target: dict, row: dict) -> list[str]:
     wrong += [
         f"false warning {code}" for code in warnings - set(row.get("warnings", ())) - may - inconclusive
     ]
+    causes = {f.get("cause") for f in target["findings"]} - {None, ""}
+    wrong += [f"causes {causes}"] if "cause" in row and causes != {row["cause"]} else []
     wrong += [f"`{name}` is not named" for name in row.get("names", ()) if name not in words]
     return wrong
 

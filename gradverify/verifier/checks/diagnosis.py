@@ -6,10 +6,12 @@ draw, at another size, and where it is right, if such a point was seen.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Case, Finding, Point, Severity, TargetPlan
+from gradverify.model import Case, Finding, Point, Severity, TargetKind, TargetPlan
+from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
 from gradverify.verifier.checks.evidence import measured_point
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
@@ -29,6 +31,9 @@ take some 500."""
 
 SHARE_ALLOWED = 3
 """... or so many times what verifying the target has cost, if that is more."""
+
+NOT_MEANT = "looks-surrogate"
+"""The cause after which nobody wants the derivative."""
 
 FACTOR_DIGITS = 8
 """Significant digits of a factor that is given: fewer than a measured derivative has."""
@@ -101,8 +106,24 @@ def causes_of(
         worst = min(group, key=_telling)
         pairs = _pairs(plan, measurements, visited, findings, worst)
         cause = diagnose(pairs) if pairs else None
+        offer = _offer(measurements, worst, cause)
         if cause is not None:
-            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=in_words(cause, pairs))
+            said = f"{in_words(cause, pairs)} {offer}".strip()
+            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
+        elif offer:
+            yield replace(worst, hint=f"{worst.hint} {offer}".strip())
+
+
+def _offer(measurements: _Measurements, worst: Finding, cause: Cause | None) -> str:
+    """Where a backward can be had: `suggest` traces the reference, or forward itself."""
+    case = worst.case
+    found = None if case is None else measurements.known.get((case.id, case.point, case.draw))
+    if found is None or (cause is not None and cause.name == NOT_MEANT):
+        return ""
+    target = found[0].subject.target
+    if target.kind is not TargetKind.FUNCTION or isinstance(composite_of(found[0]), NoComposite):
+        return ""
+    return f"`gradverify suggest {shlex.quote(target.id)}` drafts a backward."
 
 
 def is_diagnosed(finding: Finding) -> bool:

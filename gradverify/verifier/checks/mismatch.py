@@ -27,6 +27,9 @@ KEEP_THE_DTYPE = (
     "keep the dtype of grad_output."
 )
 
+FEWEST_FINITE = 3
+"""Entries on the other side that a condition on the values must tell apart."""
+
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
 
@@ -57,7 +60,9 @@ def describe_block(
     finding = _located(sample, comparison, position, output, name, source, marked)
     named = _named(sample, finding, position, name)
     if nonfinite.any():
-        return _nonfinite(finding, named)
+        where = where_nonfinite(sample, name, nonfinite)
+        made = _nonfinite(finding, named)
+        return replace(made, cause="branch", hint=f"{where} {made.hint}") if where else made
     whole = output.chosen is None and is_declared(sample.point, sample.draw)
     if wrong.any() and not analytical.any() and whole:
         return _missing(sample, finding, named)
@@ -213,3 +218,25 @@ def _imprecise(
         hint="A truncated constant or a lower precision inside backward; within the tolerance, so no "
         "failure.",
     )
+
+
+def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:
+    """Which values of the input the columns that are not finite have, and no other: one value, or all large.
+
+    `nonfinite` is the block's mask, m × n. Empty where no such condition tells them apart.
+    """
+    place = sample.problem.input_names.index(name)
+    block = sample.inputs.blocks[place]
+    columns = nonfinite.any(dim=0)
+    values = sample.problem.primals[place].detach().reshape(-1)
+    if block.is_complex or block.chosen is not None or values.numel() != columns.numel():
+        return ""
+    bad, good = values[columns].to("cpu", torch.float64), values[~columns].to("cpu", torch.float64)
+    if good.numel() < FEWEST_FINITE:
+        return ""
+    if bool((bad == bad[0]).all()) and not bool((good == bad[0]).any()):
+        return f"It is so exactly where `{name}` is {number(bad[0].item())}."
+    low, high = good.abs().max().item(), bad.abs().min().item()
+    if bad.numel() >= FEWEST_FINITE and high > low:
+        return f"It is so exactly where |{name}| is large: from {number(high)} on, not up to {number(low)}."
+    return ""

@@ -18,6 +18,12 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 
+SAME_FACTOR = 1e-8
+"""Two gradients are multiples of each other within this share of an entry."""
+
+LEAST_RELATED = 3
+"""Entries that one factor must explain: one is a multiple of anything."""
+
 
 def reference(sample: Sample, first: FirstOrder, second: CheckResult | None) -> CheckResult:
     """Compare the target with its composite over the same inputs, the random state replayed."""
@@ -129,8 +135,28 @@ def compare_gradients(
             wrong = _differs(sample, x[columns], y[columns], noise[columns]) & smooth[columns]
             if wrong.any():
                 entries = _entries(x[columns], y[columns], noise[columns], wrong, block, values=False)
-                findings.append(_gradient_differs(sample, first, position, name, entries))
+                found = _gradient_differs(sample, first, position, name, entries)
+                findings.append(_with_relation(found, x[columns], y[columns], noise[columns]))
     return findings
+
+
+def _with_relation(finding: Finding, mine: Tensor, theirs: Tensor, noise: Tensor) -> Finding:
+    """The hint, with how the two gradients are related if one sentence tells it for every entry.
+
+    Where backward was verified, it is the reference that is off by it.
+    """
+    whose = "The reference's" if finding.severity is Severity.WARNING else "Backward's"
+    off, right = (theirs, mine) if finding.severity is Severity.WARNING else (mine, theirs)
+    if not off.any() and right.any():
+        said = f"{whose} gradient of `{finding.input}` is zero: it is detached there."
+    else:
+        square = (right @ right).item()
+        c = (off @ right).item() / square if square > 0 else 0.0
+        allowed = SAME_FACTOR * off.abs() + ROUND_OFF_SAFETY * noise
+        if mine.numel() < LEAST_RELATED or c == 0 or not ((off - c * right).abs() <= allowed).all():
+            return finding
+        said = f"{whose} gradient of `{finding.input}` is {number(c)} times the other at every entry."
+    return replace(finding, hint=f"{said} {finding.hint}".strip())
 
 
 def _gradient_differs(

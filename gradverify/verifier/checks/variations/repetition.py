@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -24,6 +25,7 @@ from gradverify.verifier.checks.variations.running import (
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients
 
 RUNS = 2
@@ -122,12 +124,32 @@ def interleaved(base: Verified) -> Varied:
         ones = [torch.ones_like(o) for o in second.value.outputs]
         if not first_again:
             backward(sample, second.value, ones)
-        finding = _interleaved_finding(base, backward(sample, first.value, base.grad_outputs()))
+        result = backward(sample, first.value, base.grad_outputs())
+        finding = _interleaved_finding(base, result)
         if finding is not None:
-            return Varied((finding,), Swept(calls=("interleaved",)))
+            return Varied((_with_cause(base, finding, result, other),), Swept(calls=("interleaved",)))
         if first_again:  # so that what is kept in pairs is even again
             backward(sample, second.value, ones)
     return Varied(swept=Swept(calls=("interleaved",)))
+
+
+def _with_cause(
+    base: Verified, finding: Finding, result: Returned[Gradients] | Raised, other: Sequence[Argument]
+) -> Finding:
+    """`stale`, where the gradient of the first call is the one that its grad_output gives in the second."""
+    fresh = perform(base.sample, prepared(base.sample, other), other)
+    if isinstance(result, Raised) or isinstance(fresh, Raised):
+        return finding
+    second = backward(base.sample, fresh.value, base.grad_outputs())
+    if isinstance(second, Raised):
+        return finding
+    if base.difference(result.value, base.inputs.flatten(second.value)) is not None:
+        return finding
+    return replace(
+        finding,
+        cause="stale",
+        hint=f"It is the gradient at the inputs of the later call. {STATE_HINT}",
+    )
 
 
 def _interleaved_finding(base: Verified, result: Returned[Gradients] | Raised) -> Finding | None:
