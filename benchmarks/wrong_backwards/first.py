@@ -256,7 +256,7 @@ fn("MaxPool2", "x: [b, k]", '''
         dx.scatter_(1, cols, g)
         return dx
 ''',
- ("min-index", "* 2 + idx", "* 2 + (1 - idx)", "permuted none"),
+ ("min-index", "* 2 + idx", "* 2 + (1 - idx)", "permuted none =operand"),
  ("always-first", "* 2 + idx", "* 2 + 0 * idx", "region branch none"),
 )
 fn("LinearInterp", "table: [k]\nt: {shape: [b], range: [0.6, 1.9]}", '''
@@ -752,7 +752,7 @@ fn("GeneralSolve", "A: [n, n]\nB: [n, m]", '''
         dB = torch.linalg.solve(M.t(), g)
         return -dB @ X.t(), dB
 ''',
- ("no-transpose", "torch.linalg.solve(M.t(), g)", "torch.linalg.solve(M, g)", "operand"),
+ ("no-transpose", "torch.linalg.solve(M.t(), g)", "torch.linalg.solve(M, g)", "operand =transposed"),
  ("outer-transposed", "-dB @ X.t()", "-X @ dB.t()", "transposed"),
 )
 fn("LogDet", "A: [n, n]", '''
@@ -896,7 +896,7 @@ fn("SpectralFilter", "x: [b, k]\nw: {shape: [k], dtype: complex128}", '''
         dw = (G * X.conj()).sum(0)
         return dx, dw
 ''',
- ("no-conj-w", "dX = G * w.conj()", "dX = G * w", "conjugate operand none"),
+ ("no-conj-w", "dX = G * w.conj()", "dX = G * w", "conjugate operand none =transposed"),
  ("dw-no-conj", "(G * X.conj())", "(G * X)", "conjugate none"),
  ("norm", "torch.fft.ifft(dX, dim=-1).real * g.shape[-1]", "torch.fft.ifft(dX, dim=-1).real", "constant-factor"),
 )
@@ -944,7 +944,7 @@ fn("ClassState", "x: [b, n]", '''
         (x,) = ctx.saved_tensors
         return g * torch.cos(x)
 ''',
- ("stale", ("ctx.save_for_backward(x)", "(x,) = ctx.saved_tensors"), ("__class__.kept = x.detach().clone()", "x = __class__.kept"), "stale"),
+ ("stale", ("ctx.save_for_backward(x)", "(x,) = ctx.saved_tensors"), ("__class__.kept = x.detach().clone()", "x = __class__.kept"), "stale =detached"),
  ("detached", "return g * torch.cos(x)", "return g * torch.cos(x).detach()", "detached"),
  ("numpy", "return g * torch.cos(x)", "return g * torch.from_numpy(__import__('numpy').cos(x.detach().numpy()))", "detached"),
  ("clamped", "return g * torch.cos(x)", "return (g * torch.cos(x)).clamp(-1, 1)", "grad-output-nonlinear none"),

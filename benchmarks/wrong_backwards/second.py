@@ -69,7 +69,7 @@ fn("LogSoftmaxTemp", "x: [b, n]\nT: {value: 0.7}", '''
 ''',
  ("no-T", "keepdim=True)) / ctx.T", "keepdim=True))", "constant-factor"),
  ("T-times", "keepdim=True)) / ctx.T", "keepdim=True)) * ctx.T", "constant-factor"),
- ("softmax-form", "(g - y.exp() * g.sum(1, keepdim=True))", "y.exp() * (g - (g * y.exp()).sum(1, keepdim=True))", "none"),
+ ("softmax-form", "(g - y.exp() * g.sum(1, keepdim=True))", "y.exp() * (g - (g * y.exp()).sum(1, keepdim=True))", "none =chain-factor"),
  ("sum-all", "g.sum(1, keepdim=True)", "g.sum()", "wrong-reduction-dim"),
 )
 fn("GumbelGate", "a: [b, n]\nu: {shape: [b, n], range: [0.1, 0.9], requires_grad: false}", '''
@@ -173,8 +173,8 @@ fn("InfoNCE", "z: [b, m]\nkeys: [n, m]", '''
 ''',
  ("temperature", "/ z.shape[0] / 0.5", "/ z.shape[0]", "constant-factor"),
  ("batch", "g * ds / z.shape[0] / 0.5", "g * ds / 0.5", "constant-factor"),
- ("positive-lost", "ds[:, 0] -= 1", "ds[:, 0] -= 0", "missing-term none"),
- ("wrong-column", "ds[:, 0] -= 1", "ds[:, 1] -= 1", "none missing-term"),
+ ("positive-lost", "ds[:, 0] -= 1", "ds[:, 0] -= 0", "missing-term none =region"),
+ ("wrong-column", "ds[:, 0] -= 1", "ds[:, 1] -= 1", "none missing-term =region =operand"),
 )
 fn("FocalTversky", "p: {shape: [b, n], range: [0.2, 0.8]}\ny: {shape: [b, n], range: [0.2, 0.8], requires_grad: false}", '''
     @staticmethod
@@ -397,10 +397,10 @@ fn("QuantileLoss", "x: [b, m]\ny: {shape: [b, m], requires_grad: false}\ntau: {v
     @staticmethod
     def backward(ctx, g):
         (d,) = ctx.saved_tensors
-        return g * torch.where(d > 0, -ctx.tau, 1 - ctx.tau), None, None
+        return torch.where(d > 0, -ctx.tau * g, (1 - ctx.tau) * g), None, None
 ''',
- ("mirrored", "torch.where(d > 0, -ctx.tau, 1 - ctx.tau)", "torch.where(d > 0, ctx.tau - 1, ctx.tau)", "none branch"),
- ("always", "torch.where(d > 0, -ctx.tau, 1 - ctx.tau)", "-ctx.tau", "branch"),
+ ("mirrored", "torch.where(d > 0, -ctx.tau * g, (1 - ctx.tau) * g)", "torch.where(d > 0, (ctx.tau - 1) * g, ctx.tau * g)", "none branch"),
+ ("always", "torch.where(d > 0, -ctx.tau * g, (1 - ctx.tau) * g)", "-ctx.tau * g", "branch"),
 )
 fn("PowerLaw", "x: {shape: [b, n], range: [0.3, 2.0]}\np: {shape: [n], range: [0.5, 2.5]}", '''
     @staticmethod

@@ -45,27 +45,6 @@ class BatchNormTrain(torch.autograd.Function):
         return dx, (g * xh).sum(0)
 
 
-class GroupNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        B, C, L = x.shape
-        xg = x.reshape(B, 2, -1)
-        mean = xg.mean(-1, keepdim=True)
-        inv = (xg.var(-1, keepdim=True, unbiased=False) + 1e-5).rsqrt()
-        xhat = (xg - mean) * inv
-        ctx.save_for_backward(xhat, inv)
-        return xhat.reshape(B, C, L)
-
-    @staticmethod
-    def backward(ctx, g):
-        xhat, inv = ctx.saved_tensors
-        gg = g.reshape(xhat.shape)
-        s1 = gg.mean(-1, keepdim=True)
-        s2 = (gg * xhat).sum(-1, keepdim=True)
-        dx = inv * (gg - s1 - xhat * s2)
-        return dx.reshape(g.shape)
-
-
 class L2Normalize(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -75,7 +75,7 @@ def _variables(pair: Pair) -> Iterator[_Variable]:
         )
     yield _Variable(pair.name, lambda p: p.x[None, :])
     yield _Variable(pair.output_name, lambda p: p.y[:, None])
-    others = [t for t in named_tensors(pair) if t.name not in {pair.name, pair.output_name}]
+    others = list(named_tensors(pair))[2:]
     for other in others:
         yield _Variable(other.name, _beside(other))
         yield _Variable(f"{pair.name} - {other.name}", _joined(other, torch.sub), is_difference=True)

@@ -147,6 +147,7 @@ def _masks(pairs: Pairs, side: str, dim: int, part: _Part) -> list[Tensor] | Non
 
 _TRIANGLES: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("diagonal", lambda t: t.triu().tril()),
+    ("entries off the diagonal", lambda t: t - t.triu().tril()),
     ("upper triangle, without the diagonal,", lambda t: t.triu(1)),
     ("lower triangle, without the diagonal,", lambda t: t.tril(-1)),
     ("upper triangle", torch.triu),

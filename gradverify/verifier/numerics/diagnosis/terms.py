@@ -73,8 +73,8 @@ def _couples(points: Sequence[_Missing]) -> bool:
 
 
 def _missing(pair: Pair) -> _Missing | None:
-    """None where some entry is not known, or complex numbers are about."""
-    if pair.source_block.is_complex or pair.output_block.is_complex or not pair.known.all():
+    """None where complex numbers are about, or too many groups."""
+    if pair.source_block.is_complex or pair.output_block.is_complex:
         return None
     groups = groups_of(pair)
     if groups is None:
@@ -120,30 +120,38 @@ def _centred(tensor: NamedTensor, side: Side) -> _Vector:
 
 def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: Side) -> bool:
     """Whether the difference is made of the vectors in every group, and the true block is not."""
-    others = 0
+    others = constraints = 0
     for point in points:
-        given = [vector(point.pair) for vector in vectors]
-        if any(v is None for v in given):
+        basis = _basis(point.pair, vectors)
+        if basis is None:
             return False
-        basis = torch.stack([v for v in given if v is not None], dim=1)
-        if not bool(basis.isfinite().all()):
-            return False
-        constraints = 0
         for group in point.groups:
-            missing, true, allowed = (
-                group.cut(m) if side == "column" else group.cut(m).mT
-                for m in (point.missing, point.pair.true, point.allowed)
-            )
             own = basis[group.columns if side == "column" else group.rows]
+            missing, true, allowed = _lines(point, group, side)
             if bool((missing.abs() <= allowed).all()):
                 continue
             if not _spanned(missing, own, allowed):
                 return False
             constraints += missing.shape[0] * max(0, missing.shape[1] - own.shape[1])
             others += not _spanned(true, own, allowed)
-        if constraints < LEAST_CONSTRAINTS:
-            return False
-    return others > 0
+    return others > 0 and constraints >= LEAST_CONSTRAINTS
+
+
+def _basis(pair: Pair, vectors: Sequence[_Vector]) -> Tensor | None:
+    """The vectors at a point, one a column; None where it has not all of them."""
+    given = [v for v in (vector(pair) for vector in vectors) if v is not None]
+    if len(given) < len(vectors):
+        return None
+    basis = torch.stack(given, dim=1)
+    return basis if bool(basis.isfinite().all()) else None
+
+
+def _lines(point: _Missing, group: Group, side: Side) -> tuple[Tensor, Tensor, Tensor]:
+    """What is missing, true and allowed in a group: the lines along the side that are known throughout."""
+    cut = [group.cut(m) for m in (point.missing, point.pair.true, point.allowed, point.pair.known)]
+    missing, true, allowed, known = cut if side == "column" else [m.mT for m in cut]
+    whole = known.all(dim=1)
+    return missing[whole], true[whole], allowed[whole]
 
 
 def _spanned(matrix: Tensor, basis: Tensor, allowed: Tensor) -> bool:

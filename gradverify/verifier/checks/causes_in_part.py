@@ -1,0 +1,153 @@
+"""Causes that hold in a part of a gradient, or in how its entries interact, in the user's own names."""
+
+from __future__ import annotations
+
+from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
+
+NARROW = 0.5
+"""A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
+
+
+def not_summed(cause: Cause, pairs: Pairs) -> Said:
+    """One slice stands for the sum over a dimension."""
+    name, dim = pairs[0].name, cause.dim
+    return Said(
+        f"`{name}` takes part in every slice of `{pairs[0].output_name}` along dimension {dim}, but its "
+        f"gradient comes from the {cause.kind} slice only",
+        f"Sum over dimension {dim} of grad_output instead of indexing it.",
+    )
+
+
+def region(cause: Cause, pairs: Pairs) -> Said:
+    """Wrong in a part of a tensor."""
+    name = pairs[0].name if cause.side == "input" else pairs[0].output_name
+    inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
+    return Said(
+        f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
+        "Look at the bounds of the loop, slice or mask that backward uses there.",
+    )
+
+
+def _place(cause: Cause, name: str) -> str:
+    if cause.dim is None:
+        return f"the {cause.kind} of `{name}`"
+    along = f"along dimension {cause.dim} of `{name}`"
+    if cause.kind.startswith("index"):
+        return f"{cause.kind} {along}"
+    if cause.kind.startswith("remainder"):
+        return f"the {cause.kind} {along}"
+    words = {
+        "first two": "the first two slices",
+        "last two": "the last two slices",
+        "odd": "the odd indices",
+        "even": "the even indices",
+        "ends": "both ends",
+        "inner": "all but the first and the last slice",
+        "first": "the first slice",
+        "last": "the last slice",
+    }
+    return f"{words.get(cause.kind, cause.kind + ' slice')} {along}"
+
+
+def _inside(factor: float) -> str:
+    return "is zero" if factor == 0 else times_too_large(factor)
+
+
+def branch(cause: Cause, pairs: Pairs) -> Said:
+    """Wrong where a condition on the data holds."""
+    low, high = (number(v or 0.0) for v in (cause.low, cause.high))
+    inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
+    condition = cause.condition
+    if " - " in condition and condition.endswith(" c") and "|" not in condition:
+        condition, threshold = condition.replace(" c", " 0"), ""
+    elif condition.endswith(" c"):
+        threshold = f", c between {low} and {high}{_likely_threshold(cause, pairs[0])}"
+    else:
+        threshold = f", a just below {low} and b just above {high}"
+    return Said(
+        f"{of_gradient(pairs[0])} is wrong only where `{condition}`{threshold}{inside}; "
+        f"{cause.right_entries} other entries are right",
+        "Backward takes another branch there than forward does, or has none.",
+    )
+
+
+def _likely_threshold(cause: Cause, pair: Pair) -> str:
+    """` (0?)` where a threshold that people write lies between the values seen."""
+    if cause.low is None or cause.high is None or cause.high - cause.low > NARROW:
+        return ""
+    likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
+    inside = [n for n in sorted(likely) if cause.low <= n <= cause.high]
+    return f" ({number(inside[0])}?)" if len(inside) == 1 else ""
+
+
+def diagonal(cause: Cause, pairs: Pairs) -> Said:
+    """The entries of a dimension do not interact in backward."""
+    return Said(
+        f"{of_gradient(pairs[0])} is right on the diagonal along dimension {cause.dim} and zero off it: the "
+        f"entries of `{pairs[0].name}` interact along it, and backward drops that",
+        "Is a sum over that dimension missing, as `(grad_output * y).sum(...)` in softmax?",
+    )
+
+
+def missing(cause: Cause, pairs: Pairs) -> Said:
+    """A term is missing, or has another coefficient."""
+    if cause.kind == "diagonal":
+        return Said(
+            f"{of_gradient(pairs[0])} is right off the diagonal along dimension {cause.dim} and zero on it: "
+            "the term of each entry by itself is missing"
+        )
+    if cause.kind == "offset":
+        named = (
+            "the same at every entry" if cause.law == "1" else f"a multiple of `{cause.law}` at every entry"
+        )
+        return Said(
+            f"{of_gradient(pairs[0])} lacks a term that is {named.replace(' and ', '` and `')}, or has it "
+            "with another coefficient"
+        )
+    of_dim = f" along dimension {cause.dim}" if cause.dim is not None else ""
+    if cause.law == "1":
+        named = "one number for each group of entries that interact"
+    else:
+        named = f"made of `{cause.law.replace(' and ', '` and `')}`"
+    return Said(
+        f"{of_gradient(pairs[0])} lacks a term that couples entries{of_dim}, {named}, "
+        "or has it with another coefficient",
+        f"It has the form {_form(cause)}.",
+    )
+
+
+def _form(cause: Cause) -> str:
+    """The missing term as it may be written."""
+    if " and " in cause.law:
+        return "of two sums, as in a normalisation"
+    before, inside = (
+        (f"{cause.law} * ", "grad_output * ...") if cause.law != "1" else ("", "grad_output * ...")
+    )
+    if cause.side == "output":
+        before, inside = "... * ", "grad_output" if cause.law == "1" else f"grad_output * {cause.law}"
+    return f"`{before}({inside}).sum(...)`"
+
+
+def reduction(cause: Cause, pairs: Pairs) -> Said:
+    """Entries interact along a dimension that forward keeps apart."""
+    if cause.kind == "mixed":
+        return Said(
+            f"backward lets entries of `{pairs[0].name}` interact along dimension {cause.dim}, which forward "
+            "keeps apart",
+            "Look for a sum or mean over that dimension, or over all of them, in backward.",
+        )
+    return Said(
+        f"backward couples the entries of `{pairs[0].name}` along another dimension than forward does",
+        "Look for a wrong `dim` in a sum or mean in backward.",
+    )
+
+
+def duplicates(cause: Cause, pairs: Pairs) -> Said:
+    """Of several uses of one entry, one counts."""
+    return Said(
+        f"where an entry of `{pairs[0].name}` is used several times, only the {cause.kind} use counts",
+        "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+    )

@@ -1,0 +1,32 @@
+"""What the sentences about a cause are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.numerics.diagnosis.evidence import Pair
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is wrong, without a capital and a full stop, and what to try, as whole sentences."""
+
+    what: str
+    advice: str = ""
+
+
+def of_gradient(pair: Pair) -> str:
+    """Whose gradient a sentence is about."""
+    return f"the gradient of `{pair.name}`"
+
+
+def times_too_large(c: float) -> str:
+    """What a factor of claimed / true means."""
+    if abs(c + 1) < 1e-9:
+        return "has the wrong sign"
+    if c > 1:
+        return f"is {number(c)} times too large"
+    if 0 < c < 1:
+        return f"is {number(1 / c)} times too small"
+    return f"is {number(c)} times what it should be"
