@@ -33,6 +33,7 @@ MODULES = [
     ("regimes", "wrong"),
     ("authors", "right"),
     ("authors", "wrong"),
+    ("authors", "bare"),
 ]
 
 

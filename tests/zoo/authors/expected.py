@@ -39,3 +39,7 @@ EXPECTED = {
     }
     for name, cause in CAUSES.items()
 }
+EXPECTED["bare", "InstanceNormScale", "without spec"] = {
+    "status": "inconclusive",
+    "or_else": {"inconclusive"},
+}
