@@ -45,6 +45,7 @@ MODULES = [
     ("precision", "wrong"),
     ("kernels", "right"),
     ("kernels", "wrong"),
+    ("authors", "bare"),
 ]
 
 
@@ -96,7 +97,7 @@ def complaints(target: dict, row: dict) -> list[str]:
         f"false warning {code}" for code in warnings - set(row.get("warnings", ())) - may - inconclusive
     ]
     causes = {f.get("cause") for f in target["findings"]} - {None, ""}
-    wrong += [f"causes {causes}"] if "cause" in row and causes != {row["cause"]} else []
+    wrong += [f"causes {causes}"] if "cause" in row and causes != {row["cause"]} - {""} else []
     wrong += [f"`{name}` is not named" for name in row.get("names", ()) if name not in words]
     return wrong
 

@@ -45,6 +45,7 @@ def findings_on(
     dtype: str = "float64",
     seed: int = 1,
     spare: bool = True,
+    select: tuple[str, ...] = ("GV1",),
 ) -> tuple[Finding, ...]:
     target = Target(
         function.__name__, function.__name__, TargetKind.FUNCTION, "f.py", 1, tuple(map(Parameter, shapes))
@@ -56,5 +57,5 @@ def findings_on(
         (case_at(shapes, SIZES, seed, dtype),),
         spares=(case_at(shapes, OTHER_SIZES, seed + 1, dtype),) if spare else (),
     )
-    events = verify(Verify(target, plan, Settings(select=("GV1",))), Live(function))
+    events = verify(Verify(target, plan, Settings(select=select)), Live(function))
     return merge_findings([e.finding for e in events if isinstance(e, Found)])
