@@ -1,0 +1,1 @@
+"""Rounding errors of a native dtype: what it may do to a value, measured, and what it may not."""

@@ -1,0 +1,107 @@
+"""Monte-Carlo arithmetic: torch code run in float64 with a random relative error in every operation.
+
+Each arithmetic operation's result is multiplied by 1 + v*xi, with xi uniform in [-1, 1]. How far results
+scatter is how far rounding to a unit v may move them, cancellation and all (Parker, *Monte Carlo
+arithmetic*, 1997). Operations that only move values are exact in any precision and stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.utils import _pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_EXACT = frozenset((
+    "_to_copy", "_unsafe_view", "abs", "alias", "amax", "amin", "arange", "argmax", "argmin", "as_strided",
+    "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "ceil", "clamp",
+    "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd", "copy", "copysign", "cummax", "cummin",
+    "detach", "diag_embed", "diagonal_backward", "diagonal_scatter", "embedding", "empty", "empty_like",
+    "empty_strided", "expand", "eye", "fill", "flip", "floor", "full", "full_like", "gather", "imag",
+    "index", "index_fill", "index_select", "lift_fresh", "masked_fill", "masked_scatter", "masked_select",
+    "max", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "maximum", "min", "minimum",
+    "native_dropout", "neg", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
+    "normal", "ones", "ones_like", "permute", "rand", "rand_like", "randint", "randn", "randn_like",
+    "randperm", "real", "relu", "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward",
+    "select_scatter", "sgn", "sign", "slice_backward", "slice_scatter", "sort", "split", "stack",
+    "threshold", "threshold_backward", "topk", "tril", "triu", "trunc", "unbind", "unfold_backward",
+    "value_selecting_reduction_backward", "view_as_complex", "view_as_real", "where", "zero", "zeros",
+    "zeros_like",
+))  # fmt: skip
+"""Operations without arithmetic: what they return is exact in any precision."""
+
+_FUSED = (
+    "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm",
+    "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward", "native_batch_norm",
+    "native_batch_norm_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward",
+    "tanh_backward", "softplus", "softplus_backward", "mish_backward", "elu_backward", "hardswish_backward",
+    "log_sigmoid_forward", "log_sigmoid_backward", "mse_loss", "mse_loss_backward", "smooth_l1_loss",
+    "huber_loss", "addcmul", "addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward", "std",
+    "var_mean",
+)  # fmt: skip
+"""Kernels that do several operations at once: written out, so that what cancels inside them shows."""
+
+
+@cache
+def _written_out() -> Mapping[Any, Callable[..., Any]]:
+    known = [packet for name in _FUSED if (packet := getattr(torch.ops.aten, name, None)) is not None]
+    return dict(get_decompositions(known))
+
+
+class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is on, every arithmetic operation on float64 or complex128 tensors errs at random."""
+
+    def __init__(self, unit: float, generator: torch.Generator) -> None:
+        """Err by up to `unit`, relative; draw from `generator` alone, so that user code draws as ever."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unit = unit
+        self.generator = generator
+        self.foreign = False
+        """An operation ran that is none of torch's own: what happens inside it is not seen."""
+        self._written_out = _written_out()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 - an OpOverload
+        types: Sequence[Any],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        """Run one operation, and let it err."""
+        given = dict(kwargs or {})
+        if func in self._written_out:
+            with self:
+                return self._written_out[func](*args, **given)
+        name = func.overloadpacket.__name__.rstrip("_")
+        if func.is_view or name in _EXACT:
+            return func(*args, **given)
+        self.foreign |= func.namespace not in {"aten", "prims"}
+        written = func._schema.is_mutable  # noqa: SLF001 - torch has no public name for it
+        first, rest = (args[:1], args[1:]) if written else ((), args)
+        if torch.Tag.pointwise not in func.tags:  # a sum, a product of matrices: each of its steps rounds
+            rest = _pytree.tree_map_only(Tensor, self._erring, tuple(rest))
+        result = func(*first, *rest, **given)
+        if written:
+            _pytree.tree_map_only(Tensor, self._err_in_place, result)
+            return result
+        return _pytree.tree_map_only(Tensor, self._erring, result)
+
+    def _erring(self, x: Tensor) -> Tensor:
+        return erring(x, self.unit, self.generator)
+
+    def _err_in_place(self, x: Tensor) -> Tensor:
+        return x.copy_(self._erring(x))
+
+
+def erring(x: Tensor, unit: float, generator: torch.Generator) -> Tensor:
+    """The values times 1 + unit*xi; what is neither float64 nor complex128, nor strided, as it is."""
+    if x.dtype not in {torch.float64, torch.complex128} or x.layout is not torch.strided:
+        return x
+    draw = torch.rand(x.shape, generator=generator, dtype=x.dtype).to(x.device)
+    centre = complex(1, 1) if x.is_complex() else 1.0
+    return x * (1 + unit * (2 * draw - centre))

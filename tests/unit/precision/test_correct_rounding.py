@@ -1,0 +1,80 @@
+"""Test A against the definition of rounding, in every 16-bit format."""
+
+import pytest
+import torch
+
+from gradverify.verifier.numerics.precision.correct_rounding import correct_rounding
+from gradverify.verifier.numerics.precision.formats import format_of, half_ulp
+from gradverify.verifier.numerics.precision.noise import Noise, inside_noise, least_noise
+
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def without_noise(truth):
+    return Noise(torch.zeros_like(truth), truth.new_zeros(0, *truth.shape))
+
+
+@pytest.mark.parametrize("dtype", [*SHORT, torch.float32])
+def test_half_an_ulp_is_half_the_distance_to_the_next_number(dtype):
+    form = format_of(dtype)
+    near = torch.tensor([1.0, 1.5, 3.0, 1 / 3, 1e-3], dtype=dtype)
+    # The next number away from zero, by one more in its bits.
+    bits = torch.int32 if dtype is torch.float32 else torch.int16
+    after = (near.view(bits) + 1).view(dtype)
+    assert torch.equal(half_ulp(near.double(), form), (after.double() - near.double()) / 2)
+    assert half_ulp(torch.zeros(1, dtype=torch.float64), form).item() == form.tiny
+    # Half of the smallest number there is, is the most that rounding to zero may lose.
+    assert torch.tensor(form.tiny * 2.01, dtype=torch.float64).to(dtype) > 0
+
+
+@pytest.mark.parametrize("dtype", SHORT)
+@pytest.mark.parametrize("size", [1.0, 1e-7, 1e3])
+def test_a_rounded_value_is_at_most_the_limit_itself(dtype, size):
+    truth = normal(64, 32) * size
+    found = correct_rounding(truth.to(dtype).double(), truth, without_noise(truth), format_of(dtype))
+    assert found.correct
+    assert 0.9 < found.worst <= 1
+
+
+@pytest.mark.parametrize("factor", [1.001, 0.997])
+def test_a_factor_below_half_an_ulp_of_bfloat16_is_seen(factor):
+    truth = normal(64, 32)
+    form = format_of(torch.bfloat16)
+    found = correct_rounding(
+        (truth * factor).to(torch.bfloat16).double(), truth, inside_noise(truth, (), ()), form
+    )
+    assert not found.correct
+    assert found.share > 0.05
+
+
+def test_the_noise_of_float32_inside_is_allowed():
+    truth = normal(64, 32)
+    single = (truth * (1 + 1e-7)).float().to(torch.bfloat16).double()
+    assert correct_rounding(
+        single, truth, least_noise(truth, 2.0**-24, 0.0), format_of(torch.bfloat16)
+    ).correct
+
+
+def test_a_nan_is_never_correct():
+    truth = normal(4, 4)
+    broken = truth.clone()
+    broken[1, 2] = torch.nan
+    form = format_of(torch.bfloat16)
+    assert not correct_rounding(broken, truth, without_noise(truth), form).correct
+    nan_noise = Noise(torch.full_like(truth, torch.nan), truth.new_zeros(0, 4, 4))
+    assert not correct_rounding(truth, truth, nan_noise, form).correct
+    assert not nan_noise.usable
+
+
+def test_few_entries_far_off_are_outliers_and_many_are_not():
+    truth = normal(32, 32)
+    form = format_of(torch.bfloat16)
+    value = truth.to(torch.bfloat16).double()
+    value[3, 4] *= 1.5
+    assert correct_rounding(value, truth, without_noise(truth), form).has_outliers
+    value *= 1.5
+    assert not correct_rounding(value, truth, without_noise(truth), form).has_outliers
