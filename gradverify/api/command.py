@@ -18,6 +18,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
     select: Sequence[str] | None = None,
     ignore: Sequence[str] | None = None,
     device: str | None = None,
+    dtypes: Sequence[str] = (),
     seed: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -30,6 +31,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
 
     Targets are what the command takes: files, folders, dotted modules, `module.py::Name`. Each module runs
     in a process of its own. `timeout` is in seconds and `memory` in MiB, for each target.
+    `dtypes` are judged beside float64; float32 is where none are given.
 
     Raises `UsageError` and `SpecError` (both of `gradverify.errors`) where nothing can be verified. A module
     that cannot be imported is in `Report.errors`; `Report.exit_code` is the command's.
@@ -42,6 +44,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
         select=None if select is None else list(select),
         ignore=None if ignore is None else list(ignore),
         device=device,
+        dtypes=list(dtypes),
         seed=None if seed is None else str(seed),
         rtol=rtol,
         atol=atol,

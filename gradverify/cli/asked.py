@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import secrets
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from gradverify.cli.completion import DTYPES
 from gradverify.cli.options import Format
 from gradverify.config import Config
 from gradverify.errors import UsageError
@@ -44,6 +46,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     select: list[str] | None = None,
     ignore: list[str] | None = None,
     device: str | None = None,
+    dtypes: list[str] | None = None,
     seed: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -77,6 +80,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     settings = replace(
         _settings(config, device, select, ignore, rtol, atol),
         engine=engine,
+        dtypes=_dtypes(dtypes or []),
         strict=strict,
         effort=effort or Effort(config.effort or Effort.NORMAL),
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
@@ -209,6 +213,7 @@ def _repeated(
     words = ["--config", config.file.as_posix()] if config.named and config.file is not None else []
     words += [word for path in specs for word in ("--spec", path.as_posix())]
     words += ["--device", settings.device] if settings.device != "cpu" else []
+    words += [word for dtype in settings.dtypes for word in ("--dtype", dtype)]
     words += ["--effort", settings.effort.value] if settings.effort is not Effort.NORMAL else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []
@@ -295,6 +300,15 @@ def _device(text: str, option: str) -> str:
     if kind not in {"cpu", "cuda"} or (":" in text and (kind == "cpu" or not good_index)):
         raise UsageError(f"{option}: `{text}` is not supported: use cpu, cuda or cuda:INDEX")
     return text
+
+
+def _dtypes(names: list[str]) -> tuple[str, ...]:
+    for name in names:
+        if name not in DTYPES:
+            near = difflib.get_close_matches(name, DTYPES, n=1, cutoff=0.4)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(DTYPES)}"
+            raise UsageError(f"--dtype: there is no dtype {name!r} to judge in; {hint}")
+    return tuple(dict.fromkeys(names))
 
 
 def _tolerance(value: float, option: str) -> float:

@@ -9,6 +9,9 @@ from pathlib import Path
 from gradverify.cli.formats import Format
 from gradverify.rules import RULES
 
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""Dtypes that targets are judged in; float64 always."""
+
 Completions = list[tuple[str, str]]
 """(what is completed, what it means) pairs."""
 
@@ -28,6 +31,11 @@ def code_lists(incomplete: str) -> Completions:
 def formats(incomplete: str) -> list[str]:
     """Formats that begin so."""
     return [form.value for form in Format if form.startswith(incomplete)]
+
+
+def dtypes(incomplete: str) -> list[str]:
+    """Dtypes that begin so."""
+    return [name for name in DTYPES if name.startswith(incomplete)]
 
 
 def report_files(incomplete: str) -> list[str]:

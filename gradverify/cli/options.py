@@ -82,6 +82,16 @@ Ignore = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", metavar="DEVICE", help="cpu (default), cuda or cuda:INDEX.")
 ]
+Dtypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        help="Judge in this dtype beside float64 (repeatable): float32 (default), bfloat16, float16; float64 "
+        "for none.",
+        autocompletion=completion.dtypes,
+    ),
+]
 Seed = Annotated[
     str | None, typer.Option("--seed", metavar="INT|random", help="Seed of all input values (default 0).")
 ]

@@ -27,6 +27,7 @@ from gradverify.model.finding import (
 )
 from gradverify.model.place import Location, shown_path
 from gradverify.model.plan import Companion, Doubt, ExpectedFailure, Settings, TargetPlan
+from gradverify.model.precision import Closeness, Precision
 from gradverify.model.report import (
     CaseReport,
     Evaluations,
@@ -58,6 +59,7 @@ __all__ = [
     "Case",
     "CasePoint",
     "CaseReport",
+    "Closeness",
     "Companion",
     "ConcatInput",
     "Doubt",
@@ -87,6 +89,7 @@ __all__ = [
     "Parameter",
     "PassedOver",
     "Point",
+    "Precision",
     "RaisedError",
     "Report",
     "Scalar",

@@ -82,6 +82,10 @@ class TargetPlan:
     """torch's default dtype while the target runs; empty to leave it."""
     devices: tuple[str, ...] = ()
     """Devices the target is limited to; empty for any."""
+    dtypes: tuple[str, ...] = ()
+    """Dtypes it is judged in; empty for float32 where that runs."""
+    internals: str = ""
+    """`float32`: nothing inside is rounded to a shorter dtype, so each result is correctly rounded."""
     init: tuple[tuple[str, Nested], ...] | None = None
     """Arguments that an `nn.Module` class is built with (name or position as text, value); None for none."""
     notes: str = ""
@@ -110,3 +114,5 @@ class Settings:
     effort: Effort = Effort.NORMAL
     strict: bool = False
     """Warnings fail a target as errors do."""
+    dtypes: tuple[str, ...] = ()
+    """Dtypes that the command line asks for; empty for what specs say."""

@@ -8,6 +8,7 @@ from enum import StrEnum
 from gradverify.model.finding import Finding, RaisedError
 from gradverify.model.place import Location
 from gradverify.model.plan import Companion, Settings
+from gradverify.model.precision import Closeness, Precision
 from gradverify.model.target import PassedOver, Target
 from gradverify.model.words import Effort, InputSource, Outcome, Verdict
 
@@ -58,6 +59,17 @@ class Swept:
     """Sets of inputs that required grad, as `x,weight`."""
     calls: tuple[str, ...] = ()
     """`again`, `interleaved`, `backward twice`, ..."""
+    precision: tuple[Precision, ...] = ()
+    """What was judged in native dtypes: the worst of each value in each dtype."""
+    native: str = ""
+    """Why it was judged in native dtypes alone; empty where it has a float64 path."""
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The native dtypes in which every value was judged, in order of precision."""
+        known = [p for p in self.precision if p.closeness is not Closeness.UNKNOWN]
+        unknown = {p.dtype for p in self.precision} - {p.dtype for p in known}
+        return tuple(dict.fromkeys(p.dtype for p in known if p.dtype not in unknown))
 
     def joined(self, other: Swept) -> Swept:
         """What either of them was varied over."""
@@ -65,7 +77,18 @@ class Swept:
             tuple(dict.fromkeys((*self.layouts, *other.layouts))),
             tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
             tuple(dict.fromkeys((*self.calls, *other.calls))),
+            _worst_of_each((*self.precision, *other.precision)),
+            self.native or other.native,
         )
+
+
+def _worst_of_each(found: tuple[Precision, ...]) -> tuple[Precision, ...]:
+    """One for each value in each dtype, in the order in which they came."""
+    worst: dict[tuple[str, str], Precision] = {}
+    for one in found:
+        key = (one.dtype, one.value)
+        worst[key] = worst[key].worse(one) if key in worst else one
+    return tuple(worst.values())
 
 
 @dataclass(frozen=True)
@@ -101,7 +124,7 @@ class TargetReport:
     """Input draws verified, over all cases."""
     devices: tuple[str, ...] = ()
     checks: tuple[tuple[str, Outcome], ...] = ()
-    """(`gradcheck` | `gradgradcheck` | `reference` | `contract`, outcome), always all four."""
+    """(`gradcheck` | `gradgradcheck` | `reference` | `contract` | `precision`, outcome), always all."""
     capabilities: tuple[tuple[str, str], ...] = ()
     """(`double_backward` | `jvp` | `vmap` | `func` | `compile`, `yes` | `no` | `wrong` | `not-run`)."""
     findings: tuple[Finding, ...] = ()

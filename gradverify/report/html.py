@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from gradverify.model import Entry, Finding, Report, Severity, TargetReport, Verdict
+from gradverify.model import Entry, Finding, Report, Severity, TargetReport
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.entries import heads_of, short_name
@@ -15,7 +15,7 @@ from gradverify.report.layout import raised
 from gradverify.report.mistakes import mistake_lines
 from gradverify.report.places import NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, particulars, verdict_words
-from gradverify.report.text import NOT_SWEPT, summary_lines
+from gradverify.report.text import not_judged, summary_lines
 from gradverify.report.words import clean, clean_lines, figures, number, small
 
 _PLAIN = TextStyle()
@@ -36,8 +36,8 @@ def render_html(report: Report) -> str:
     elif not report.errors:
         parts.append("<p>Nothing was checked.</p>")
     parts += [_target(target, report) for target in targets]
-    if dict(report.summary).get(Verdict.PASSED):
-        parts.append(f'<p class="about">{h(NOT_SWEPT)}</p>')
+    if unjudged := not_judged(report):
+        parts.append(f'<p class="about">{h(unjudged)}</p>')
     return "\n".join([*parts, "</main></body></html>"]) + "\n"
 
 

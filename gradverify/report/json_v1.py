@@ -19,6 +19,8 @@ from gradverify.model import (
     Frame,
     Mistake,
     Mutation,
+    Outcome,
+    Precision,
     RaisedError,
     Report,
     Scalar,
@@ -109,6 +111,8 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
+    if report.swept.precision:
+        shape["precision"] = [_precision(one) for one in report.swept.precision]
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
     return shape
 
@@ -132,9 +136,27 @@ def _swept(report: TargetReport) -> Json:
         "layouts": len(report.swept.layouts),
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
-        "dtypes": ["float64"],
+        "dtypes": _dtypes(report),
         "devices": [*sorted(report.devices)],
     }
+
+
+def _precision(one: Precision) -> Json:
+    """Return what became of one value in one native dtype."""
+    return {
+        "dtype": one.dtype,
+        "value": one.value or None,
+        "closeness": one.closeness,
+        **_number("worst", one.worst),
+        **(_number("hides", one.hides) if one.hides is not None else {"hides": None}),
+        "reason": one.reason or None,
+    }
+
+
+def _dtypes(report: TargetReport) -> list[Json]:
+    """Return what it was judged in: float64, where it has such a path, and native dtypes."""
+    alone = dict(report.checks).get("gradcheck") is not Outcome.PASSED and bool(report.swept.native)
+    return [*([] if alone else ["float64"]), *report.swept.dtypes]
 
 
 def _finding(found: Finding) -> Json:

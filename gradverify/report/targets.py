@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradverify.model import (
+    Closeness,
     Companion,
     Effort,
     Finding,
@@ -123,14 +124,51 @@ def _verified(report: TargetReport) -> str:
         words.append(_surrogate(report.surrogate))
     elif outcomes.get("reference") is Outcome.PASSED:
         words.append("reference")
-    verified = ", ".join(words) or "contract only"
+    verified = ", ".join(words) or ("no float64 path" if report.swept.native else "contract only")
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
+    verified += _natively(report)
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
+
+
+_ORDER = tuple(Closeness)
+
+
+def _natively(report: TargetReport) -> str:
+    """Say which native dtypes were judged: `, float32, bfloat16 rounded`; of float32 that it was says all."""
+    said = []
+    for dtype in report.swept.dtypes:
+        known = [p.closeness for p in report.swept.precision if p.dtype == dtype]
+        worst = max(known, key=_ORDER.index)
+        said.append(dtype if worst is Closeness.WITHIN else f"{dtype} {worst}")
+    if not said:
+        return ""
+    return f", {', '.join(said)}{' alone' if report.swept.native else ''}{_hidden(report)}"
+
+
+def _hidden(report: TargetReport) -> str:
+    """Say how large an error of a whole gradient could hide, where there is no float64 that shows it."""
+    hidden = [p.hides for p in report.swept.precision if p.hides is not None]
+    return f"; sees errors > {small(max(hidden))}" if report.swept.native and hidden else ""
+
+
+def _table(swept: Swept) -> list[str]:
+    """Say what became of each value in each native dtype."""
+    lines = []
+    for judged in swept.precision:
+        words = [f"{judged.value or 'all'} {judged.closeness}"]
+        if judged.closeness is not Closeness.UNKNOWN and judged.worst:
+            words.append(f"at {small(judged.worst)} of the limit")
+        if judged.hides is not None:
+            words.append(f"a factor of {small(judged.hides)} could hide")
+        if judged.reason:
+            words.append(judged.reason)
+        lines.append(f"{judged.dtype}: {', '.join(words)}")
+    return lines
 
 
 def _varied(report: TargetReport) -> str:
@@ -220,6 +258,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
         ("varied", "; ".join(_variations(report.swept))),
+        ("precision", "; ".join(_table(report.swept))),
+        ("alone", report.swept.native),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -19,8 +19,8 @@ from gradverify.report.nothing import empty_line, module_lines, nothing_lines
 from gradverify.report.targets import target_lines
 from gradverify.report.words import clean, plural
 
-NOT_SWEPT = "Not swept yet: native dtypes (float32, bfloat16, float16)."
-"""What a pass does not say. Said whenever something passed."""
+NATIVE = ("float32", "bfloat16", "float16")
+"""Dtypes in which something can be judged beside float64."""
 PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
 """What to do about inputs that nobody declared."""
 
@@ -38,6 +38,13 @@ def render_text(report: Report, style: TextStyle) -> str:
     blocks += [mistake_lines(mistake, style) for mistake in report.errors]
     blocks.append(_end(report, style))
     return emit(_spaced(blocks), style)
+
+
+def not_judged(report: Report) -> str:
+    """Say which native dtypes some pass says nothing of; empty where nothing passed, or none is left."""
+    passed = [target for target in report.targets if target.status is Verdict.PASSED]
+    left = [name for name in NATIVE if not all(name in target.swept.dtypes for target in passed)]
+    return f"Not judged everywhere: {', '.join(left)} (--dtype adds one)." if left else ""
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
@@ -96,8 +103,8 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
         lines += hang(
             Text(), f"Stopped early ({report.stopped_by}): later functions were not checked.", style, 0
         )
-    if style.verbosity >= 0 and dict(report.summary).get(Verdict.PASSED):
-        lines += hang(Text(), NOT_SWEPT, style, 0, "dim")
+    if style.verbosity >= 0 and (unjudged := not_judged(report)):
+        lines += hang(Text(), unjudged, style, 0, "dim")
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
         lines += hang(Text(), PINNED, style, 0, "dim")
     if slowest := slowest_lines(report):

@@ -14,6 +14,7 @@ from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
 from gradverify.rules.pages_lint_contract import PAGES as LINT_CONTRACT
 from gradverify.rules.pages_lint_saved import PAGES as LINT_SAVED
 from gradverify.rules.pages_lint_written import PAGES as LINT_WRITTEN
+from gradverify.rules.pages_precision import PAGES as PRECISION
 from gradverify.rules.pages_reference import PAGES as REFERENCE
 from gradverify.rules.pages_returned import PAGES as RETURNED
 from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
@@ -31,6 +32,7 @@ RULES: tuple[Rule, ...] = tuple(
         + RETURNED
         + SECOND_ORDER
         + REFERENCE
+        + PRECISION
         + WRITTEN
         + SWEEP
         + TRANSFORMS

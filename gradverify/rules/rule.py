@@ -15,6 +15,8 @@ class Family(StrEnum):
     GRADGRADCHECK = "gradgradcheck"
     REFERENCE = "reference"
     CONTRACT = "contract"
+    PRECISION = "precision"
+    """What becomes of a verified gradient in native dtypes."""
     LINT = "lint"
     """Read off the source by `gradverify lint`; no outcome of `check` depends on it."""
     RUN = "run"

@@ -34,7 +34,13 @@ from gradverify.session.expected import mark_expected
 from gradverify.session.outcome import merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
 
-CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
+CHECK_FAMILIES = (
+    Family.GRADCHECK,
+    Family.GRADGRADCHECK,
+    Family.REFERENCE,
+    Family.CONTRACT,
+    Family.PRECISION,
+)
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 """Lines of the capability table, in order."""

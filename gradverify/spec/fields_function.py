@@ -15,6 +15,8 @@ from gradverify.spec.wording import described, number, shown
 
 DEFAULT_DTYPES = ("float64", "float32")
 DEVICES = ("cpu", "cuda")
+JUDGED_DTYPES = ("float64", "float32", "bfloat16", "float16")
+INTERNALS = ("float32",)
 _ATTRIBUTE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
@@ -22,7 +24,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 def _float64(value: object) -> str:
     if value == "float64":
         return "float64"
-    raise wrong("native dtypes are not supported yet: verification runs in float64")
+    raise wrong("must be float64, in which everything is verified; native dtypes stand in `dtypes`")
 
 
 def _tolerance(value: object) -> float:
@@ -182,6 +184,22 @@ Devices = Annotated[
     ],
     _SOME,
     AfterValidator(_each_once),
+]
+Dtypes = Annotated[
+    list[
+        Annotated[
+            str,
+            PlainValidator(one_of("dtypes", "dtypes", JUDGED_DTYPES)),
+            WithJsonSchema({"enum": list(JUDGED_DTYPES)}),
+        ]
+    ],
+    _SOME,
+    AfterValidator(_each_once),
+]
+Internals = Annotated[
+    str,
+    PlainValidator(one_of("internals", "dtypes", INTERNALS)),
+    WithJsonSchema({"enum": list(INTERNALS)}),
 ]
 Product = Annotated[str, PlainValidator(_product), WithJsonSchema({"const": "product"})]
 InitValue = Annotated[

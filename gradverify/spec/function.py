@@ -76,6 +76,9 @@ class SpecFunction:
     outputs: tuple[int, ...] | None = None
     default_dtype: str = ""
     devices: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """Its own, empty for those of the file."""
+    internals: str = ""
     init: tuple[tuple[str, Nested], ...] | None = None
     """At the sizes of the base case."""
     notes: str = ""
@@ -229,6 +232,8 @@ def _made(
         outputs=tuple(entry.outputs) or None,
         default_dtype=entry.default_dtype,
         devices=tuple(entry.devices),
+        dtypes=tuple(entry.dtypes),
+        internals=entry.internals,
         init=cases[0].init if cases else None,
         notes=entry.notes,
     )

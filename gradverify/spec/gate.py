@@ -23,16 +23,13 @@ NOT_YET: Gate = {}
 OPEN: Gate = {}
 """Nothing is refused."""
 
-LATER = frozenset({"internals", "dtypes"})
-"""Keys of a function that no plan has a place for yet; no gate opens them."""
-
 _FORMS = frozenset({"list", "concat", "object", "tuple", "size"})
 """Keys that decide what the whole entry of an input means: then nothing else in it is judged."""
 
 
 def gated(raw: Mapping[str, object], gate: Gate) -> list[Complaint]:
     """Return a complaint for each key or value of a function's entry that the gate refuses."""
-    closed = gate.get("function", frozenset()) | LATER
+    closed = gate.get("function", frozenset())
     found = [_refused((key,)) for key in raw if key in closed]
     inputs = raw.get("inputs")
     if "arguments" in raw and "inputs" in raw and ANNOTATIONS in closed:

@@ -53,6 +53,7 @@ def plan_function(
         ),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
+        dtypes=function.dtypes or tuple(defaults.dtypes),
         rtol=_first(rtol, function.rtol, defaults.rtol),
         atol=_first(atol, function.atol, defaults.atol),
         expected_failures=_expected_failures(spec, key, function),
@@ -110,6 +111,8 @@ def _as_written(function: SpecFunction) -> TargetPlan:
         outputs=function.outputs,
         default_dtype=function.default_dtype,
         devices=function.devices,
+        dtypes=function.dtypes,
+        internals=function.internals,
         init=function.init,
         notes=function.notes,
     )

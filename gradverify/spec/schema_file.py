@@ -114,6 +114,13 @@ class CommonEntry(Entry):
     outputs: ff.Outputs = Field(default_factory=list, description="Positions of outputs to differentiate.")
     default_dtype: ff.DefaultDtype = Field(default="", description="torch's default dtype while it runs.")
     devices: ff.Devices = Field(default_factory=list, description="Devices it is limited to.")
+    dtypes: ff.Dtypes = Field(
+        default_factory=list,
+        description="Native dtypes it is judged in beside float64; float32 where nothing is listed.",
+    )
+    internals: ff.Internals = Field(
+        default="", description="float32: nothing inside is rounded to a shorter dtype."
+    )
     target: ff.Attribute = Field(
         default="", description="An attribute of the module, or package.module:attribute."
     )
@@ -154,9 +161,7 @@ class Defaults(Entry):
 
     seed: int = Field(default=0, description="What the points of every case are drawn from.")
     dtype: ff.Float64 = Field(default="float64", description="The dtype of the verification.")
-    dtypes: Annotated[list[ff.Float64], Field(min_length=1)] = Field(
-        default=["float64"], description="Only float64."
-    )
+    dtypes: ff.Dtypes = Field(default_factory=list, description="Native dtypes beside float64.")
     rtol: ff.Tolerance = Field(default=1e-7, description="Relative tolerance.")
     atol: ff.Tolerance = Field(default=0.0, description="Absolute tolerance.")
 

@@ -57,6 +57,8 @@ def build_subject(
         hook=live.named.get(case.hook),
         inferred=request.inferred,
         doubts=plan.doubts,
+        dtypes=request.settings.dtypes or plan.dtypes,
+        internals=plan.internals,
         live=live.named,
         defaults=defaults,
         own_forward=own_forward,

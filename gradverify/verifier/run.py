@@ -26,6 +26,7 @@ from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
@@ -34,7 +35,13 @@ from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
 
-CHECK_FAMILIES = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
+CHECK_FAMILIES = (
+    Family.GRADCHECK,
+    Family.GRADGRADCHECK,
+    Family.REFERENCE,
+    Family.CONTRACT,
+    Family.PRECISION,
+)
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 """Outcomes from the least to the most telling: a case has that of its worst point."""
@@ -148,6 +155,10 @@ def _verify_case(
             if sample.no_gradient:
                 yield _verified(case, state, no_gradient=True)
                 return
+            native = _natively(subject, case, state, (point, draw), sample, wanted)
+            if native is not None:
+                yield from _wanted_findings(native.findings, request)
+                break
             yield from _wanted_findings(sample.findings, request)
             failed = any(f.severity is Severity.ERROR for f in sample.findings)
             state.outcomes[Family.GRADCHECK] = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
@@ -165,6 +176,29 @@ def _verify_case(
         _account(state, sample, results)
     yield from _wanted_findings(_inconclusive(state), request)
     yield _verified(case, state)
+
+
+def _natively(
+    subject: Subject,
+    case: Case,
+    state: _CaseState,
+    where: tuple[Point, int],
+    refused: NoSample,
+    wanted: frozenset[Family],
+) -> CheckResult | None:
+    """What native dtypes say of a forward that raised in float64; None where they say nothing."""
+    raised = next((f.raised for f in refused.findings if f.code == "GV002"), None)
+    if raised is None or Family.PRECISION not in wanted or where != (Point.TYPICAL, 0):
+        return None
+    judged = refusing_float64(subject, case, *where, raised)
+    if judged is None:
+        return None
+    sample, result = judged
+    counter = sample.problem.counter
+    state.evaluations += Evaluations(counter.forward, counter.backward)
+    state.points += 1
+    state.add(Family.PRECISION, result)
+    return result
 
 
 def _stands_so_far(state: _CaseState, subject: Subject) -> bool:

@@ -14,6 +14,8 @@ from gradverify.rules import Family, matching
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.precision.alone import judged_natively, single_inside
+from gradverify.verifier.checks.precision.beside import beside_float64
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import second_order
@@ -149,10 +151,25 @@ def _asked_codes(sample: Sample) -> set[str]:
     return {r.code for r in chosen if r.family is Family.CONTRACT}
 
 
+def _run_precision(sample: Sample, results: Results) -> CheckResult:
+    """What the first typical point of each case gives in native dtypes."""
+    if not _is_swept(sample) or sample.subject.surrogate is not None or results.unrepeatable:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    if results.first.single_precision:
+        return single_inside(sample, results.first)
+    if not results.first.verified or stops_judgement(results.contract):
+        results.not_judged = (
+            results.not_judged or "native dtypes were not judged: the gradient is not verified"
+        )
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    return beside_float64(sample, results.composite)
+
+
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (
     (Family.GRADGRADCHECK, _run_second_order),
     (Family.REFERENCE, _run_reference),
     (Family.CONTRACT, _run_variations),
+    (Family.PRECISION, _run_precision),
 )
 """What follows once the first order and the contract are measured, in order."""
 
@@ -183,6 +200,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     for family, run in CHECKS:
         if family in wanted:
             found[family] = run(sample, results)
+    if results.first.single_precision and found[Family.PRECISION].swept.native:
+        found[Family.GRADCHECK] = judged_natively(first.result)
     if results.unrepeatable:
         found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 from torch.utils import _pytree
 
 from gradverify.verifier import guard
@@ -60,10 +61,10 @@ def automatic_composite(sample: Sample) -> Composite | NoComposite:
     eager = _usable(sample, forward)
     if isinstance(eager, Composite):
         return eager
-    recorded = guard.call(_recorded, sample, forward)
+    recorded = guard.call(recorded_forward, sample.problem, forward)
     if isinstance(recorded, Raised):
         return eager
-    again = _usable(sample, recorded.value)
+    again = _usable(sample, of_tensors(recorded.value))
     return again if isinstance(again, Composite) else eager
 
 
@@ -164,20 +165,27 @@ def _usable(sample: Sample, function: Callable[..., Any]) -> Composite | NoCompo
     return Composite(problem, "forward itself")
 
 
-def _recorded(sample: Sample, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The operations that forward runs at this point, as a function whose graph is whole."""
-    arguments = substitute(sample.arguments, copies(sample.problem.primals))
+def recorded_forward(problem: CallProblem, forward: Callable[..., Any]) -> GraphModule:
+    """The operations that forward runs at a problem's inputs, as a graph of its tensor arguments.
+
+    Raises whatever forward raises, and for operations that cannot be recorded.
+    """
+    arguments = substitute(problem.arguments, copies(problem.primals))
     leaves, structure = _pytree.tree_flatten(arguments)
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
-    def of_tensors(*tensors: Tensor) -> Any:  # noqa: ANN401 - what user code returned
+    def run(*tensors: Tensor) -> Any:  # noqa: ANN401 - what user code returned
         values = dict(zip(places, tensors, strict=True))
         filled = [values.get(k, leaf) for k, leaf in enumerate(leaves)]
         return forward(*_pytree.tree_unflatten(filled, structure))
 
-    sample.problem.random_states.replay()
+    problem.random_states.replay()
     with torch.no_grad():
-        graph = without_cuts(functional_graph(of_tensors, [leaves[k].detach().clone() for k in places]))
+        return without_cuts(functional_graph(run, [leaves[k].detach().clone() for k in places]))
+
+
+def of_tensors(graph: Callable[..., Any]) -> Callable[..., Any]:
+    """A graph of tensors as a function of all arguments: it takes the tensors among them."""
 
     def run(*arguments: Any) -> Any:  # noqa: ANN401
         return graph(*(leaf for leaf in _pytree.tree_leaves(list(arguments)) if isinstance(leaf, Tensor)))

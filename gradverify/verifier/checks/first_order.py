@@ -25,8 +25,9 @@ from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
 WITHOUT_FLOAT64_PATH = (
-    "Let forward compute in the dtype it is given. A mistake far beyond float32's rounding would have been "
-    "found; judging native dtypes is not supported yet."
+    "Let forward compute in the dtype it is given, or name a composite of plain torch operations as "
+    "`reference:`: it is judged in float32 by that. A mistake far beyond float32's rounding would have been "
+    "found."
 )
 
 _AT_LEAST = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)

@@ -58,6 +58,10 @@ class Subject:
     """What of inferred inputs was invented."""
     surrogate: Surrogate | None = None
     """What the spec declares about a gradient that is deliberately not the derivative."""
+    dtypes: tuple[str, ...] = ()
+    """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
+    internals: str = ""
+    """`float32`: the spec says that nothing inside is rounded to a shorter dtype."""
     live: Mapping[str, Any] = field(default_factory=dict)
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -152,6 +156,13 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
     arguments = arguments_at(subject, case, point, draw)
     if isinstance(arguments, Raised):
         return _unchecked(arguments.error, where)
+    return prepared(subject, case, where, arguments)
+
+
+def prepared(
+    subject: Subject, case: Case, where: CasePoint, arguments: tuple[Argument, ...]
+) -> Sample | NoSample:
+    """The same for arguments that are drawn already."""
     states = guard.RandomStates(case.seed)
     states.replay()
     leaves = [a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable]
@@ -177,7 +188,7 @@ def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | N
         counter=Counter(forward=1),
     )
     disconnected = tuple(i for i in judged if i not in connected)
-    return Sample(subject, case, point, draw, arguments, problem, len(returned), disconnected)
+    return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
 
 
 def another_draw(sample: Sample) -> tuple[Argument, ...] | None:

@@ -1,0 +1,96 @@
+"""From judgements to findings: an accusation only once it has repeated itself elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gradverify.model import Closeness, Finding, Precision, Severity
+from gradverify.verifier.checks.precision import telling
+from gradverify.verifier.checks.precision.judging import Judgement
+from gradverify.verifier.checks.precision.native import NativeCall
+from gradverify.verifier.checks.precision.place import Place
+from gradverify.verifier.checks.precision.truth import stays_finite
+
+
+def row_of(place: Place, judgement: Judgement, findings: Sequence[Finding]) -> Precision:
+    """A line of the table; what is suspected and not proven counts as not judged."""
+    closeness = judgement.closeness
+    if closeness is Closeness.WRONG and not any(f.severity is Severity.ERROR for f in findings):
+        closeness = Closeness.UNKNOWN
+    return Precision(place.dtype, judgement.value.name, closeness, judgement.worst, judgement.hides)
+
+
+def findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
+    """What there is to say of one value."""
+    if judgement.lost.any():
+        made = _lost(place, judgement)
+        if made is not None:
+            yield made
+    match judgement.closeness:
+        case Closeness.WRONG:
+            yield from _accused(place, judgement)
+        case Closeness.UNKNOWN if place.asked and place.declared:
+            yield telling.unknown(place.where, judgement)
+        case Closeness.ROUNDED if place.declared:
+            yield from _rounded(place, judgement)
+        case _:
+            pass
+    if judgement.excused_by and place.declared:
+        severity = Severity.WARNING if place.asked else Severity.NOTE
+        yield telling.unstable(place.where, judgement, severity)
+
+
+def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
+    declared = place.sample.subject.internals == "float32"
+    if not declared or _repeats(place, judgement):
+        yield telling.rounded(place.where, judgement, declared=declared)
+    rounding = judgement.rounding
+    if rounding is not None and rounding.has_outliers and not judgement.excused_by:
+        yield telling.outliers(place.where, judgement)
+
+
+def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
+    if not _repeats(place, judgement):
+        if place.asked and place.declared:
+            yield telling.unrepeated(place.where, judgement)
+    elif place.declared and judgement.sure:
+        yield telling.wrong(place.where, judgement, Severity.ERROR)
+    elif place.asked:
+        yield telling.wrong(place.where, judgement, Severity.WARNING)
+
+
+def _repeats(place: Place, judgement: Judgement) -> bool:
+    """Whether the same is found at other values and another grad_output."""
+    judged = place.elsewhere().judged()
+    if isinstance(judged, str):
+        return False
+    same = next((j for j in judged if j.value.name == judgement.value.name), None)
+    return same is not None and same.closeness is judgement.closeness and same.sure >= judgement.sure
+
+
+def _lost(place: Place, judgement: Judgement) -> Finding | None:
+    """GV602, as severe as the composite allows: what plain torch loses as well is nobody's mistake."""
+    kept, name = _composite_keeps(place, judgement)
+    if kept:
+        said = f"{name} in {place.dtype} is finite there"
+        return telling.not_finite(place.where, judgement, Severity.ERROR, composite=said)
+    if not place.declared:
+        return None
+    if kept is None:
+        return telling.not_finite(place.where, judgement, Severity.ERROR, composite="")
+    severity = Severity.WARNING if place.asked else Severity.NOTE
+    said = f"{name} in {place.dtype} is not finite there either"
+    return telling.not_finite(place.where, judgement, severity, composite=said)
+
+
+def _composite_keeps(place: Place, judgement: Judgement) -> tuple[bool | None, str]:
+    """Whether the composite, run in the native dtype, is finite where the value is not; None if unknown."""
+    call = place.call()
+    plain = place.truth.plain(call) if isinstance(call, NativeCall) else None
+    if plain is None or not isinstance(call, NativeCall):
+        return None, ""
+    finite = stays_finite(plain.problem, call)
+    number = [value.name for value in call.values].index(judgement.value.name)
+    if finite is None or finite[number].shape != judgement.lost.shape:
+        return None, plain.source
+    return bool(finite[number][judgement.lost].all()), plain.source

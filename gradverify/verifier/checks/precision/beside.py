@@ -1,0 +1,69 @@
+"""A target that was verified in float64, judged in its native dtypes beside it."""
+
+from __future__ import annotations
+
+from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Swept
+from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
+from gradverify.verifier.checks.precision import telling
+from gradverify.verifier.checks.precision.accusing import findings_of, row_of
+from gradverify.verifier.checks.precision.native import NATIVE
+from gradverify.verifier.checks.precision.place import Place, places_of
+from gradverify.verifier.checks.precision.truth import Strategy, Verified
+from gradverify.verifier.checks.result import CheckResult, outcome_of
+from gradverify.verifier.checks.subject import Sample
+
+DEFAULT = "float32"
+"""What every target is judged in that runs in it, unless dtypes are listed."""
+
+
+def dtypes_of(sample: Sample) -> tuple[tuple[str, bool], ...]:
+    """(dtype, was asked for) pairs; float32 by default, and nothing beside it where speed is asked for."""
+    subject = sample.subject
+    if subject.dtypes:
+        return tuple((name, True) for name in subject.dtypes if name in NATIVE)
+    cheap = subject.settings.effort is Effort.QUICK or subject.settings.engine is Engine.TORCH
+    return () if cheap else ((DEFAULT, False),)
+
+
+def beside_float64(sample: Sample, composite: Composite | NoComposite) -> CheckResult:
+    """Judge a verified sample in every dtype that is asked for."""
+    truth = Verified(sample, composite)
+    results = [in_dtype(sample, truth, dtype, asked=asked) for dtype, asked in dtypes_of(sample)]
+    return together(results)
+
+
+def together(results: list[tuple[list[Finding], list[Precision]]]) -> CheckResult:
+    """The results of several dtypes as one."""
+    findings = [finding for found, _ in results for finding in found]
+    rows = [row for _, judged in results for row in judged]
+    if not rows:
+        return CheckResult(tuple(findings), Outcome.NOT_RUN)
+    known = any(row.closeness is not Closeness.UNKNOWN for row in rows)
+    outcome = outcome_of(findings)
+    if outcome is Outcome.PASSED and any(f.code == "GV109" for f in findings):
+        outcome = Outcome.INCONCLUSIVE
+    elif outcome is Outcome.PASSED and not known:
+        outcome = Outcome.NOT_RUN
+    return CheckResult(tuple(findings), outcome, swept=Swept(precision=tuple(rows)))
+
+
+def in_dtype(
+    sample: Sample, truth: Strategy, dtype: str, *, asked: bool
+) -> tuple[list[Finding], list[Precision]]:
+    """Findings and rows of one dtype at all its places."""
+    findings: list[Finding] = []
+    rows: list[Precision] = []
+    for place in places_of(Place.typical(sample, truth, dtype, asked=asked)):
+        judged = place.judged()
+        if isinstance(judged, str):
+            if not rows:
+                rows.append(Precision(dtype, "", Closeness.UNKNOWN, reason=judged))
+                findings += [telling.refused(place.where, judged)] if asked else []
+                break
+            continue
+        for judgement in judged:
+            made = list(findings_of(place, judgement))
+            findings += made
+            if place.declared:
+                rows.append(row_of(place, judgement, made))
+    return findings, rows

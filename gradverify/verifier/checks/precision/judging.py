@@ -1,0 +1,191 @@
+"""From a value in a native dtype, its truth and the noise to a judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Closeness
+from gradverify.verifier.checks.precision.native import NativeCall, Value
+from gradverify.verifier.checks.precision.scatter import Runs, Scatter
+from gradverify.verifier.numerics.precision.correct_rounding import Rounding, correct_rounding
+from gradverify.verifier.numerics.precision.explained import SHORT, SINGLE, Explained, explained
+from gradverify.verifier.numerics.precision.formats import SINGLE_UNIT, Format
+from gradverify.verifier.numerics.precision.noise import Noise, inside_noise, least_noise, rounding_noise
+
+COARSE_MOVES = 64.0
+"""Standard deviations of what rounded inputs do that are no mistake where the noise inside is not known."""
+
+COARSE_FAR = 8.0
+"""Times the coarse limit from which an error is one without doubt."""
+
+COARSE_LEAST = 0.05
+"""Share of the typical value below which a coarse error is always in doubt."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The values in float64, and computations of them on which noise can be measured."""
+
+    values: tuple[Tensor, ...]
+    scatters: tuple[Scatter, ...]
+    """The strongest first."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is known of one value at one point."""
+
+    value: Value
+    closeness: Closeness
+    got: Tensor
+    truth: Tensor
+    worst: float
+    """In units of the limit."""
+    hides: float | None = None
+    """Relative error of all entries that could have hidden."""
+    rounding: Rounding | None = None
+    """Test A, for 16 bits."""
+    found: Explained | None = None
+    """Test B, where it was needed."""
+    excused_by: str = ""
+    """The computation whose own rounding explains what the strongest one's does not."""
+    sure: bool = True
+    """False for a wrong value whose limits are coarse."""
+    lost: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    """bool: entries that are not finite where the truth is a number of the dtype."""
+    beyond: int = 0
+    """Entries whose truth is larger than any number of the dtype: not judged."""
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One value held against its truth."""
+
+    value: Value
+    number: int
+    """Its place among the values of a call."""
+    got: Tensor
+    truth: Tensor
+    within: Tensor
+    """bool: entries that are judged; elsewhere both are zero."""
+
+    def judged(self, closeness: Closeness, worst: float, hides: float | None, **more: Any) -> Judgement:  # noqa: ANN401
+        """What was found of it."""
+        return Judgement(self.value, closeness, self.got, self.truth, worst, hides, **more)
+
+    def of(self, runs: Sequence[tuple[Tensor, ...]]) -> list[Tensor]:
+        """The same value in other runs."""
+        return [torch.where(self.within, run[self.number], 0.0) for run in runs]
+
+
+def judge_call(call: NativeCall, truth: Truth) -> list[Judgement]:
+    """Judge every value of one native call."""
+    return [
+        _judged(value, number, got, wanted, truth.scatters)
+        for number, (value, got, wanted) in enumerate(zip(call.values, call.got, truth.values, strict=True))
+        if wanted.shape == got.shape and wanted.numel()
+    ]
+
+
+def _judged(value: Value, number: int, got: Tensor, wanted: Tensor, scatters: Sequence[Scatter]) -> Judgement:
+    known = wanted.abs() <= value.form.largest  # False for a truth that is not finite itself
+    within = known & got.isfinite()
+    held = _Held(value, number, torch.where(within, got, 0.0), torch.where(within, wanted, 0.0), within)
+    return replace(_near(held, scatters), lost=known & ~within, beyond=int((~known).sum()))
+
+
+def _near(held: _Held, scatters: Sequence[Scatter]) -> Judgement:
+    form = held.value.form
+    rounding = None
+    if form.is_short:
+        rounding = _correct(held, scatters)
+        if rounding.correct:
+            return held.judged(Closeness.CORRECT, rounding.worst, form.unit, rounding=rounding)
+    else:
+        least = explained(held.got, held.truth, rounding_noise(held.truth, (), (), form), form)
+        if least.ok:
+            return held.judged(Closeness.WITHIN, least.worst, SINGLE.whole * form.unit, found=least)
+    return _explained(held, scatters, rounding)
+
+
+def _correct(held: _Held, scatters: Sequence[Scatter]) -> Rounding:
+    """Test A: without any measured noise first, which costs nothing."""
+    form, truth = held.value.form, held.truth
+    rounding = correct_rounding(held.got, truth, least_noise(truth, SINGLE_UNIT, form.tiny), form)
+    for scatter in () if rounding.correct else scatters[:1]:
+        runs = scatter.inside()
+        noise = None if runs is None else inside_noise(truth, held.of(runs[0]), held.of(runs[1]))
+        if noise is not None and _is_usable(noise, runs):
+            return correct_rounding(held.got, truth, noise, form)
+    return rounding
+
+
+def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | None) -> Judgement:
+    """Test B by the strongest computation; where it fails, by the others."""
+    form, truth = held.value.form, held.truth
+    first: Explained | None = None
+    for scatter in scatters:
+        runs = scatter.rounding(form)
+        noise = None if runs is None else rounding_noise(truth, held.of(runs[0]), held.of(runs[1]), form)
+        if noise is None or not _is_usable(noise, runs):
+            continue
+        found = explained(held.got, truth, noise, form)
+        first = first or found
+        if found.ok:
+            return held.judged(
+                Closeness.ROUNDED if form.is_short else Closeness.WITHIN,
+                found.worst,
+                _hidden(found, noise, truth, form),
+                rounding=rounding,
+                found=first,
+                excused_by="" if first is found else scatter.source.name,
+            )
+    if first is None:
+        return _coarse(held, scatters, rounding)
+    return held.judged(Closeness.WRONG, first.worst, None, rounding=rounding, found=first)
+
+
+def _hidden(found: Explained, noise: Noise, truth: Tensor, form: Format) -> float | None:
+    """The smallest constant factor that would have shown, less one."""
+    size = truth.square().mean().sqrt().item()
+    if not size > 0:
+        return None
+    limits = SHORT if form.is_short else SINGLE
+    by_size = limits.whole * noise.sigma.square().mean().sqrt().item() / size
+    by_slope = limits.slope * found.factor_error if form.is_short else by_size
+    return min(by_size, by_slope)
+
+
+def _coarse(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | None) -> Judgement:
+    """Where the noise inside is not known: half of the dtype's digits, and what moved inputs do."""
+    form, truth = held.value.form, held.truth
+    half = form.unit**0.5
+    size = truth.square().mean().sqrt()
+    if truth.dim():
+        size = size + truth.square().mean(dim=-1, keepdim=True).sqrt()
+    runs = held.of(scatters[-1].moved(form.unit)) if scatters else []
+    moved = (
+        torch.stack([run - truth for run in runs]).square().mean(dim=0).sqrt()
+        if runs
+        else torch.full_like(truth, torch.nan)
+    )
+    allowed = half * (truth.abs() + size) + COARSE_MOVES * moved + form.tiny
+    error = (held.got - truth).abs()
+    if not allowed.isfinite().all():
+        return held.judged(Closeness.UNKNOWN, 0.0, None, rounding=rounding)
+    ratio = (error / allowed).max().item()
+    if ratio <= 1:
+        return held.judged(Closeness.COARSE, ratio, half, rounding=rounding)
+    far = torch.maximum(COARSE_FAR * allowed, COARSE_LEAST * (truth.abs() + size))
+    sure = bool((error > far).any())
+    return held.judged(Closeness.WRONG, ratio, None, rounding=rounding, sure=sure)
+
+
+def _is_usable(noise: Noise, runs: Runs | None) -> bool:
+    """Whether the noise is a number, and operations were seen to err: else nothing is known."""
+    return runs is not None and noise.usable and bool(noise.null[: len(runs[0])].any())

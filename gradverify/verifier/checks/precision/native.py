@@ -1,0 +1,175 @@
+"""One call in a native dtype beside the same call in float64: inputs and grad_outputs rounded first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import RaisedError
+from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import Tensors, with_zeros
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.precision.formats import Format, as_real, format_of
+from gradverify.verifier.numerics.problem import CallProblem
+
+NATIVE = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
+"""The dtypes in which targets are judged beside float64."""
+
+_COMPLEX = {"float32": torch.complex64}
+_EXACT = frozenset({torch.float64, torch.complex128})
+
+
+@dataclass(frozen=True)
+class Value:
+    """One output, or the gradient of one input."""
+
+    output: int | None
+    """Its position, None for a gradient."""
+    input: str | None
+    form: Format
+    """What it is rounded to: the coarser one of the dtype asked for and its own."""
+
+    @property
+    def name(self) -> str:
+        """`output 0`, or the input's name."""
+        return self.input if self.input is not None else f"output {self.output}"
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """What the target gave in a native dtype, and how to ask for the same in float64."""
+
+    problem: CallProblem
+    """The target at the rounded inputs, in the native dtype."""
+    exact: CallProblem
+    """The same rounded values in float64."""
+    cotangents: Tensors
+    """Rounded, native."""
+    values: tuple[Value, ...]
+    """Outputs, then gradients."""
+    got: tuple[Tensor, ...]
+    """One for each value, as real float64."""
+    dtype: torch.dtype
+
+    @property
+    def exact_cotangents(self) -> Tensors:
+        """The same rounded values in float64."""
+        return tuple(u.to(torch.complex128 if u.is_complex() else torch.float64) for u in self.cotangents)
+
+
+Change = Callable[[Argument], Tensor]
+"""An argument's value in another regime, in float64."""
+
+
+def native_arguments(
+    arguments: Sequence[Argument], dtype: str, change: Change
+) -> tuple[tuple[Argument, ...], tuple[Argument, ...]] | None:
+    """The arguments rounded to a dtype, and the same values in float64.
+
+    None where there is nothing to round, or no such dtype: a complex one of 16 bits, a sparse layout.
+    """
+    native, exact = [], []
+    rounded = False
+    for argument in arguments:
+        value = argument.value
+        if not isinstance(value, Tensor) or value.dtype not in _EXACT:
+            native.append(argument)
+            exact.append(argument)
+            continue
+        to = _COMPLEX.get(dtype) if value.is_complex() else NATIVE[dtype]
+        if to is None or value.layout is not torch.strided or _changes_layout(argument):
+            return None
+        short = change(argument).to(to)
+        if not short.isfinite().all():
+            return None
+        native.append(replace(argument, value=short, step=_gradient_of(argument)))
+        exact.append(replace(argument, value=short.to(value.dtype), step=_gradient_of(argument)))
+        rounded = True
+    return (tuple(native), tuple(exact)) if rounded else None
+
+
+def native_call(
+    problem: CallProblem, arguments: Sequence[Argument], dtype: str, change: Change, seed: int
+) -> Returned[NativeCall] | Raised | None:
+    """Call the target in a native dtype, forward and backward; None where that has no meaning."""
+    pair = native_arguments(arguments, dtype, change)
+    if pair is None:
+        return None
+    native, exact = (replace(problem, arguments=given) for given in pair)
+    graph = native.graph(native.primals)
+    if isinstance(graph, Raised):
+        return graph
+    forward_draws = not native.random_states.untouched()
+    if not all(o.is_floating_point() or o.is_complex() for o in graph.value.outputs):
+        return Raised(RaisedError("TypeError", "an output is not floating in this dtype"))
+    outputs = Layout.of(graph.value.outputs)
+    cotangents = outputs.unflatten(random_signs(outputs.size, seed))
+    back = native.back(graph.value, cotangents)
+    if isinstance(back, Raised):
+        return back
+    if forward_draws or not native.random_states.untouched():
+        return Raised(
+            RaisedError("RuntimeError", "it draws random numbers, which are others in another dtype")
+        )
+    got = (*graph.value.outputs, *_free(native, with_zeros(back.value, graph.value.leaves)))
+    form = format_of(NATIVE[dtype])
+    values = [Value(p, None, form) for p in problem.output_positions]
+    values += [Value(None, name, form) for name in problem.input_names]
+    real = tuple(as_real(t) for t in got)
+    return Returned(NativeCall(native, exact, cotangents, tuple(values), real, NATIVE[dtype]))
+
+
+def values_of(problem: CallProblem, cotangents: Sequence[Tensor]) -> tuple[Tensor, ...] | Raised:
+    """Outputs, then gradients, as real float64: of any problem over the same inputs."""
+    return values_at(problem, problem.primals, cotangents)
+
+
+def values_at(
+    problem: CallProblem, primals: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> tuple[Tensor, ...] | Raised:
+    """The same at other values of the inputs."""
+    graph = problem.graph(primals)
+    if isinstance(graph, Raised):
+        return graph
+    given = [u.to(o.dtype) for u, o in zip(cotangents, graph.value.outputs, strict=True)]
+    back = problem.back(graph.value, given)
+    if isinstance(back, Raised):
+        return back
+    gradients = _free(problem, with_zeros(back.value, graph.value.leaves))
+    return tuple(as_real(t) for t in (*graph.value.outputs, *gradients))
+
+
+def _free(problem: CallProblem, gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Gradients without the entries that the spec holds constant."""
+    differentiable = (a for a in problem.arguments if a.differentiable)
+    return [
+        g if a.held is None else g.masked_fill(a.held, 0)
+        for g, a in zip(gradients, differentiable, strict=True)
+    ]
+
+
+def _changes_layout(argument: Argument) -> bool:
+    if argument.step is None:
+        return False
+    with torch.no_grad():
+        moved: Tensor = argument.step(argument.value)
+    return moved.layout is not torch.strided
+
+
+def _gradient_of(argument: Argument) -> Callable[[Tensor], Tensor] | None:
+    """The value as it was rounded, with the gradient of the step: only the tangential part is compared."""
+    step = argument.step
+    if step is None:
+        return None
+    wide = argument.value.dtype
+
+    def tangential(x: Tensor) -> Tensor:
+        moved = step(x.to(wide)).to(x.dtype)
+        return x.detach() + (moved - moved.detach())
+
+    return tangential

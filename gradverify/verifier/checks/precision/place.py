@@ -1,0 +1,113 @@
+"""Where a dtype is judged: the values, the grad_outputs, and the truth they are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gradverify.model import Effort, RaisedError, tensors_of
+from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.native import NativeCall, native_call
+from gradverify.verifier.checks.precision.regimes import (
+    AS_DRAWN,
+    EXTREMES,
+    Regime,
+    declared_range,
+    free_inputs,
+)
+from gradverify.verifier.checks.precision.telling import Where
+from gradverify.verifier.checks.precision.truth import Strategy
+from gradverify.verifier.checks.subject import Sample, another_draw, first_line
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+
+COTANGENT_SEED = 61
+"""Added to a case's seed for its grad_outputs here."""
+
+OTHER_COTANGENT = 1009
+"""Added to that seed where something is measured again."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One dtype at one set of values."""
+
+    sample: Sample
+    truth: Strategy
+    dtype: str
+    regime: Regime
+    arguments: Sequence[Argument]
+    """In float64, before the regime changes them."""
+    declared: bool
+    """The spec says that such values are valid, or they are moderate."""
+    asked: bool
+    """The dtype was listed; float32 is judged by default."""
+    seed: int
+
+    @staticmethod
+    def typical(sample: Sample, truth: Strategy, dtype: str, *, asked: bool) -> Place:
+        """The sample's own values."""
+        seed = sample.case.seed + COTANGENT_SEED
+        return Place(sample, truth, dtype, AS_DRAWN, sample.arguments, declared=True, asked=asked, seed=seed)
+
+    @property
+    def where(self) -> Where:
+        """For sentences."""
+        return Where(self.sample, self.dtype, self.regime, self.truth.name)
+
+    def call(self) -> NativeCall | RaisedError | None:
+        """Run it; the exception of a target that refuses it, None where it has no meaning."""
+        case = self.sample.case
+        free = free_inputs(case)
+        distinct = frozenset(i.name for i in case.inputs for t in tensors_of(i) if t.distinct)
+        made = native_call(
+            self.sample.problem,
+            self.arguments,
+            self.dtype,
+            lambda argument: self.regime.moves(argument, free),
+            self.seed,
+        )
+        if made is None:
+            return None
+        if isinstance(made, Raised):
+            return made.error
+        return None if _ties(made.value, self.arguments, distinct) else made.value
+
+    def judged(self) -> list[Judgement] | str:
+        """Every value, or why there is nothing to judge."""
+        call = self.call()
+        if call is None:
+            return "its inputs cannot be rounded to it"
+        if isinstance(call, RaisedError):
+            return f"{call.type}: {first_line(call.message)}"
+        truth = self.truth.of(call, self.seed)
+        return truth if isinstance(truth, str) else judge_call(call, truth)
+
+    def elsewhere(self) -> Place:
+        """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
+        as_drawn = self.regime is AS_DRAWN or not self.declared
+        other = another_draw(self.sample) if as_drawn else None
+        arguments = self.arguments if other is None else other
+        return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
+
+
+def places_of(typical: Place) -> Iterator[Place]:
+    """Typical values; for a dtype that was listed the declared range, and extremes if nothing limits them."""
+    yield typical
+    sample = typical.sample
+    if not typical.asked:
+        return
+    wide = declared_range(sample)
+    if wide is not None:
+        yield replace(typical, arguments=wide, regime=Regime("the declared range"))
+    if free_inputs(sample.case) and sample.subject.settings.effort is not Effort.QUICK:
+        yield from (replace(typical, regime=regime, declared=False) for regime in EXTREMES)
+
+
+def _ties(call: NativeCall, arguments: Sequence[Argument], distinct: frozenset[str]) -> bool:
+    """Whether rounding has made equal what the spec says is distinct."""
+    return any(
+        short.value.unique().numel() < given.value.unique().numel()
+        for short, given in zip(call.problem.arguments, arguments, strict=True)
+        if given.name in distinct or given.in_list in distinct
+    )

@@ -1,0 +1,93 @@
+"""What rounding may do to each value, measured on a float64 computation: only where it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier import guard
+from gradverify.verifier.checks.precision.native import values_at
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.precision.formats import SINGLE_UNIT, Format
+from gradverify.verifier.numerics.precision.random_rounding import RandomRounding, erring
+from gradverify.verifier.numerics.problem import CallProblem
+
+INSIDE_DRAWS = 8
+"""Runs of each kind for the noise of float32 inside."""
+
+ROUNDING_DRAWS = 16
+"""Runs of each kind for the noise of rounded intermediates."""
+
+
+Runs = tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]]]
+"""Runs in which operations err, and runs at moved inputs: all values of each."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A computation of the truth in float64, on which noise can be measured."""
+
+    name: str
+    """In words: `the reference`, `forward itself`, `its own float64 path`."""
+    problem: CallProblem
+    cotangents: Sequence[Tensor]
+    seed: int
+
+
+@dataclass
+class Scatter:
+    """Runs of one source that err at random; each unit is measured once."""
+
+    source: Source
+    _runs: dict[tuple[float, int], Runs | None] = field(default_factory=dict)
+
+    def inside(self) -> Runs | None:
+        """Runs with the noise of float32 inside; None where it cannot be measured."""
+        return self._measured(SINGLE_UNIT, INSIDE_DRAWS)
+
+    def rounding(self, form: Format) -> Runs | None:
+        """Runs with intermediates rounded to a format; None where that cannot be measured."""
+        return self._measured(form.unit, ROUNDING_DRAWS)
+
+    def moved(self, unit: float, draws: int = INSIDE_DRAWS) -> list[tuple[Tensor, ...]]:
+        """All values at inputs moved by up to a unit; empty where a run raises."""
+        source = self.source
+        generator = torch.Generator().manual_seed(source.seed % 2**63)
+        runs = []
+        for _ in range(draws):
+            primals = [erring(p, unit, generator) for p in source.problem.primals]
+            cotangents = [erring(u, unit, generator) for u in source.cotangents]
+            values = values_at(source.problem, primals, cotangents)
+            if isinstance(values, Raised):
+                return []
+            runs.append(values)
+        return runs
+
+    def _measured(self, unit: float, draws: int) -> Runs | None:
+        key = (unit, draws)
+        if key not in self._runs:
+            erred = self._erred(unit, draws)
+            moved = self.moved(unit, draws) if erred else []
+            self._runs[key] = (erred, moved) if erred and moved else None
+        return self._runs[key]
+
+    def _erred(self, unit: float, draws: int) -> list[tuple[Tensor, ...]]:
+        source = self.source
+        generator = torch.Generator().manual_seed((source.seed + 1) % 2**63)
+        runs = []
+        for _ in range(draws):
+            result = guard.call(_erring_run, source, unit, generator)
+            if isinstance(result, Raised) or result.value is None:
+                return []
+            runs.append(result.value)
+        return runs
+
+
+def _erring_run(source: Source, unit: float, generator: torch.Generator) -> tuple[Tensor, ...] | None:
+    """One run in which every operation errs; None where some of them cannot be seen."""
+    with RandomRounding(unit, generator) as mode:
+        values = values_at(source.problem, source.problem.primals, source.cotangents)
+    return None if isinstance(values, Raised) or mode.foreign else values

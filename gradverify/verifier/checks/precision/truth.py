@@ -1,0 +1,174 @@
+"""The truth in float64 for a native call: the strongest there is, and others that agree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier import guard
+from gradverify.verifier.checks.automatic_composite import (
+    Composite,
+    NoComposite,
+    composite_of,
+    of_tensors,
+    recorded_forward,
+)
+from gradverify.verifier.checks.precision.judging import Truth
+from gradverify.verifier.checks.precision.native import NativeCall, values_of
+from gradverify.verifier.checks.precision.scatter import Scatter, Source
+from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.precision.formats import as_real
+from gradverify.verifier.numerics.precision.promoted import promoted
+from gradverify.verifier.numerics.precision.random_rounding import erring
+from gradverify.verifier.numerics.problem import CallProblem
+
+AGREE = 1e-6
+"""Relative difference, beside a value or its typical size, within which two float64 computations agree."""
+
+FOLLOW = 16.0
+"""Times half of a dtype's digits by which inputs move to see whether a recording follows them."""
+
+FOLLOW_AT_MOST = 0.25
+"""Relative: further away, branches may be others."""
+
+OWN = "its own verified float64 path"
+
+
+class Strategy(Protocol):
+    """Where the truth comes from."""
+
+    @property
+    def name(self) -> str:
+        """What native values are held against, in words."""
+
+    def of(self, call: NativeCall, seed: int) -> Truth | str:
+        """The truth for one native call, or why there is none, as the end of a sentence."""
+
+    def plain(self, call: NativeCall) -> Composite | None:
+        """A composite that can be run in the native dtype, where there is one."""
+
+
+@dataclass(frozen=True)
+class Verified:
+    """The target's own float64 values, verified just before; a composite that agrees gives the noise."""
+
+    sample: Sample
+    composite: Composite | NoComposite
+
+    @property
+    def name(self) -> str:
+        """The composite, where there is one."""
+        return self.composite.source if isinstance(self.composite, Composite) else OWN
+
+    def of(self, call: NativeCall, seed: int) -> Truth | str:
+        """Both computations, the composite first."""
+        cotangents = call.exact_cotangents
+        own = values_of(call.exact, cotangents)
+        if isinstance(own, Raised):
+            return f"in float64 it raises {own.error.type} at the rounded inputs"
+        sources = [Source(OWN, call.exact, cotangents, seed)]
+        if isinstance(self.composite, Composite):
+            other = replace(self.composite.problem, arguments=call.exact.arguments)
+            theirs = values_of(other, cotangents)
+            if not isinstance(theirs, Raised) and agree(own, theirs):
+                sources.insert(0, Source(self.composite.source, other, cotangents, seed))
+        return Truth(own, tuple(Scatter(source) for source in sources))
+
+    def plain(self, call: NativeCall) -> Composite | None:  # noqa: ARG002 - the protocol's signature
+        """The confirmed composite, or any that gives the target's values."""
+        composite = self.composite if isinstance(self.composite, Composite) else composite_of(self.sample)
+        return composite if isinstance(composite, Composite) else None
+
+
+@dataclass(frozen=True)
+class FromNative:
+    """The truth for a target without a float64 path: the reference, or forward's operations in float64."""
+
+    subject: Subject
+
+    @property
+    def name(self) -> str:
+        """Which of them."""
+        return "the reference" if self.subject.reference is not None else "forward's operations in float64"
+
+    def of(self, call: NativeCall, seed: int) -> Truth | str:
+        """The values of the composite at the rounded inputs."""
+        composite = self._reference(call) if self.subject.reference is not None else self._recorded(call)
+        if composite is None:
+            return "it has no float64 path and no composite in plain torch operations"
+        other = replace(composite.problem, arguments=call.exact.arguments)
+        values = values_of(other, call.exact_cotangents)
+        if isinstance(values, Raised):
+            return f"{self.name} cannot be differentiated in float64: {values.error.type}"
+        if self.subject.reference is None and not _follows(call, other, seed):
+            return "it has no float64 path, and its forward is not made of torch operations alone"
+        source = Source(self.name, other, call.exact_cotangents, seed)
+        return Truth(values, (Scatter(source),))
+
+    def plain(self, call: NativeCall) -> Composite | None:
+        """The reference alone: forward's own operations are what is judged."""
+        return self._reference(call)
+
+    def _recorded(self, call: NativeCall) -> Composite | None:
+        """The operations that forward ran on the native inputs."""
+        subject = self.subject
+        if subject.own_forward is None:
+            return None
+        recorded = guard.call(recorded_forward, call.problem, subject.own_forward)
+        if isinstance(recorded, Raised):
+            return None
+        run = guard.call(promoted, recorded.value)
+        if isinstance(run, Raised):
+            return None
+        return Composite(replace(call.exact, function=of_tensors(run.value)), self.name)
+
+    def _reference(self, call: NativeCall) -> Composite | None:
+        names = [a.name for a in call.exact.arguments]
+        reference = self.subject.reference_by_name(names)
+        return None if reference is None else Composite(replace(call.exact, function=reference), self.name)
+
+
+def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
+    """Whether a recorded forward gives forward's values at other inputs too: not what it was recorded with.
+
+    NumPy, `.item()` and kernels leave no operation behind, only the number that they gave.
+    """
+    half = float(torch.finfo(call.dtype).eps) ** 0.5
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    for unit in (0.0, min(FOLLOW * half, FOLLOW_AT_MOST)):
+        moved = [erring(p, unit, generator) for p in call.exact.primals]
+        short = [m.to(p.dtype) for m, p in zip(moved, call.problem.primals, strict=True)]
+        native = call.problem.evaluate(short)
+        exact = composite.evaluate([s.to(m.dtype) for s, m in zip(short, moved, strict=True)])
+        if isinstance(native, Raised) or isinstance(exact, Raised):
+            return False
+        for a, b in zip(map(as_real, native.value), map(as_real, exact.value), strict=True):
+            size = b.abs() + b.square().mean().sqrt()
+            known = b.abs() <= torch.finfo(call.dtype).max
+            if not ((a - b).abs() <= half * size)[known].all():
+                return False
+    return True
+
+
+def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
+    """Whether two computations give the same values, to within `AGREE`."""
+    for a, b in zip(mine, theirs, strict=True):
+        if a.shape != b.shape:
+            return False
+        size = a.abs() + a.square().mean().sqrt() if a.numel() else a
+        near = (a - b).abs() <= AGREE * size
+        if not (near | (a == b) | (a.isnan() & b.isnan())).all():
+            return False
+    return True
+
+
+def stays_finite(problem: CallProblem, call: NativeCall) -> tuple[Tensor, ...] | None:
+    """Where a composite, computed in the native dtype, is finite; None where it refuses that dtype."""
+    given = replace(problem, arguments=call.problem.arguments)
+    values = values_of(given, call.cotangents)
+    return None if isinstance(values, Raised) else tuple(torch.isfinite(v) for v in values)
