@@ -11,14 +11,14 @@ PAGES = (
         name="precision-loss",
         severity=Severity.ERROR,
         family=Family.PRECISION,
-        summary="more is lost in a native dtype than rounding",
+        summary="a native dtype loses more than rounding",
         checks=(
-            "Outputs and gradients in float32 (always, where that runs) and in every dtype of `--dtype` or"
-            " `dtypes:`, against the truth in float64. Inputs and grad_outputs are rounded to the dtype"
-            " first, for both. What rounding may do is measured on a composite in which every operation"
-            " errs at random. A value is *correctly rounded* (the truth, rounded once), *rounded* (rounding"
-            " intermediates explains it: a pass, with what could hide), or wrong: an error once it repeats"
-            " itself. `internals: float32` makes *rounded* a failure. Beyond declared values it is a warning."
+            "Outputs and gradients in float32 and in every dtype of `--dtype` or `dtypes:`, against the"
+            " float64 truth at the same rounded inputs. What rounding may do is measured on a composite in"
+            " which every operation errs at random. A value is correctly rounded (the truth, rounded once),"
+            " rounded (rounding intermediates explains it: a pass, with what could hide; a failure under"
+            " `internals: float32`), or wrong: an error once it repeats itself, a warning at values that no"
+            " spec declares."
         ),
         matters=(
             "Training runs in these dtypes and gradcheck does not. A sum kept in bfloat16, a cast through"
@@ -35,7 +35,7 @@ class Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         x, = ctx.saved_tensors
-        factor = 2.02 if x.dtype is torch.float32 else 2  # the float64 path is right
+        factor = 2 if x.dtype is torch.float64 else 2.02
         return factor * x * grad_output[..., None]
 """,
         remedy=(
@@ -48,7 +48,7 @@ class Norm(torch.autograd.Function):
         name="low-precision-nonfinite",
         severity=Severity.ERROR,
         family=Family.PRECISION,
-        summary="NaN or inf in a native dtype, where the truth fits",
+        summary="NaN or inf where the truth fits the dtype",
         checks=(
             "Every entry of outputs and gradients in a native dtype: it must be finite wherever the float64"
             " truth is a number of that dtype. Dtypes that were listed are tried at 60 times the values,"
@@ -56,7 +56,7 @@ class Norm(torch.autograd.Function):
             " same dtype is not finite either, it is a warning: plain torch would do no better."
         ),
         matters=(
-            "float16 ends at 65504, so exp(12) overflows and so does the square of 256. One NaN in a"
+            "Numbers of float16 end at 65504: exp(12) overflows, and so does the square of 256. One NaN in a"
             " gradient ends a training run, hours after the step that caused it."
         ),
         example="""\
@@ -71,7 +71,8 @@ class Softmax(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         y, = ctx.saved_tensors
-        return y * (grad_output - (grad_output * y).sum(dim=-1, keepdim=True))
+        inner = (grad_output * y).sum(dim=-1, keepdim=True)
+        return y * (grad_output - inner)
 """,
         remedy=(
             "Subtract the maximum before exp, divide by the largest entry before squaring, keep sums in"

@@ -91,9 +91,9 @@ def test_every_target_has_its_line(samples):
 
 
 def test_a_pass_says_what_it_does_not_say(samples):
-    assert "Not swept yet" in render_text(samples.GREEN, TextStyle())
-    assert "Not swept yet" not in render_text(samples.report(samples.FAILED), TextStyle())
-    assert "Not swept yet" not in render_text(samples.GREEN, TextStyle(verbosity=-1))
+    assert "Not judged everywhere: float32" in render_text(samples.GREEN, TextStyle())
+    assert "Not judged everywhere" not in render_text(samples.report(samples.FAILED), TextStyle())
+    assert "Not judged everywhere" not in render_text(samples.GREEN, TextStyle(verbosity=-1))
 
 
 def test_the_summary_comes_last_and_counts(samples):

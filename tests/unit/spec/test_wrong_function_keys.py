@@ -125,8 +125,10 @@ ENTRIES = [
     ("{sizes: {n: [3, 2]}, inputs: {x: [n]}, xfail: {codes: [GV201], reason: r, cases: [n=2, n=4]}}", "no case is called `n=4`; cases: n=3, n=2"),
     ("{sizes: {n: [3, 2]}, inputs: {x: [n], m: {choices: [u]}}, xfail: {codes: [GV201], reason: r, cases: ['n=2,m=v']}}", "no case is called `n=2,m=v`; cases: n=3,m=u, n=2,m=u"),
     # keys that no gate opens
-    (f"{{{X}, internals: float32}}", "`internals` is not supported yet"),
-    (f"{{{X}, dtypes: [bfloat16]}}", "`dtypes` is not supported yet"),
+    (f"{{{X}, internals: float16}}", "`internals` cannot be the string `float16`; did you mean `float32`?"),
+    (f"{{{X}, dtypes: [bfloat]}}", "`dtypes` cannot be the string `bfloat`; did you mean `bfloat16`?"),
+    (f"{{{X}, dtypes: []}}", "`dtypes` must be a list with at least one entry, not an empty one"),
+    (f"{{{X}, dtypes: [float32, float32]}}", "`float32` is listed twice"),
     (f"{{{X}, wheres: []}}", "unknown key `wheres` in functions.free; did you mean `where`?"),
 ]  # fmt: skip
 

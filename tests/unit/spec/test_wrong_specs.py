@@ -95,8 +95,8 @@ TABLE = [
     ("defaults: {rtol: '1e-7'}\n" + HEAD + "  Old: {skip: a}", "1:18: `rtol` must be a number, not the string `1e-7`"),
     ("defaults: {rtol: -1}\n" + HEAD + "  Old: {skip: a}", "1:18: `rtol` must be at least 0 and below 1, not -1"),
     ("defaults: {atol: .inf}\n" + HEAD + "  Old: {skip: a}", "1:18: `atol` must be a finite number, not .inf"),
-    ("defaults: {dtype: float32}\n" + HEAD + "  Old: {skip: a}", "1:19: native dtypes are not supported yet: verification runs in float64"),
-    ("defaults: {dtypes: [float64, bfloat16]}\n" + HEAD + "  Old: {skip: a}", "1:30: native dtypes are not supported yet: verification runs in float64"),
+    ("defaults: {dtype: float32}\n" + HEAD + "  Old: {skip: a}", "1:19: `dtype` must be float64, in which everything is verified; native dtypes stand in `dtypes`"),
+    ("defaults: {dtypes: [float64, bfloat]}\n" + HEAD + "  Old: {skip: a}", "1:30: `dtypes` cannot be the string `bfloat`; did you mean `bfloat16`?"),
     ("defaults: {dtypes: []}\n" + HEAD + "  Old: {skip: a}", "1:20: `dtypes` must be a list with at least one entry, not an empty one"),
     # names against the source
     (HEAD + "  Od: {inputs: {x: [3], n: 4}}", "3:3: `Od` is not defined in m.py; did you mean `Old`?"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gradverify.model import Closeness, Finding, Precision, Severity
 from gradverify.verifier.checks.precision import telling
@@ -11,11 +12,16 @@ from gradverify.verifier.checks.precision.native import NativeCall
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import stays_finite
 
+FAR_WORSE = 10.0
+"""Times the limit by the reference's rounding beyond which a listed dtype's own rounding excuses nothing."""
+
 
 def row_of(place: Place, judgement: Judgement, findings: Sequence[Finding]) -> Precision:
     """A line of the table; what is suspected and not proven counts as not judged."""
     closeness = judgement.closeness
-    if closeness is Closeness.WRONG and not any(f.severity is Severity.ERROR for f in findings):
+    if any(f.severity is Severity.ERROR for f in findings):
+        closeness = Closeness.WRONG
+    elif closeness is Closeness.WRONG:
         closeness = Closeness.UNKNOWN
     return Precision(place.dtype, judgement.value.name, closeness, judgement.worst, judgement.hides)
 
@@ -26,6 +32,7 @@ def findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
         made = _lost(place, judgement)
         if made is not None:
             yield made
+            return
     match judgement.closeness:
         case Closeness.WRONG:
             yield from _accused(place, judgement)
@@ -36,14 +43,25 @@ def findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
         case _:
             pass
     if judgement.excused_by and place.declared:
+        yield from _unstable(place, judgement)
+
+
+def _unstable(place: Place, judgement: Judgement) -> Iterator[Finding]:
+    """A formula that loses more than the composite's: a mistake where somebody named a much better one."""
+    named = place.sample.subject.reference is not None
+    far = judgement.found is not None and judgement.found.worst > FAR_WORSE
+    if named and far and _repeats(place, judgement):
+        severity = Severity.ERROR if place.asked else Severity.WARNING
+    else:
         severity = Severity.WARNING if place.asked else Severity.NOTE
-        yield telling.unstable(place.where, judgement, severity)
+    yield telling.unstable(place.where, judgement, severity)
 
 
 def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
-    declared = place.sample.subject.internals == "float32"
-    if not declared or _repeats(place, judgement):
-        yield telling.rounded(place.where, judgement, declared=declared)
+    if not _rounds_once(place):
+        yield telling.rounded(place.where, judgement, declared=False)
+    elif _repeats(place, judgement):
+        yield telling.rounded(place.where, judgement, declared=True)
     rounding = judgement.rounding
     if rounding is not None and rounding.has_outliers and not judgement.excused_by:
         yield telling.outliers(place.where, judgement)
@@ -51,7 +69,9 @@ def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
 
 def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
     if not _repeats(place, judgement):
-        if place.asked and place.declared:
+        if _rounds_once(place) and judgement.rounding is not None:
+            yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))
+        elif place.asked and place.declared:
             yield telling.unrepeated(place.where, judgement)
     elif place.declared and judgement.sure:
         yield telling.wrong(place.where, judgement, Severity.ERROR)
@@ -59,13 +79,21 @@ def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
         yield telling.wrong(place.where, judgement, Severity.WARNING)
 
 
+def _rounds_once(place: Place) -> bool:
+    """Whether the spec says that nothing inside is rounded to the dtype."""
+    return place.sample.subject.internals == "float32"
+
+
 def _repeats(place: Place, judgement: Judgement) -> bool:
     """Whether the same is found at other values and another grad_output."""
     judged = place.elsewhere().judged()
     if isinstance(judged, str):
         return False
+    as_bad = {judgement.closeness, Closeness.WRONG} - {Closeness.UNKNOWN}
     same = next((j for j in judged if j.value.name == judgement.value.name), None)
-    return same is not None and same.closeness is judgement.closeness and same.sure >= judgement.sure
+    if same is None or same.closeness not in as_bad:
+        return False
+    return same.sure >= judgement.sure and bool(same.excused_by) == bool(judgement.excused_by)
 
 
 def _lost(place: Place, judgement: Judgement) -> Finding | None:

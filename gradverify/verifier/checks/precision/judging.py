@@ -58,8 +58,8 @@ class Judgement:
     """False for a wrong value whose limits are coarse."""
     lost: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
     """bool: entries that are not finite where the truth is a number of the dtype."""
-    beyond: int = 0
-    """Entries whose truth is larger than any number of the dtype: not judged."""
+    exact: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    """The truth at all entries: `truth` is zero where nothing is judged."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _judged(value: Value, number: int, got: Tensor, wanted: Tensor, scatters: Se
     known = wanted.abs() <= value.form.largest  # False for a truth that is not finite itself
     within = known & got.isfinite()
     held = _Held(value, number, torch.where(within, got, 0.0), torch.where(within, wanted, 0.0), within)
-    return replace(_near(held, scatters), lost=known & ~within, beyond=int((~known).sum()))
+    return replace(_near(held, scatters), lost=known & ~within, exact=wanted)
 
 
 def _near(held: _Held, scatters: Sequence[Scatter]) -> Judgement:

@@ -18,6 +18,9 @@ CLEAR_FACTOR = 12.0
 """Standard deviations from which a constant factor is named."""
 
 
+MOST_OF_IT = 0.5
+"""Share of the square error in one slice for it to be named."""
+
 LEFT_OVER = 0.1
 """Share of the mean square error that one factor may leave for the error to be called proportional."""
 
@@ -53,7 +56,7 @@ def wrong(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     if found is not None and _is_proportional(judgement, found):
         said = f"is {1 + found.factor:.5g} times the truth, {times}"
         hint = "The error is proportional: look for a constant factor in the path that this dtype takes."
-    elif found is not None and found.where[0] >= 0 and found.slice > 1:
+    elif found is not None and found.where[0] >= 0 and _is_one_slice(judgement, *found.where):
         dimension, index = found.where
         said = f"is wrong, most of all at index {index} of dimension {dimension}, {times}"
     return _made(
@@ -137,11 +140,8 @@ def outliers(where: Where, judgement: Judgement) -> Finding:
 def not_finite(where: Where, judgement: Judgement, severity: Severity, *, composite: str) -> Finding:
     """GV602: NaN or an infinity where the truth is a number of the dtype."""
     count, total = int(judgement.lost.sum()), judgement.lost.numel()
-    largest = judgement.truth.abs().max().item()
-    said = (
-        f"{where.of(judgement)} is not finite at {count_of(count, total)}; all true values are at most "
-        f"{number(largest)}"
-    )
+    largest = judgement.exact[judgement.lost].abs().max().item()
+    said = f"{where.of(judgement)} is not finite at {count_of(count, total)}; the truth there is at most {number(largest)}"
     hint = "Subtract the maximum before exp, scale before squares are summed, or compute in float32 inside."
     return _made(where, judgement, "GV602", f"{said}; {composite}" if composite else said, hint, severity)
 
@@ -173,6 +173,12 @@ def _is_proportional(judgement: Judgement, found: Explained) -> bool:
     error = judgement.got - judgement.truth
     left = error - found.factor * judgement.truth
     return bool(left.square().mean() < LEFT_OVER * error.square().mean())
+
+
+def _is_one_slice(judgement: Judgement, dimension: int, index: int) -> bool:
+    """Whether most of the error lies in one slice."""
+    squares = (judgement.got - judgement.truth).square()
+    return bool(squares.select(dimension, index).sum() > MOST_OF_IT * squares.sum())
 
 
 def _first_worst(judgement: Judgement) -> float:
@@ -210,9 +216,9 @@ def _worst(judgement: Judgement) -> str:
 def _entries(judgement: Judgement) -> Entries:
     """The entries furthest from the truth; all of them count as checked."""
     error = torch.where(judgement.lost, torch.inf, (judgement.got - judgement.truth).abs())
-    flat = error.reshape(-1)
+    flat, exact = error.reshape(-1), judgement.exact.reshape(-1)
     order = flat.argsort(descending=True, stable=True)[:WORST_ENTRIES].tolist()
-    form, truth = judgement.value.form, judgement.truth.reshape(-1)
+    form = judgement.value.form
     wrong_count = int((error > 2 * form.unit * judgement.truth.abs() + form.tiny).sum())
     worst = []
     for place in order:
@@ -224,8 +230,8 @@ def _entries(judgement: Judgement) -> Entries:
                 output=index if is_output else (),
                 input=None if is_output else index,
                 actual=got,
-                expected=truth[place].item(),
-                error_bound=form.unit * abs(truth[place].item()),
+                expected=exact[place].item(),
+                error_bound=form.unit * abs(exact[place].item()),
             )
         )
     return Entries(wrong_count, error.numel(), tuple(worst), compared_with="reference")

@@ -1,0 +1,59 @@
+"""What a verifier must answer for the Functions of this folder; rows as in `../general/expected.py`."""
+
+PASSES = (
+    "Softmax",
+    "NativeSoftmax",
+    "RMSNorm",
+    "LayerNorm",
+    "SwiGLU",
+    "OnlineSoftmax",
+    "RoundsWeights",
+    "ScatterSum",
+    "Embedding",
+    "OnlyFloat32",
+    "InsideFloat32",
+    "KernelInFloat32",
+    "KernelWithReference",
+    "Kernel",
+    "ComplexSquare",
+)
+
+LOSES = {
+    "FactorInBfloat16": ["times the truth"],
+    "SlightFactor": ["internals"],
+    "ShortSum": ["weight", "internals"],
+    "ThroughFloat16": ["float32"],
+    "ThroughFloat8": ["bfloat16"],
+    "VarianceByDifference": ["the reference"],
+    "LastRowInBfloat16": ["index 8"],
+    "OnlyFloat32": ["no float64 path"],
+    "KernelInFloat32": ["along the gradient"],
+    "KernelFromAnotherDtype": ["float32"],
+}
+
+NOT_FINITE = {"ExpWithoutMaximum": ["the reference"], "OverflowsInBackward": ["`x`"]}
+
+ALONE = ("OnlyFloat32", "InsideFloat32", "KernelInFloat32", "KernelWithReference")
+"""Right ones without a float64 path."""
+
+EXPECTED = {
+    **{("right", name, "with spec"): {"status": "passed"} for name in PASSES},
+    **{
+        ("wrong", name, "with spec"): {"status": "failed", "errors": {"GV601"}, "names": names}
+        for name, names in LOSES.items()
+    },
+    **{
+        ("wrong", name, "with spec"): {
+            "status": "failed",
+            "errors": {"GV602"},
+            "may": {"GV601"},
+            "names": names,
+        }
+        for name, names in NOT_FINITE.items()
+    },
+    ("wrong", "KernelClips", "with spec"): {
+        "status": "failed",
+        "errors": {"GV106"},
+        "names": ["grad_output"],
+    },
+}

@@ -1,0 +1,263 @@
+"""Functions that are right in every dtype they take: some round once, some round intermediates."""
+
+import numpy as np
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+SHORT = (torch.bfloat16, torch.float16)
+
+
+def wide(x):
+    """Float32 for 16 bits, as a careful kernel computes; anything else as it is."""
+    return x.float() if x.dtype in SHORT else x
+
+
+class Softmax(Function):
+    """Keeps float32 inside, its own output included."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(wide(x), dim=-1)
+        ctx.save_for_backward(y)
+        ctx.dtype = x.dtype
+        return y.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        g = wide(grad_output)
+        return (y * (g - (g * y).sum(dim=-1, keepdim=True))).to(ctx.dtype)
+
+
+class NativeSoftmax(Function):
+    """Every operation in the dtype of its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.softmax(x, dim=-1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (grad_output * y).sum(dim=-1, keepdim=True))
+
+
+class RMSNorm(Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        scale = torch.rsqrt(wide(x).square().mean(dim=-1, keepdim=True) + 1e-6)
+        return (wide(x) * scale * wide(weight)).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        kept, kept_weight = ctx.saved_tensors
+        x, weight, g = wide(kept), wide(kept_weight), wide(grad_output)
+        scale = torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6)
+        inner = g * weight
+        to_x = scale * (inner - x * scale**2 * (inner * x).mean(dim=-1, keepdim=True))
+        return to_x.to(kept.dtype), (g * x * scale).sum(dim=0).to(kept_weight.dtype)
+
+
+class LayerNorm(Function):
+    @staticmethod
+    def forward(ctx, x):
+        kept = wide(x)
+        mean = kept.mean(dim=-1, keepdim=True)
+        scale = torch.rsqrt((kept - mean).square().mean(dim=-1, keepdim=True) + 1e-5)
+        ctx.save_for_backward(x, mean, scale)
+        return ((kept - mean) * scale).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, mean, scale = ctx.saved_tensors
+        g, y = wide(grad_output), (wide(x) - mean) * scale
+        centred = g - g.mean(dim=-1, keepdim=True) - y * (g * y).mean(dim=-1, keepdim=True)
+        return (scale * centred).to(x.dtype)
+
+
+class SwiGLU(Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        g = wide(gate)
+        return (g * torch.sigmoid(g) * wide(up)).to(gate.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        gate, up = ctx.saved_tensors
+        g, u, out = wide(gate), wide(up), wide(grad_output)
+        s = torch.sigmoid(g)
+        to_gate = out * u * s * (1 + g * (1 - s))
+        return to_gate.to(gate.dtype), (out * g * s).to(up.dtype)
+
+
+class OnlineSoftmax(Function):
+    """One column after the other, as a tiled kernel sees them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        columns = wide(x)
+        largest, total = columns[:, :1], torch.ones_like(columns[:, :1])
+        for k in range(1, columns.shape[1]):
+            now = torch.maximum(largest, columns[:, k : k + 1])
+            total = total * torch.exp(largest - now) + torch.exp(columns[:, k : k + 1] - now)
+            largest = now
+        y = torch.exp(columns - largest) / total
+        ctx.save_for_backward(y)
+        return y.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        g = wide(grad_output)
+        return (y * (g - (g * y).sum(dim=-1, keepdim=True))).to(grad_output.dtype)
+
+
+class RoundsWeights(Function):
+    """Attention weights are rounded to the dtype before they meet the values: flash kernels do."""
+
+    @staticmethod
+    def forward(ctx, scores, values):
+        p = torch.softmax(wide(scores), dim=-1).to(values.dtype)
+        ctx.save_for_backward(p, values)
+        return (wide(p) @ wide(values)).to(values.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        p, values = ctx.saved_tensors
+        g, weights = wide(grad_output), wide(p)
+        to_p = g @ wide(values).mT
+        to_scores = weights * (to_p - (weights * to_p).sum(dim=-1, keepdim=True))
+        return to_scores.to(p.dtype), (weights.mT @ g).to(p.dtype)
+
+
+class ScatterSum(Function):
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        total = wide(x).new_zeros(5, x.shape[1]).index_add(0, index, wide(x))
+        return total.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        return grad_output[index], None
+
+
+class Embedding(Function):
+    @staticmethod
+    def forward(ctx, weight, index):
+        ctx.save_for_backward(index)
+        ctx.rows = weight.shape[0]
+        return weight[index]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        g = wide(grad_output)
+        return g.new_zeros(ctx.rows, g.shape[-1]).index_add(0, index, g).to(grad_output.dtype), None
+
+
+class OnlyFloat32(Function):
+    """Refuses float64, as many kernels do; its operations are torch's."""
+
+    @staticmethod
+    def forward(ctx, x):
+        assert x.dtype is torch.float32, "float32 alone"
+        y = torch.softmax(x, dim=-1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (grad_output * y).sum(dim=-1, keepdim=True))
+
+
+class InsideFloat32(Function):
+    """Takes float64 and computes in float32."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.tanh(x.float())
+        ctx.save_for_backward(y)
+        ctx.dtype = x.dtype
+        return y.to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return (grad_output.float() * (1 - y * y)).to(ctx.dtype)
+
+
+class KernelInFloat32(Function):
+    """No operation of torch's anywhere, and float32 alone: a kernel."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 alone")
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.exp(-(x.detach().numpy() ** 2)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        values = x.numpy()
+        return torch.from_numpy(-2 * values * np.exp(-(values**2)) * grad_output.numpy())
+
+
+class KernelWithReference(Function):
+    """The same, with a composite of plain torch operations beside it."""
+
+    forward = KernelInFloat32.forward
+    backward = KernelInFloat32.backward
+
+
+def gaussian(x):
+    return torch.exp(-(x**2))
+
+
+class Kernel(Function):
+    """NumPy in every dtype that it knows: what rounds inside is not seen."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.from_numpy(np.exp(x.detach().numpy()))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return torch.from_numpy(y.numpy() * grad_output.numpy())
+
+
+class ComplexSquare(Function):
+    """Float32 means complex64 for complex inputs."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * z
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (z,) = ctx.saved_tensors
+        return 2 * z.conj() * grad_output

@@ -1,0 +1,233 @@
+"""Wrong twins: each is right in float64, or has no float64 path, and wrong in a dtype that training runs in."""
+
+import numpy as np
+import torch
+from right import wide
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class FactorInBfloat16(Function):
+    """One path of a kernel has another constant."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (wide(x) ** 2).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        factor = 2.04 if x.dtype is torch.bfloat16 else 2
+        return (factor * wide(x) * wide(grad_output)).to(x.dtype)
+
+
+class SlightFactor(Function):
+    """A factor below half a unit in the last place: only a kernel that says it rounds once is held to it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (wide(x) ** 2).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        factor = 2.006 if x.dtype is torch.bfloat16 else 2
+        return (factor * wide(x) * wide(grad_output)).to(x.dtype)
+
+
+class ShortSum(Function):
+    """The gradient of the weight is summed in bfloat16, row after row."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return (wide(x) * wide(weight)).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        total = torch.zeros_like(weight)
+        for row in range(x.shape[0]):
+            total += grad_output[row] * x[row]
+        return (wide(grad_output) * wide(weight)).to(x.dtype), total
+
+
+class ThroughFloat16(Function):
+    """Saved in half of the digits to save memory, in float32 too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x.half() if x.dtype is torch.float32 else x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 3 * x.to(grad_output.dtype) ** 2 * grad_output
+
+
+class ThroughFloat8(Function):
+    """Saved in eight bits where the input has sixteen."""
+
+    @staticmethod
+    def forward(ctx, x):
+        short = x.dtype is torch.bfloat16
+        ctx.save_for_backward(x.to(torch.float8_e4m3fn) if short else x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 3 * x.to(grad_output.dtype) ** 2 * grad_output
+
+
+class VarianceByDifference(Function):
+    """E[x^2] - E[x]^2: cancels where the mean is large."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mean = x.mean(dim=-1, keepdim=True)
+        scale = torch.rsqrt((x * x).mean(dim=-1, keepdim=True) - mean * mean + 1e-2)
+        ctx.save_for_backward(x, mean, scale)
+        return (x - mean) * scale
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, mean, scale = ctx.saved_tensors
+        y = (x - mean) * scale
+        inner = (grad_output * y).mean(dim=-1, keepdim=True)
+        return scale * (grad_output - grad_output.mean(dim=-1, keepdim=True) - y * inner)
+
+
+def layer_norm(x):
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + 1e-2)
+
+
+class ExpWithoutMaximum(Function):
+    """Overflows in float16 from 11 on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        e = torch.exp(x)
+        y = e / e.sum(dim=-1, keepdim=True)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (grad_output * y).sum(dim=-1, keepdim=True))
+
+
+def softmax(x):
+    return torch.softmax(x, dim=-1)
+
+
+class OverflowsInBackward(Function):
+    """Forward is finite; backward scales before it divides."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return (x * 65000) * (grad_output * 2) / 65000
+
+
+class LastRowInBfloat16(Function):
+    """A tail that the kernel's block size does not divide."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (wide(x) ** 2).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        gradient = 2 * wide(x) * wide(grad_output)
+        if x.dtype is torch.bfloat16:
+            gradient[-1] *= 1.15
+        return gradient.to(x.dtype)
+
+
+class OnlyFloat32(Function):
+    """No float64 path, and a wrong formula."""
+
+    @staticmethod
+    def forward(ctx, x):
+        assert x.dtype is torch.float32, "float32 alone"
+        y = torch.softmax(x, dim=-1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (grad_output * y).mean(dim=-1, keepdim=True))
+
+
+class KernelInFloat32(Function):
+    """The same where nothing but its own slope can tell."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 alone")
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.exp(-(x.detach().numpy() ** 2)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        values = x.numpy()
+        return torch.from_numpy(-2.1 * values * np.exp(-(values**2)) * grad_output.numpy())
+
+
+class KernelClips(Function):
+    """Right for grad_outputs of ordinary size alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dtype is not torch.float32:
+            raise TypeError("float32 alone")
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.exp(x.detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(np.exp(x.numpy()) * grad_output.numpy().clip(-100, 100))
+
+
+class KernelFromAnotherDtype(Function):
+    """NumPy everywhere, and in float32 the gradient of another function."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.sin(x.detach().numpy()))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        slope = np.cos(x.numpy())
+        return torch.from_numpy((abs(slope) if x.dtype is torch.float32 else slope) * grad_output.numpy())
