@@ -88,3 +88,15 @@ def test_complex_values_err_in_both_parts():
     off = y / (z * z) - 1
     assert 0 < off.abs().max() <= 2**0.5 * UNIT
     assert off.imag.abs().max() > 0
+
+
+def test_a_kernel_whose_steps_are_not_seen_is_told_apart():
+    x = normal(1, 2, 4, 4)
+    _, summed = run(torch.nn.functional.layer_norm, x, (4,))
+    assert not summed.guessed
+    _, fused = run(
+        lambda x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=False),
+        x,
+        normal(1, 3, 3, 2) / 4,
+    )
+    assert fused.guessed

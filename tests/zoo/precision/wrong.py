@@ -1,4 +1,4 @@
-"""Wrong twins: each is right in float64, or has no float64 path, and wrong in a dtype that training runs in."""
+"""Wrong twins: right in float64, or without a float64 path, and wrong in a dtype that training runs in."""
 
 import numpy as np
 import torch

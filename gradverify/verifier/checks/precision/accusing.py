@@ -93,7 +93,8 @@ def _repeats(place: Place, judgement: Judgement) -> bool:
     same = next((j for j in judged if j.value.name == judgement.value.name), None)
     if same is None or same.closeness not in as_bad:
         return False
-    return same.sure >= judgement.sure and bool(same.excused_by) == bool(judgement.excused_by)
+    as_far = bool(same.excused_by) or same.closeness is Closeness.WRONG
+    return same.sure >= judgement.sure and (as_far or not judgement.excused_by)
 
 
 def _lost(place: Place, judgement: Judgement) -> Finding | None:

@@ -23,6 +23,10 @@ COARSE_MOVES = 64.0
 COARSE_FAR = 8.0
 """Times the coarse limit from which an error is one without doubt."""
 
+GUESSED = 20.0
+"""Times the limit up to which an error is in doubt where some of the noise is a guess: grid_sample, right,
+reached 4.5."""
+
 COARSE_LEAST = 0.05
 """Share of the typical value below which a coarse error is always in doubt."""
 
@@ -129,13 +133,14 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
     """Test B by the strongest computation; where it fails, by the others."""
     form, truth = held.value.form, held.truth
     first: Explained | None = None
+    guessed = False
     for scatter in scatters:
         runs = scatter.rounding(form)
         noise = None if runs is None else rounding_noise(truth, held.of(runs[0]), held.of(runs[1]), form)
         if noise is None or not _is_usable(noise, runs):
             continue
         found = explained(held.got, truth, noise, form)
-        first = first or found
+        first, guessed = first or found, guessed or scatter.guessed
         if found.ok:
             return held.judged(
                 Closeness.ROUNDED if form.is_short else Closeness.WITHIN,
@@ -147,7 +152,8 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
             )
     if first is None:
         return _coarse(held, scatters, rounding)
-    return held.judged(Closeness.WRONG, first.worst, None, rounding=rounding, found=first)
+    sure = not guessed or first.worst > GUESSED
+    return held.judged(Closeness.WRONG, first.worst, None, rounding=rounding, found=first, sure=sure)
 
 
 def _hidden(found: Explained, noise: Noise, truth: Tensor, form: Format) -> float | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gradverify.verifier import guard
 from gradverify.verifier.checks.precision.native import values_at
@@ -42,6 +43,8 @@ class Scatter:
     """Runs of one source that err at random; each unit is measured once."""
 
     source: Source
+    guessed: bool = False
+    """Some of the noise is a guess: kernels ran whose steps are not seen."""
     _runs: dict[tuple[float, int], Runs | None] = field(default_factory=dict)
 
     def inside(self) -> Runs | None:
@@ -80,14 +83,23 @@ class Scatter:
         runs = []
         for _ in range(draws):
             result = guard.call(_erring_run, source, unit, generator)
-            if isinstance(result, Raised) or result.value is None:
+            if isinstance(result, Raised):
                 return []
-            runs.append(result.value)
+            values, guessed = result.value
+            if values is None:
+                return []
+            self.guessed |= guessed
+            runs.append(values)
         return runs
 
 
-def _erring_run(source: Source, unit: float, generator: torch.Generator) -> tuple[Tensor, ...] | None:
-    """One run in which every operation errs; None where some of them cannot be seen."""
-    with RandomRounding(unit, generator) as mode:
+def _erring_run(
+    source: Source, unit: float, generator: torch.Generator
+) -> tuple[tuple[Tensor, ...] | None, bool]:
+    """One run in which every operation errs, None where some cannot be seen; and whether some were guessed.
+
+    Fused attention is written out.
+    """
+    with sdpa_kernel(SDPBackend.MATH), RandomRounding(unit, generator) as mode:
         values = values_at(source.problem, source.problem.primals, source.cotangents)
-    return None if isinstance(values, Raised) or mode.foreign else values
+    return None if isinstance(values, Raised) or mode.foreign else values, mode.guessed

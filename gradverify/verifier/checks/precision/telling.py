@@ -141,7 +141,8 @@ def not_finite(where: Where, judgement: Judgement, severity: Severity, *, compos
     """GV602: NaN or an infinity where the truth is a number of the dtype."""
     count, total = int(judgement.lost.sum()), judgement.lost.numel()
     largest = judgement.exact[judgement.lost].abs().max().item()
-    said = f"{where.of(judgement)} is not finite at {count_of(count, total)}; the truth there is at most {number(largest)}"
+    lost = f"{where.of(judgement)} is not finite at {count_of(count, total)}"
+    said = f"{lost}; the truth there is at most {number(largest)}"
     hint = "Subtract the maximum before exp, scale before squares are summed, or compute in float32 inside."
     return _made(where, judgement, "GV602", f"{said}; {composite}" if composite else said, hint, severity)
 

@@ -35,13 +35,26 @@ _EXACT = frozenset((
 ))  # fmt: skip
 """Operations without arithmetic: what they return is exact in any precision."""
 
+_SUMS = frozenset((
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_fft_c2c", "_fft_c2r", "_fft_r2c",
+    "_safe_softmax", "addbmm", "addmm", "addmv", "addr", "avg_pool2d", "avg_pool2d_backward", "baddbmm",
+    "bmm", "convolution", "convolution_backward", "cumprod", "cumsum", "dot", "embedding_dense_backward", "index_add", "index_put", "linalg_vector_norm",
+    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm", "prod", "scatter_add", "scatter_reduce", "sum",
+    "trace", "upsample_bilinear2d", "upsample_bilinear2d_backward", "var", "vdot",
+))  # fmt: skip
+"""Operations whose terms each err, and are then added or multiplied."""
+
+UNKNOWN_STEPS = 8.0
+"""Units of rounding by which the inputs of any other kernel err: what it computes between is not seen."""
+
 _FUSED = (
     "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm",
     "native_layer_norm_backward", "native_group_norm", "native_group_norm_backward", "native_batch_norm",
     "native_batch_norm_backward", "gelu", "gelu_backward", "silu", "silu_backward", "sigmoid_backward",
     "tanh_backward", "softplus", "softplus_backward", "mish_backward", "elu_backward", "hardswish_backward",
     "log_sigmoid_forward", "log_sigmoid_backward", "mse_loss", "mse_loss_backward", "smooth_l1_loss",
-    "huber_loss", "addcmul", "addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward", "std",
+    "huber_loss", "nll_loss_forward", "nll_loss_backward",
+    "addcmul", "addcdiv", "binary_cross_entropy", "binary_cross_entropy_backward", "std",
     "var_mean",
 )  # fmt: skip
 """Kernels that do several operations at once: written out, so that what cancels inside them shows."""
@@ -63,6 +76,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.generator = generator
         self.foreign = False
         """An operation ran that is none of torch's own: what happens inside it is not seen."""
+        self.guessed = False
+        """A kernel of torch's ran whose steps are not seen: its noise is a guess."""
         self._written_out = _written_out()
 
     def __torch_dispatch__(
@@ -83,16 +98,20 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.foreign |= func.namespace not in {"aten", "prims"}
         written = func._schema.is_mutable  # noqa: SLF001 - torch has no public name for it
         first, rest = (args[:1], args[1:]) if written else ((), args)
-        if torch.Tag.pointwise not in func.tags:  # a sum, a product of matrices: each of its steps rounds
-            rest = _pytree.tree_map_only(Tensor, self._erring, tuple(rest))
+        if (
+            torch.Tag.pointwise not in func.tags and func.namespace != "prims"
+        ):  # a sum, a product of matrices: each of its steps rounds
+            many = 1.0 if name in _SUMS else UNKNOWN_STEPS
+            self.guessed |= name not in _SUMS
+            rest = _pytree.tree_map_only(Tensor, lambda x: self._erring(x, many), tuple(rest))
         result = func(*first, *rest, **given)
         if written:
             _pytree.tree_map_only(Tensor, self._err_in_place, result)
             return result
         return _pytree.tree_map_only(Tensor, self._erring, result)
 
-    def _erring(self, x: Tensor) -> Tensor:
-        return erring(x, self.unit, self.generator)
+    def _erring(self, x: Tensor, many: float = 1.0) -> Tensor:
+        return erring(x, many * self.unit, self.generator)
 
     def _err_in_place(self, x: Tensor) -> Tensor:
         return x.copy_(self._erring(x))
