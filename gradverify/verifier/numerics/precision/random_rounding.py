@@ -38,9 +38,10 @@ _EXACT = frozenset((
 _SUMS = frozenset((
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_fft_c2c", "_fft_c2r", "_fft_r2c",
     "_safe_softmax", "addbmm", "addmm", "addmv", "addr", "avg_pool2d", "avg_pool2d_backward", "baddbmm",
-    "bmm", "convolution", "convolution_backward", "cumprod", "cumsum", "dot", "embedding_dense_backward", "index_add", "index_put", "linalg_vector_norm",
-    "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm", "prod", "scatter_add", "scatter_reduce", "sum",
-    "trace", "upsample_bilinear2d", "upsample_bilinear2d_backward", "var", "vdot",
+    "bmm", "convolution", "convolution_backward", "cumprod", "cumsum", "dot", "embedding_dense_backward",
+    "index_add", "index_put", "linalg_vector_norm", "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm",
+    "prod", "scatter_add", "scatter_reduce", "sum", "trace", "upsample_bilinear2d",
+    "upsample_bilinear2d_backward", "var", "vdot",
 ))  # fmt: skip
 """Operations whose terms each err, and are then added or multiplied."""
 
