@@ -15,7 +15,7 @@ from gradverify.verifier.checks.automatic_composite import Composite, NoComposit
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.precision.alone import judged_natively, single_inside
-from gradverify.verifier.checks.precision.beside import beside_float64
+from gradverify.verifier.checks.precision.beside import beside_float64, not_judged
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import second_order
@@ -153,8 +153,10 @@ def _asked_codes(sample: Sample) -> set[str]:
 
 def _run_precision(sample: Sample, results: Results) -> CheckResult:
     """What the first typical point of each case gives in native dtypes."""
-    if not _is_swept(sample) or sample.subject.surrogate is not None or results.unrepeatable:
+    if not _is_swept(sample) or results.unrepeatable:
         return CheckResult(outcome=Outcome.NOT_RUN)
+    if sample.subject.surrogate is not None:
+        return not_judged(sample, "its gradient is deliberately not the derivative")
     if results.first.single_precision:
         return single_inside(sample, results.first)
     if not results.first.verified or stops_judgement(results.contract):

@@ -100,3 +100,9 @@ def test_a_kernel_whose_steps_are_not_seen_is_told_apart():
         normal(1, 3, 3, 2) / 4,
     )
     assert fused.guessed
+
+
+def test_random_numbers_are_noticed_whatever_generator_draws_them():
+    x = normal(5)
+    assert not run(torch.sin, x)[1].draws
+    assert run(lambda x: x * torch.rand(5, generator=torch.Generator().manual_seed(1)), x)[1].draws

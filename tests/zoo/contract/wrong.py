@@ -281,7 +281,7 @@ class WrongSinglePrecisionSine(Function):
 
 
 class SinglePrecisionSine(Function):
-    """Right, as far as float32 goes: there is no float64 path to verify it by."""
+    """Right, as far as float32 goes: it is judged in float32, by its own operations in float64."""
 
     @staticmethod
     def forward(ctx, x):

@@ -32,6 +32,12 @@ def beside_float64(sample: Sample, composite: Composite | NoComposite) -> CheckR
     return together(results)
 
 
+def not_judged(sample: Sample, reason: str) -> CheckResult:
+    """Say of every dtype that was listed why it is not judged."""
+    rows = [Precision(d, "", Closeness.UNKNOWN, reason=reason) for d, asked in dtypes_of(sample) if asked]
+    return CheckResult(outcome=Outcome.NOT_RUN, swept=Swept(precision=tuple(rows)))
+
+
 def together(results: list[tuple[list[Finding], list[Precision]]]) -> CheckResult:
     """The results of several dtypes as one."""
     findings = [finding for found, _ in results for finding in found]

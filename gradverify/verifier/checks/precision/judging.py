@@ -150,6 +150,8 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
                 found=first,
                 excused_by="" if first is found else scatter.source.name,
             )
+    if any(scatter.draws for scatter in scatters):
+        return held.judged(Closeness.UNKNOWN, 0.0, None, rounding=rounding)
     if first is None:
         return _coarse(held, scatters, rounding)
     sure = not guessed or first.worst > GUESSED

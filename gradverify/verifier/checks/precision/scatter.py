@@ -23,6 +23,9 @@ ROUNDING_DRAWS = 16
 """Runs of each kind for the noise of rounded intermediates."""
 
 
+MOST_ELEMENTS = 1_000_000
+"""Elements of the inputs up to which runs are kept: each draw holds a copy of every gradient."""
+
 Runs = tuple[list[tuple[Tensor, ...]], list[tuple[Tensor, ...]]]
 """Runs in which operations err, and runs at moved inputs: all values of each."""
 
@@ -45,6 +48,8 @@ class Scatter:
     source: Source
     guessed: bool = False
     """Some of the noise is a guess: kernels ran whose steps are not seen."""
+    draws: bool = False
+    """It draws random numbers, with a generator of its own: native values are others."""
     _runs: dict[tuple[float, int], Runs | None] = field(default_factory=dict)
 
     def inside(self) -> Runs | None:
@@ -71,6 +76,8 @@ class Scatter:
 
     def _measured(self, unit: float, draws: int) -> Runs | None:
         key = (unit, draws)
+        if key not in self._runs and sum(p.numel() for p in self.source.problem.primals) > MOST_ELEMENTS:
+            self._runs[key] = None
         if key not in self._runs:
             erred = self._erred(unit, draws)
             moved = self.moved(unit, draws) if erred else []
@@ -85,21 +92,19 @@ class Scatter:
             result = guard.call(_erring_run, source, unit, generator)
             if isinstance(result, Raised):
                 return []
-            values, guessed = result.value
-            if values is None:
+            values, mode = result.value
+            self.draws |= mode.draws
+            self.guessed |= mode.guessed
+            if isinstance(values, Raised) or mode.foreign:
                 return []
-            self.guessed |= guessed
             runs.append(values)
         return runs
 
 
 def _erring_run(
     source: Source, unit: float, generator: torch.Generator
-) -> tuple[tuple[Tensor, ...] | None, bool]:
-    """One run in which every operation errs, None where some cannot be seen; and whether some were guessed.
-
-    Fused attention is written out.
-    """
+) -> tuple[tuple[Tensor, ...] | Raised, RandomRounding]:
+    """One run in which every operation errs, and what was seen; fused attention is written out."""
     with sdpa_kernel(SDPBackend.MATH), RandomRounding(unit, generator) as mode:
         values = values_at(source.problem, source.problem.primals, source.cotangents)
-    return None if isinstance(values, Raised) or mode.foreign else values, mode.guessed
+    return values, mode

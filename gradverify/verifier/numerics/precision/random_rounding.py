@@ -79,6 +79,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """An operation ran that is none of torch's own: what happens inside it is not seen."""
         self.guessed = False
         """A kernel of torch's ran whose steps are not seen: its noise is a guess."""
+        self.draws = False
+        """A random number was drawn: in another dtype it may be another one."""
         self._written_out = _written_out()
 
     def __torch_dispatch__(
@@ -93,6 +95,7 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in self._written_out:
             with self:
                 return self._written_out[func](*args, **given)
+        self.draws |= torch.Tag.nondeterministic_seeded in func.tags
         name = func.overloadpacket.__name__.rstrip("_")
         if func.is_view or name in _EXACT:
             return func(*args, **given)

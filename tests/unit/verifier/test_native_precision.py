@@ -1,0 +1,179 @@
+"""Native dtypes beside float64: what is certain, what is a warning, and what nobody is accused of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.model import (
+    Case,
+    Closeness,
+    Effort,
+    Outcome,
+    Point,
+    Settings,
+    Severity,
+    Target,
+    TargetKind,
+    TensorInput,
+)
+from gradverify.verifier.checks.automatic_composite import Composite, NoComposite, automatic_composite
+from gradverify.verifier.checks.precision.alone import refusing_float64
+from gradverify.verifier.checks.precision.beside import beside_float64
+from gradverify.verifier.checks.subject import NoSample, Subject, prepare
+from gradverify.verifier.collect.forward_itself import plain_forward
+
+CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))
+
+
+def function_of(forward, backward):
+    """A Function of one input that saves it."""
+
+    class Made(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return backward(ctx.saved_tensors[0], grad_output)
+
+    return Made
+
+
+def subject_of(function, dtypes=(), **more):
+    return Subject(
+        target=Target("Made", "Made", TargetKind.FUNCTION, "made.py", 1),
+        function=function.apply,
+        settings=more.pop("settings", Settings()),
+        own_forward=plain_forward(function),
+        dtypes=dtypes,
+        **more,
+    )
+
+
+def judged(function, *dtypes, case=CASE, **more):
+    sample = prepare(subject_of(function, dtypes, **more), case, Point.TYPICAL, 0)
+    composite = automatic_composite(sample)
+    assert isinstance(composite, Composite | NoComposite)
+    return beside_float64(sample, composite)
+
+
+def codes(result, severity=Severity.ERROR):
+    return [f.code for f in result.findings if f.severity is severity]
+
+
+def closeness(result, dtype):
+    return {p.value: p.closeness for p in result.swept.precision if p.dtype == dtype}
+
+
+square = function_of(torch.square, lambda x, g: 2 * x * g)
+
+
+def test_float32_is_judged_unless_speed_is_asked_for():
+    assert judged(square).swept.dtypes == ("float32",)
+    assert judged(square, settings=Settings(effort=Effort.QUICK)).outcome is Outcome.NOT_RUN
+    assert judged(square, "float64").outcome is Outcome.NOT_RUN
+    found = judged(square, "bfloat16", "float16")
+    assert found.swept.dtypes == ("bfloat16", "float16")
+    assert not codes(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_factor_in_one_dtype_alone_is_an_error(dtype):
+    def backward(x, g):
+        return (2.05 if x.dtype is getattr(torch, dtype) else 2) * x * g
+
+    found = judged(function_of(torch.square, backward), "float32", "bfloat16", "float16")
+    assert codes(found) == ["GV601"]
+    assert closeness(found, dtype)["x"] is Closeness.WRONG
+    assert all("1.0" in f.message for f in found.findings if f.severity is Severity.ERROR)
+
+
+def test_rounding_intermediates_passes_unless_the_spec_says_that_nothing_is_rounded():
+    softmax = function_of(
+        lambda x: torch.softmax(x, -1),
+        lambda x, g: (y := torch.softmax(x, -1)) * (g - (g * y).sum(-1, keepdim=True)),
+    )
+    found = judged(softmax, "bfloat16")
+    assert closeness(found, "bfloat16")["x"] is Closeness.ROUNDED
+    assert not codes(found)
+    assert "GV601" in codes(found, Severity.NOTE)
+    assert codes(judged(softmax, "bfloat16", internals="float32")) == ["GV601"]
+
+
+def test_nan_is_an_error_where_the_composite_has_none_and_a_warning_where_it_has():
+    lost = function_of(torch.square, lambda x, g: x * 65000 * (2 * g) / 65000)
+    assert set(codes(judged(lost, "float16"))) == {"GV602"}
+    both = function_of(
+        lambda x: (x * 65000).square() / 65000**2,
+        lambda x, g: 2 * x * g,
+    )
+    found = judged(both, "float16")
+    assert not codes(found)
+    assert "GV602" in codes(found, Severity.WARNING)
+
+
+def test_what_draws_its_own_random_numbers_is_not_accused():
+    def noise(x):
+        return torch.rand(x.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(3))
+
+    found = judged(function_of(lambda x: x * noise(x), lambda x, g: g * noise(x)))
+    assert not found.findings
+    assert set(closeness(found, "float32").values()) == {Closeness.UNKNOWN}
+    assert not found.swept.dtypes
+
+
+def test_a_listed_dtype_that_is_refused_is_not_green_and_float32_by_default_is_silent():
+    def only_double(x):
+        if x.dtype is not torch.float64:
+            raise TypeError("float64 alone")
+        return x.square()
+
+    function = function_of(only_double, lambda x, g: 2 * x * g)
+    assert judged(function).findings == ()
+    found = judged(function, "bfloat16")
+    assert [f.code for f in found.findings] == ["GV109"]
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_formula_that_cancels_by_its_own_operations_is_a_warning():
+    def backward(x, g):
+        return ((x + 1e4) - 1e4) * 2 * g
+
+    found = judged(function_of(torch.square, backward), "float32")
+    assert not codes(found)
+    assert "GV601" in codes(found, Severity.WARNING)
+    assert "GV601" not in codes(judged(square, "float32"), Severity.WARNING)
+
+
+@pytest.mark.parametrize("by_numpy", [False, True])
+def test_a_target_that_refuses_float64_is_judged_alone(by_numpy):
+    def forward(x):
+        assert x.dtype is torch.float32
+        return torch.from_numpy(np.sin(x.detach().numpy())) if by_numpy else torch.sin(x)
+
+    for factor, wrong in ((1.0, []), (1.1, ["GV601"])):
+        function = function_of(forward, lambda x, g, f=factor: f * torch.cos(x) * g)
+        subject = subject_of(function)
+        refused = prepare(subject, CASE, Point.TYPICAL, 0)
+        assert isinstance(refused, NoSample)
+        error = refused.findings[0].raised
+        _, found = refusing_float64(subject, CASE, Point.TYPICAL, 0, error)
+        assert codes(found) == wrong
+        assert "GV104" in codes(found, Severity.NOTE)
+        assert found.swept.native
+        row = found.swept.precision[-1]
+        assert row.closeness is (
+            Closeness.WRONG if wrong else Closeness.COARSE if by_numpy else Closeness.WITHIN
+        )
+
+
+def test_complex_inputs_are_judged_in_complex64_and_not_in_16_bits():
+    case = Case("base", 5, inputs=(TensorInput("x", (4, 3), dtype="complex128"),))
+    function = function_of(lambda z: z * z, lambda z, g: 2 * z.conj() * g)
+    assert judged(function, "float32", case=case).swept.dtypes == ("float32",)
+    assert [f.code for f in judged(function, "float16", case=case).findings] == ["GV109"]
