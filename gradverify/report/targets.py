@@ -125,9 +125,9 @@ def _verified(report: TargetReport) -> str:
     elif outcomes.get("reference") is Outcome.PASSED:
         words.append("reference")
     verified = ", ".join(words) or ("no float64 path" if report.swept.native else "contract only")
+    verified += _natively(report)
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
-    verified += _natively(report)
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
     if report.smallest_visible_error is not None:

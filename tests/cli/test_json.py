@@ -50,7 +50,7 @@ def test_keys(report):
     assert len(report["targets"]) == 7
     for target in report["targets"]:
         assert target.keys() >= TARGET
-        assert target["checks"].keys() == {"gradcheck", "gradgradcheck", "reference", "contract"}
+        assert target["checks"].keys() == {"gradcheck", "gradgradcheck", "reference", "contract", "precision"}
         for finding in target["findings"]:
             assert finding.keys() >= FINDING
 

@@ -17,6 +17,10 @@ MISTAKES = [
     (["check", "rigth"], "`rigth` is neither a file or folder nor a module that can be found; did you mean"),
     (["check", "rigth.gradverify.yaml"], "there is no file `rigth.gradverify.yaml`; did you mean `right.gra"),
     (["check", "right.gradverify.yaml::Prodcut"], "has no function `Prodcut`; did you mean `Product`?"),
+    (
+        ["check", "right.py", "--dtype", "bfloat"],
+        "--dtype: there is no dtype 'bfloat' to judge in; did you mean bf",
+    ),
     (["check", "right.py", "--in-process", "--memory", "9"], "--memory needs a process of its own"),
     (["check", "right.py", "--exclude", ""], "--exclude: `` is no pattern"),
     (["check", "notes.txt"], "is not a Python module"),

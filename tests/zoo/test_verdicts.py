@@ -180,3 +180,18 @@ def test_a_sweep_that_could_not_run_is_not_green() -> None:
     done = subprocess.run(command, cwd=ZOO / "contract", capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "were not swept: the gradient is not verified" in " ".join(done.stdout.split())
+
+
+def test_native_dtypes_are_told_value_by_value() -> None:
+    _, report = report_of("precision", "right", 0)
+    found = {target["name"]: target for target in report["targets"]}
+    assert found["Softmax"]["swept"]["dtypes"] == ["float64", "float32", "bfloat16", "float16"]
+    table = {(p["dtype"], p["value"]): p["closeness"] for p in found["Softmax"]["precision"]}
+    assert table["bfloat16", "x"] == table["float16", "output 0"] == "correctly rounded"
+    assert table["float32", "x"] == "within rounding"
+    rounds = {p["closeness"] for p in found["RoundsWeights"]["precision"] if p["dtype"] == "bfloat16"}
+    assert rounds == {"rounded"}
+    for name in ("OnlyFloat32", "KernelInFloat32", "KernelWithReference"):
+        assert found[name]["swept"]["dtypes"] == ["float32"], name
+        assert found[name]["checks"]["gradcheck"] == "not-run"
+        assert all(p["hides"] > 0 for p in found[name]["precision"])

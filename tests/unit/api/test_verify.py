@@ -44,7 +44,7 @@ def test_a_right_function_returns_its_report():
     report = gradverify.verify(demo.Linear, inputs, torch.nn.functional.linear)
     assert report.status is Verdict.PASSED
     assert dict(report.checks) == dict.fromkeys(
-        ("gradcheck", "gradgradcheck", "reference", "contract"), "passed"
+        ("gradcheck", "gradgradcheck", "reference", "contract", "precision"), "passed"
     )
     assert gradverify.verify(demo.Linear.apply, inputs).target.name == "Linear"
     by_name = {"input": tensor(3, 4), "weight": tensor(2, 4), "bias": tensor(2)}

@@ -105,8 +105,9 @@ def _lost(place: Place, judgement: Judgement) -> Finding | None:
         return telling.not_finite(place.where, judgement, Severity.ERROR, composite=said)
     if not place.declared:
         return None
-    if kept is None:
-        return telling.not_finite(place.where, judgement, Severity.ERROR, composite="")
+    if kept is None:  # nobody knows what plain torch would do: float32 by default accuses nobody by that
+        severity = Severity.ERROR if place.asked else Severity.WARNING
+        return telling.not_finite(place.where, judgement, severity, composite="")
     severity = Severity.WARNING if place.asked else Severity.NOTE
     said = f"{name} in {place.dtype} is not finite there either"
     return telling.not_finite(place.where, judgement, severity, composite=said)
