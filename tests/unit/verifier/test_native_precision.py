@@ -177,3 +177,12 @@ def test_complex_inputs_are_judged_in_complex64_and_not_in_16_bits():
     function = function_of(lambda z: z * z, lambda z, g: 2 * z.conj() * g)
     assert judged(function, "float32", case=case).swept.dtypes == ("float32",)
     assert [f.code for f in judged(function, "float16", case=case).findings] == ["GV109"]
+
+
+def test_what_overflows_inside_plain_torch_too_is_silence_at_values_that_no_spec_declares():
+    """(x + 1000)^2 is beyond float16, and so 1 / (1 + x^2) is 0 in torch's own float16 as well."""
+    found = judged(
+        function_of(lambda x: 1 / (1 + x * x), lambda x, g: -2 * x * g / (1 + x * x) ** 2), "float16"
+    )
+    assert not codes(found)
+    assert not codes(found, Severity.WARNING)

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from gradverify.model import Closeness, Finding, Precision, Severity
 from gradverify.verifier.checks.precision import telling
-from gradverify.verifier.checks.precision.judging import Judgement
-from gradverify.verifier.checks.precision.native import NativeCall
+from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.native import NativeCall, values_of
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import stays_finite
+from gradverify.verifier.guard import Raised
 
 FAR_WORSE = 10.0
 """Times the limit by the reference's rounding beyond which a listed dtype's own rounding excuses nothing."""
@@ -73,9 +74,11 @@ def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
             yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))
         elif place.asked and place.declared:
             yield telling.unrepeated(place.where, judgement)
-    elif place.declared and judgement.sure:
+        return
+    as_bad = _composite_is_as_bad(place, judgement)
+    if place.declared and judgement.sure and not as_bad:
         yield telling.wrong(place.where, judgement, Severity.ERROR)
-    elif place.asked:
+    elif place.asked and (place.declared or not as_bad):
         yield telling.wrong(place.where, judgement, Severity.WARNING)
 
 
@@ -111,6 +114,21 @@ def _lost(place: Place, judgement: Judgement) -> Finding | None:
     severity = Severity.WARNING if place.asked else Severity.NOTE
     said = f"{name} in {place.dtype} is not finite there either"
     return telling.not_finite(place.where, judgement, severity, composite=said)
+
+
+def _composite_is_as_bad(place: Place, judgement: Judgement) -> bool:
+    """Whether the composite, run in the native dtype, is wrong there too: it overflows inside as well."""
+    call = place.call()
+    plain = place.truth.plain(call) if isinstance(call, NativeCall) else None
+    if plain is None or not isinstance(call, NativeCall):
+        return False
+    values = values_of(replace(plain.problem, arguments=call.problem.arguments), call.cotangents)
+    truth = place.truth.of(call, place.seed)
+    if isinstance(values, Raised) or isinstance(truth, str):
+        return False
+    theirs = judge_call(replace(call, got=values), truth)
+    same = next((j for j in theirs if j.value.name == judgement.value.name), None)
+    return same is not None and (same.closeness is Closeness.WRONG or bool(same.lost.any()))
 
 
 def _composite_keeps(place: Place, judgement: Judgement) -> tuple[bool | None, str]:
