@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch.utils import deterministic
 
+WARNING = 1
+"""The deterministic mode that warns and enforces nothing."""
+
 _switch: Any = deterministic  # its one attribute is a property that type checkers do not see
 
 
@@ -23,7 +26,7 @@ def filled_memory(*, fill: bool = True) -> Iterator[None]:
     """
     mode, filled = torch.get_deterministic_debug_mode(), _switch.fill_uninitialized_memory
     with warnings.catch_warnings(action="ignore"):  # each operation without a deterministic kernel warns
-        torch.use_deterministic_algorithms(mode=True, warn_only=True)
+        torch.set_deterministic_debug_mode(WARNING)  # the longer known switch loads the compiler (1 s)
         _switch.fill_uninitialized_memory = fill
         try:
             yield
