@@ -54,9 +54,10 @@ class GradverifySpec(pytest.File):
     def collect(self) -> Iterator[pytest.Item]:
         """One item for each case; one for a target that is skipped or expected to fail."""
         from gradverify.errors import SpecError  # noqa: PLC0415
+        from gradverify.model import shown_path  # noqa: PLC0415
         from gradverify.report import TextStyle, render_mistakes  # noqa: PLC0415
         from gradverify.rules import RULES  # noqa: PLC0415
-        from gradverify.spec import read_spec, shown_path  # noqa: PLC0415
+        from gradverify.spec import read_spec  # noqa: PLC0415
 
         codes = [rule.code for rule in RULES]
         try:

@@ -9,11 +9,14 @@ from bdb import BdbQuit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.api.acceptance import FINEST, accepted, unverified
+from gradverify.api.copied import Copied
 from gradverify.api.given import DOUBLE, only_for_torch, require_usable
 from gradverify.api.gradient_error import GradientError
 from gradverify.api.options import Options
@@ -21,17 +24,15 @@ from gradverify.api.orders import watched
 from gradverify.api.original import (
     Original,
     call_original,
-    identical,
     ignores_zero_grad_output,
+    random_cotangents,
     refuses_undefined,
-    same,
 )
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
 from gradverify.api.telling import failure, finding, name_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
@@ -96,21 +97,35 @@ def _answer(question: Question) -> Answer:
     if refused is not None:
         return refused
     problem = question.problem_of(original, states)
-    unlike = _unlike_its_copy(original, problem, question)
-    if unlike is not None:
-        return unlike
-    answer = _judged(question, original, problem)
-    if isinstance(answer, Wrong):
+    graph = problem.graph(problem.primals)
+    if isinstance(graph, Raised):
+        return Unsure(f"the function raises {graph.error.type} on copies of its inputs")
+    copied = Copied(problem, graph.value)
+    proven = certify(problem, rtol=_finest(question.options), back_each=copied.back_each) is not None
+    answer = copied.unlike(original, question.options.nondet_tol)
+    if answer is None:
+        answer = Right() if proven else _judged(question, original, problem)
+    if not isinstance(answer, Right):
         return answer
-    broken = ignores_zero_grad_output(original)
+    states.replay()
+    return _unlike_a_gradient(original, question.options, linear=proven) or answer
+
+
+def _finest(options: Options) -> float:
+    return min(FINEST, options.rtol or FINEST)
+
+
+def _unlike_a_gradient(original: Original, options: Options, *, linear: bool) -> Wrong | None:
+    """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
+
+    A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.
+    """
+    seen = linear and options.check_undefined_grad
+    broken = "" if seen else ignores_zero_grad_output(original)
     if broken:
         return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
-    if question.options.check_undefined_grad:
-        states.replay()
-        broken = refuses_undefined(question.function, original)
-        if broken:
-            return Wrong((finding("GV407", broken),))
-    return answer
+    broken = refuses_undefined(original) if options.check_undefined_grad else ""
+    return Wrong((finding("GV407", broken),)) if broken else None
 
 
 def _not_ours(original: Original) -> Unsure | None:
@@ -122,56 +137,9 @@ def _not_ours(original: Original) -> Unsure | None:
     return None
 
 
-def _unlike_its_copy(
-    original: Original, problem: CallProblem | VjpProblem, question: Question
-) -> Answer | None:
-    """Compare the caller's tensors with copies of them: outputs, gradients, and gradients once more.
-
-    The second backward starts from another random state: one that draws numbers is not deterministic.
-    """
-    gradients = original.gradients()
-    copy = problem.graph(problem.primals)
-    if isinstance(copy, Raised):
-        return Unsure(f"the function raises {copy.error.type} on copies of its inputs")
-    torch.rand(1)
-    of_copy = dict(zip(problem.output_positions, copy.value.outputs, strict=True))
-    outputs = [of_copy[p] for p in original.positions]
-    repeated = guard.call(differentiate_again, outputs, copy.value.leaves, original.cotangents)
-    if isinstance(repeated, Raised):
-        return Unsure(f"backward raises {repeated.error.type} on copies of the inputs")
-    if not identical(repeated.value, gradients):
-        again = original.gradients()
-        if not identical(again, gradients):
-            return _not_deterministic(question)
-        if not same(repeated.value, gradients):
-            return Unsure(
-                "the gradient is another one on copies of the inputs: the function does not depend "
-                "on its arguments alone, or minds their strides"
-            )
-    if not same(outputs, original.outputs):
-        return Unsure("the function gives other values on copies of its inputs")
-    return None
-
-
-def _not_deterministic(question: Question) -> Answer:
-    if question.options.nondet_tol > 0:
-        return Unsure("backward is not deterministic")
-    return Wrong(
-        (
-            finding(
-                "GV106",
-                "backward gives other gradients each time for the same input and grad_output (not reentrant)",
-                hint="If it uses operations that are not deterministic, give `nondet_tol`.",
-            ),
-        )
-    )
-
-
-def _judged(question: Question, original: Original, problem: Problem) -> Answer:
+def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem) -> Answer:
     options = question.options
-    rtol = min(FINEST, options.rtol or FINEST)
-    if certify(problem, rtol=rtol) is not None:
-        return Right()
+    rtol = _finest(options)
     result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
         problem = replace(problem, function=watched(problem.function))
@@ -211,10 +179,11 @@ def _not_linear(problem: Problem, comparison: Comparison, original: Original, op
 
     Every row was right: a backward that is none the less wrong here is not linear in grad_output.
     """
-    given = dict(zip(original.positions, original.cotangents, strict=True))
+    cotangents = random_cotangents(original.outputs)
+    given = dict(zip(original.positions, cotangents, strict=True))
     u = problem.outputs.flatten([given.get(p) for p in problem.output_positions])
     rows = comparison.analytical
-    actual = Layout.of(problem.primals).flatten(original.gradients())
+    actual = Layout.of(problem.primals).flatten(original.gradients(cotangents))
     difference = (actual - u @ rows).abs()
     room = options.atol + options.rtol * (u.abs() @ rows.abs())
     if not (difference > room).any():
@@ -241,7 +210,7 @@ def _places(problem: Problem, judged: Judged, missing: torch.Tensor) -> str:
 def states_kept() -> Iterator[None]:
     """Leave the caller's random states as they were."""
     numpy = sys.modules.get("numpy")
-    of_numpy = numpy.random.get_state() if numpy is not None else None
+    of_numpy = _put_aside(numpy.random) if numpy is not None else None
     of_python, of_torch = random.getstate(), torch.get_rng_state()
     of_cuda = torch.cuda.get_rng_state_all() if guard.cuda_in_use() else []
     try:
@@ -252,4 +221,25 @@ def states_kept() -> Iterator[None]:
         if of_cuda:
             torch.cuda.set_rng_state_all(of_cuda)
         if numpy is not None:
-            numpy.random.set_state(of_numpy)
+            _put_back(numpy.random, of_numpy)
+
+
+def _put_aside(random_of_numpy: Any) -> Any:  # noqa: ANN401
+    """Give NumPy another generator and return its own, which is faster than copying the state of that."""
+    if not hasattr(random_of_numpy, "set_bit_generator"):  # before NumPy 1.24
+        return random_of_numpy.get_state()
+    kept = random_of_numpy.get_bit_generator()
+    random_of_numpy.set_bit_generator(_numpy_generator())
+    return kept
+
+
+def _put_back(random_of_numpy: Any, kept: Any) -> None:  # noqa: ANN401
+    if hasattr(random_of_numpy, "set_bit_generator"):
+        random_of_numpy.set_bit_generator(kept)
+    else:
+        random_of_numpy.set_state(kept)
+
+
+@cache
+def _numpy_generator() -> Any:  # noqa: ANN401
+    return sys.modules["numpy"].random.MT19937(SEED)

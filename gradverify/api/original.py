@@ -1,8 +1,4 @@
-"""The function called on the caller's own tensors, as torch calls it: what a pure problem cannot see.
-
-A problem calls the function on copies. A function that captures its inputs instead of using its arguments,
-one that minds their strides, or a backward that is not deterministic shows here.
-"""
+"""The function called on the caller's own tensors, as torch calls it."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ from torch import Tensor
 
 from gradverify.api.given import as_tuple, is_differentiable
 from gradverify.verifier import guard
+from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.problem import Gradients
 
 SAME = 1e-9
@@ -32,8 +29,6 @@ class Original:
     returned: tuple[Any, ...]
     positions: tuple[int, ...]
     """Positions of the outputs that require grad."""
-    cotangents: tuple[Tensor, ...]
-    """A random grad_output for each of them."""
 
     @property
     def leaves(self) -> tuple[Tensor, ...]:
@@ -45,15 +40,12 @@ class Original:
         """The outputs that require grad."""
         return tuple(self.returned[p] for p in self.positions)
 
-    def gradients(self, cotangents: Sequence[Tensor] | None = None) -> Gradients:
-        """One backward through the graph, which stays. Raises whatever backward raises."""
-        return torch.autograd.grad(
-            self.outputs,
-            self.leaves,
-            list(cotangents or self.cotangents),
-            retain_graph=True,
-            allow_unused=True,
-        )
+    def gradients(self, cotangents: Sequence[Tensor | None]) -> Gradients:
+        """One backward of the outputs that have a grad_output, through the graph, which stays.
+
+        Raises whatever backward raises.
+        """
+        return differentiate_again(self.outputs, self.leaves, cotangents)
 
 
 def call_original(
@@ -63,9 +55,13 @@ def call_original(
     states.replay()
     returned = as_tuple(function(*inputs))
     positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
+    return Original(inputs, returned, positions)
+
+
+def random_cotangents(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """A random grad_output for each output, the same ones each time."""
     generator = torch.Generator().manual_seed(COTANGENT_SEED)
-    cotangents = tuple(_random_like(returned[p], generator) for p in positions)
-    return Original(inputs, returned, positions, cotangents)
+    return [_random_like(output, generator) for output in outputs]
 
 
 def same(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
@@ -91,27 +87,23 @@ def ignores_zero_grad_output(original: Original) -> str:
     return ""
 
 
-def refuses_undefined(function: Callable[..., Any], original: Original) -> str:
+def refuses_undefined(original: Original) -> str:
     """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
-    inputs, leaves, count = original.inputs, original.leaves, len(original.positions)
+    leaves, count = original.leaves, len(original.positions)
     chosen = [range(count), *([i] for i in range(count) if count > 1)]
     for undefined in chosen:
-        outputs = [
-            _undefined(o) if i in undefined else o for i, o in enumerate(_differentiable(function(*inputs)))
-        ]
+        outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]
         zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
         which = "every grad_output" if len(undefined) == count else f"grad_output {undefined[0]}"
         try:
-            gradients: Gradients = torch.autograd.grad(outputs, leaves, zeros, allow_unused=True)
+            gradients: Gradients = torch.autograd.grad(
+                outputs, leaves, zeros, retain_graph=True, allow_unused=True
+            )
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
             return f"backward raises {type(error).__name__} where {which} is undefined (None): {error}"
         if any(g is not None and not g.eq(0).all() for g in gradients):
             return f"a gradient is not zero where {which} is undefined (None) and the others are zero"
     return ""
-
-
-def _differentiable(returned: Any) -> list[Tensor]:  # noqa: ANN401 - what user code returned
-    return [r for r in as_tuple(returned) if is_differentiable(r)]
 
 
 def _undefined(output: Tensor) -> Tensor:

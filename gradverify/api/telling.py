@@ -16,9 +16,9 @@ from gradverify.model import (
     TargetKind,
     TargetReport,
     Verdict,
+    shown_path,
 )
 from gradverify.report import TextStyle, render_failure
-from gradverify.spec import shown_path
 from gradverify.verifier.collect.operators import operator_of
 
 UNTITLED = "function"

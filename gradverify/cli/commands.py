@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
+from gradverify.cli.arguments import with_revision
 from gradverify.cli.asked import lint_request_of, report_files, request_of
-from gradverify.cli.compared import compared
 from gradverify.cli.options import Color, Format, LintFormat
 from gradverify.cli.screen import (
     bug_sentence,
@@ -27,7 +27,6 @@ from gradverify.cli.screen import (
     told,
     versions,
     write,
-    write_draft,
     write_file,
 )
 from gradverify.errors import UsageError
@@ -40,7 +39,6 @@ from gradverify.report import (
     render_selftest,
     render_suggestion,
 )
-from gradverify.session.changed import with_revision
 from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 
@@ -109,6 +107,8 @@ def check(  # noqa: PLR0913 - one parameter for each option
     Exit code: 0 everything verified, 1 something is wrong or not verified, 2 usage, spec or import error,
     3 a bug in gradverify, 5 nothing to check, 130 interrupted.
     """
+    from gradverify.cli.compared import compared  # noqa: PLC0415
+
     style = style_for(color, -1 if quiet else min(verbose, 2))
     files: list[tuple[Format, Path]] = []
     with told(style, output, files):
@@ -238,6 +238,7 @@ def init(
 
     To a spec that is there what it lacks is added. Checked at once, it gives the same verdicts as without.
     """
+    from gradverify.cli.drafted import write_draft  # noqa: PLC0415
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
     with told(style_for(color, 0), Format.TEXT):

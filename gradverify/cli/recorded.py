@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gradverify.cli.screen import write, write_file
 from gradverify.errors import UsageError
+from gradverify.model import shown_path
 from gradverify.session.outcome import ExitCode
 from gradverify.session.recording import Recording
-from gradverify.spec import shown_path
 
 NOTHING_SEEN = (
     "gradverify: no call of an autograd Function was seen. Its class must be defined in a file below the "

@@ -17,7 +17,7 @@ from gradverify import __version__
 from gradverify.cli.options import MACHINES, Color, Format, LintFormat
 from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import LintReport, Report, Settings
+from gradverify.model import LintReport, Report, Settings, shown_path
 from gradverify.report import (
     TextStyle,
     render_concise,
@@ -35,11 +35,9 @@ from gradverify.report import (
     render_text,
     slowest_lines,
 )
-from gradverify.session.drafting import Draft
 from gradverify.session.outcome import ExitCode, summary_of
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress
-from gradverify.spec import shown_path
 
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
@@ -191,30 +189,6 @@ def write_file(path: Path, text: str, option: str) -> None:
         path.write_text(text, "utf-8", "backslashreplace", "\n")
     except OSError as error:
         raise UsageError(f"{option}: `{path}` cannot be written: {error.strerror}") from None
-
-
-def write_draft(draft: Draft) -> None:
-    """Write a drafted spec, and say what is in it.
-
-    Raises `UsageError` where it cannot be written.
-    """
-    shown, count = shown_path(draft.path), len(draft.entries)
-    if not draft.entries:
-        write(sys.stdout, f"{shown}: nothing to add\n")
-        return
-    if not draft.is_spec:
-        write(sys.stdout, draft.text)
-        sentence = f"{shown} is not written: no entry holds without being confirmed. The draft is above.\n"
-        write(sys.stderr, f"gradverify: {sentence}")
-        return
-    try:
-        draft.path.write_text(draft.text, "utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"`{shown}` cannot be written: {error.strerror}") from None
-    done = "completed" if draft.existed else "written"
-    functions = f"{count} function{'' if count == 1 else 's'}"
-    confirm = f", {draft.to_confirm} commented out: to be confirmed" if draft.to_confirm else ""
-    write(sys.stdout, f"{shown} {done}: {functions}{confirm}\n")
 
 
 def print_bugs(tracebacks: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ from gradverify.model.finding import (
     RaisedError,
     ShownInput,
 )
-from gradverify.model.place import Location
+from gradverify.model.place import Location, shown_path
 from gradverify.model.plan import Companion, Doubt, ExpectedFailure, Settings, TargetPlan
 from gradverify.model.report import (
     CaseReport,
@@ -100,5 +100,6 @@ __all__ = [
     "TargetReport",
     "TensorInput",
     "Verdict",
+    "shown_path",
     "tensors_of",
 ]

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gradverify.errors import ConfigError, UsageError
-from gradverify.model import Finding, Location, Mistake, Severity
+from gradverify.model import Finding, Location, Mistake, Severity, shown_path
 from gradverify.rules import RULES, nearest_code
 from gradverify.session.selection import split_target
-from gradverify.spec import shown_path
 
 KEYS = ("target", "code", "reason", "until", "input")
 USUAL_TERM = timedelta(days=90)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gradverify.model import Effort, Outcome, TargetReport, Verdict
+from gradverify.model import Effort, Outcome, TargetReport, Verdict, shown_path
 from gradverify.rules import rule
 from gradverify.session.baseline import Known, entry_of
 from gradverify.session.modules import Module
 from gradverify.session.outcome import fails
 from gradverify.session.request import Request
-from gradverify.spec import shown_path
 
 
 def about_the_baseline(

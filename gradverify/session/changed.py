@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -81,22 +80,6 @@ def changes_since(revision: str) -> Changes:
     untracked = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
     names = filter(None, (differing + untracked).split(b"\0"))
     return Changes(revision, root, commit, frozenset((root / os.fsdecode(name)).resolve() for name in names))
-
-
-def with_revision(arguments: Sequence[str]) -> list[str]:
-    """Give a bare `--changed` its revision: what follows it is one, unless it is an option or a TARGET."""
-    given = list(arguments)
-    end = given.index("--") if "--" in given else len(given)
-    for index, word in enumerate(given[:end]):
-        following = given[index + 1] if index + 1 < end else ""
-        if word == "--changed" and _is_no_revision(following):
-            given[index] = "--changed=HEAD"
-    return given
-
-
-def _is_no_revision(word: str) -> bool:
-    target = "::" in word or re.search(r"\.(py|ya?ml)$", word) is not None
-    return not word or word.startswith("-") or target or Path(word).exists()
 
 
 def _up_to(root: Path, module: Path) -> Iterator[Path]:

@@ -9,12 +9,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import Mistake
+from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
 from gradverify.session.selection import Selection, did_you_mean, parse_target, split_target
-from gradverify.spec import SpecFile, read_spec, shown_path
-from gradverify.spec.find import SUFFIXES
-from gradverify.spec.module_names import find_module
+
+SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
+"""Of files that are read as specs. Only for those pydantic is loaded: `lint` has no need of it."""
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
@@ -30,7 +30,7 @@ def parse_targets(texts: Sequence[str]) -> tuple[tuple[Selection, ...], tuple[Pa
     for text in texts:
         where, name, case = split_target(text)
         path = Path(where)
-        if path.suffix in SUFFIXES and path.is_file():
+        if path.suffix in SPEC_SUFFIXES and path.is_file():
             try:
                 selections += _of_spec(path, name, case)
             except SpecError as error:
@@ -38,7 +38,7 @@ def parse_targets(texts: Sequence[str]) -> tuple[tuple[Selection, ...], tuple[Pa
             specs.append(path)
         elif path.is_dir():
             selections.append(_of_folder(path, name, case))
-        elif not path.exists() and _DOTTED.fullmatch(where) and path.suffix not in {".py", *SUFFIXES}:
+        elif not path.exists() and _DOTTED.fullmatch(where) and path.suffix not in {".py", *SPEC_SUFFIXES}:
             selections.append(_of_module(where, name, case))
         else:
             selections.append(parse_target(text))
@@ -57,6 +57,8 @@ def _of_folder(path: Path, name: str, case: str) -> Selection:
 
 def _of_module(dotted: str, name: str, case: str) -> Selection:
     """A module by its dotted name; a package stands for its folder. Nothing is imported."""
+    from gradverify.spec.module_names import find_module  # noqa: PLC0415 - loads pydantic
+
     path = find_module(dotted, Path.cwd()) or _on_meta_path(dotted)
     if path is None:
         files = [found.name for found in Path.cwd().glob("*.py")]
@@ -89,15 +91,17 @@ def _on_meta_path(dotted: str) -> Path | None:
 
 
 def _of_spec(path: Path, name: str, case: str) -> list[Selection]:
+    from gradverify.spec import read_spec  # noqa: PLC0415 - loads pydantic
+
     spec = read_spec(path, shown_path=shown_path(path), known_codes=[rule.code for rule in RULES])
-    modules = [module for module in spec.module_paths() if not name or _names(spec, module, name)]
+    modules = [
+        module
+        for module in spec.module_paths()
+        if not name or any(name in {f.name, f.name.split("@")[0]} for f in spec.functions_of(module))
+    ]
     if not spec.module_paths():
         raise UsageError(f"`{shown_path(path)}` names no module whose source can be found")
     if not modules:
         meant = did_you_mean(name, [function.name for function in spec.functions.values()])
         raise UsageError(f"{shown_path(path)} has no function `{name}`{meant}")
     return [Selection(module, name, case) for module in modules]
-
-
-def _names(spec: SpecFile, module: Path, name: str) -> bool:
-    return any(name in {f.name, f.name.split("@")[0]} for f in spec.functions_of(module))

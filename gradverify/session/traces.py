@@ -9,8 +9,7 @@ import sysconfig
 from dataclasses import replace
 from pathlib import Path
 
-from gradverify.model import Frame, RaisedError
-from gradverify.spec import shown_path
+from gradverify.model import Frame, RaisedError, shown_path
 
 CAPTURED_CHARACTERS = 2000
 """Characters kept of what user code printed."""

@@ -5,10 +5,11 @@ against the module's source. *Binding* (`check_against_targets`) compares with l
 give `Mistake` values, all of a stage at once. `plan_function` then turns an entry into a plan.
 """
 
+from gradverify.model import shown_path
 from gradverify.spec.binding import check_against_targets
 from gradverify.spec.cases import case_id, case_seed
 from gradverify.spec.draft import drafted_function, entry_data, function_of, placeholder, shown
-from gradverify.spec.find import SpecLookup, find_specs, shown_path
+from gradverify.spec.find import SpecLookup, find_specs
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path as FilePath
 
 from gradverify.errors import SpecError
+from gradverify.model import shown_path
 from gradverify.spec.gate import NOT_YET, Gate
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import At, Complaint, Document, load
@@ -17,12 +18,6 @@ from gradverify.spec.source import At, Complaint, Document, load
 SUFFIXES = (".yaml", ".yml")
 _OWN_KEYS = {"gradverify", "module", "functions"}
 """A YAML file in the specs folder with none of these is somebody else's (OpenAPI keeps `specs/` too)."""
-
-
-def shown_path(path: FilePath) -> str:
-    """Return a path as messages show it: POSIX, relative to the current folder where it lies below."""
-    absolute, here = path.absolute(), FilePath.cwd()
-    return (absolute.relative_to(here) if absolute.is_relative_to(here) else path).as_posix()
 
 
 class SpecLookup:

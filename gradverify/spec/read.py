@@ -45,10 +45,9 @@ class SpecFile:
 
     def functions_of(self, path: FilePath) -> tuple[SpecFunction, ...]:
         """Return the functions that belong to the module at `path`."""
-        folder = self.path.parent
-        return tuple(
-            function for function in self.functions.values() if names_module(function.module, folder, path)
-        )
+        written = dict.fromkeys(function.module for function in self.functions.values())
+        meant = {module for module in written if names_module(module, self.path.parent, path)}
+        return tuple(function for function in self.functions.values() if function.module in meant)
 
 
 def read_spec(

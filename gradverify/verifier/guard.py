@@ -195,7 +195,8 @@ class GlobalState:
     dtype: torch.dtype
     grad_enabled: bool
     threads: int
-    deterministic: bool
+    deterministic: int
+    """0 off, 1 warns, 2 raises; as torch's debug mode, which can be set back without loading its compiler."""
     folder: str
     environment: dict[str, str]
 
@@ -206,7 +207,7 @@ class GlobalState:
             torch.get_default_dtype(),
             torch.is_grad_enabled(),
             torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
+            torch.get_deterministic_debug_mode(),
             str(Path.cwd()),
             dict(os.environ),
         )
@@ -216,7 +217,7 @@ class GlobalState:
         torch.set_default_dtype(self.dtype)
         torch.set_grad_enabled(self.grad_enabled)
         torch.set_num_threads(self.threads)
-        torch.use_deterministic_algorithms(self.deterministic)
+        torch.set_deterministic_debug_mode(self.deterministic)
         with contextlib.suppress(OSError):  # user code may have removed it
             os.chdir(self.folder)
         if dict(os.environ) != self.environment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -76,7 +77,8 @@ def second_order(
     settings = sample.subject.settings
     certificate = None
     if settings.engine is not Engine.JACOBIAN:
-        certificate = certify(second, rtol=settings.rtol, key=sample.key)
+        through = partial(second.back_each, graph.value)
+        certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
     if certificate is None and first.proven:
         first = measured_first_order(sample)
     judged = certificate or judge_any_size(

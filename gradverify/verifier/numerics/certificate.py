@@ -17,16 +17,16 @@ Soundings Analysis*, 1992, ch. 5; for the weights of the difference see Fornberg
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.problem import Gradients, Problem
 
 DAMPING = 1024.0
 """A row counts by its error relative to |D_i|, but to no less than its output's mean |D| over this."""
@@ -39,15 +39,25 @@ LEVELS = ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28))
 """(Step in units of each entry's size, residual allowed for one row of weight one): the first resolves
 smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator database."""
 
-SMOOTH = 1e-4
+SMOOTH = 3e-6
 """Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
-square: what does not close then is no matter of the step."""
+square, a tenth of what the first level allows: what does not close then is no matter of the step."""
+
+FAR = 2.0**-4
+"""A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
+bfloat16 (2^-8) inside looks flat at a smaller one."""
 
 TINIEST = torch.finfo(torch.float64).tiny
 
-MAGNITUDES = (1.0, -(2.0**12), 2.0**-20)
+MAGNITUDES = (-(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
 larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
+
+ALONE = (1.0,)
+"""The same where an input is probed alone: that backward is linear has been seen."""
+
+BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
+"""The gradients for several sets of grad_outputs."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class _Point:
     tangent: Tensor
     """v, N entries."""
     key: int
+    back_each: BackEach | None
 
 
 @dataclass(frozen=True)
@@ -115,23 +126,29 @@ class _Functionals:
         return bool((residual.abs() <= allowed * self.rows).all())
 
 
-def certify(problem: Problem, *, rtol: float, key: int = 0) -> Certificate | None:
+def certify(
+    problem: Problem, *, rtol: float, key: int = 0, back_each: BackEach | None = None
+) -> Certificate | None:
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
-    probes. At most 8 forwards and one graph with a backward for each grad_output; inputs whose share of the
-    derivative is too small to be seen among the others are probed once more, alone.
+    probes. `back_each` goes back through a graph that is there already. At most 8 forwards and one graph
+    with a backward for each grad_output; inputs whose share of the derivative is too small to be seen among
+    the others are probed once more, alone.
     """
     inputs = Layout.of(problem.primals)
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each)
     functionals: _Functionals | None = None
     for step, allowed in LEVELS:
         probe = _probe(point, point.tangent, step)
-        if probe is None or not probe.derivative.any():
+        if probe is None:
             break
+        if not probe.derivative.any():
+            size = math.sqrt(problem.outputs.size * inputs.size)
+            return Certificate(allowed * size) if _is_flat(point) else None
         functionals = functionals or _pull_back(point, probe.size)
         if functionals is None:
             break
@@ -162,7 +179,7 @@ def _closes_alone(point: _Point, block: Block, rtol: float) -> bool:
     mask[block.start : block.stop] = 1.0
     for step, allowed in LEVELS:
         probe = _probe(point, point.tangent * mask, step)
-        functionals = None if probe is None else _pull_back(point, probe.size, MAGNITUDES[:1])
+        functionals = None if probe is None else _pull_back(point, probe.size, ALONE)
         if probe is None or functionals is None:
             return False
         if not probe.derivative.any():
@@ -170,6 +187,15 @@ def _closes_alone(point: _Point, block: Block, rtol: float) -> bool:
         if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
             return True
     return False
+
+
+def _is_flat(point: _Point) -> bool:
+    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u."""
+    far = _probe(point, point.tangent, FAR)
+    if far is None or far.derivative.any():
+        return False
+    functionals = _pull_back(point, torch.ones_like(far.size))
+    return functionals is not None and not bool(functionals.gradients.any())
 
 
 def _probe(point: _Point, tangent: Tensor, step: float) -> _Probe | None:
@@ -215,7 +241,11 @@ def _pull_back(point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNIT
                 alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) / size[part]
                 asked.append((alone, magnitudes[-1], block))
     cotangents = [_cotangent(outputs, u * magnitude, block) for u, magnitude, block in asked]
-    result = point.problem.pull_back_each(point.problem.primals, cotangents)
+    result = (
+        point.problem.pull_back_each(point.problem.primals, cotangents)
+        if point.back_each is None
+        else point.back_each(cotangents)
+    )
     if isinstance(result, Raised):
         return None
     lines = [

@@ -6,6 +6,7 @@ come back with the same key.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import torch
@@ -29,14 +30,22 @@ def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
     Entries that are not finite stay where they are.
     """
     size = x.abs()
+    finite = True
     for block in inputs.blocks:
         if block.stop > block.start:
             part = size[block.start : block.stop]
             low, high = (float(v) for v in part.aminmax())
-            if not (low > 0 and high <= WIDE * low):
+            if low > 0 and high <= WIDE * low:
+                continue
+            if low > 0 and high < math.inf:
+                typical = part.median().item()
+                part.clamp_(typical / WIDE, typical)
+            else:
+                finite = False
                 part.copy_(_clamped(part))
-    return torch.exp2(size.log2_().floor_()).nan_to_num_(0.0, 0.0, 0.0) * _of_pool(
-        _short_pool(), x.numel(), key
+    powers = size.log2_().floor_().exp2_()
+    return (powers if finite else powers.nan_to_num_(0.0, 0.0, 0.0)).mul_(
+        _of_pool(_short_pool(), x.numel(), key)
     )
 
 

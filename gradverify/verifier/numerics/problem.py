@@ -126,6 +126,13 @@ class CallProblem:
         """Names of the differentiable arguments."""
         return tuple(a.name for a in self._differentiable)
 
+    @cached_property
+    def _holds(self) -> bool:
+        return any(a.held is not None for a in self._differentiable)
+
+    def _without_held(self, primals: Sequence[Tensor]) -> list[Tensor]:
+        return [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
+
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on copies."""
         return self.evaluate_fresh(copies(primals))
@@ -135,9 +142,8 @@ class CallProblem:
         self.counter.forward += 1
         self.random_states.replay()
         with torch.no_grad():
-            kept = [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
-            arguments = substitute(self.arguments, kept)
-            result = guard.call(self.function, *arguments)
+            kept = self._without_held(primals) if self._holds else primals
+            result = guard.call(self.function, *substitute(self.arguments, kept))
         return result if isinstance(result, Raised) else self._pick(result.value)
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
@@ -173,7 +179,21 @@ class CallProblem:
     ) -> Returned[list[Gradients]] | Raised:
         """Forward, then one backward after the other through the same graph."""
         graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else back_each(self, graph.value, cotangents)
+        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents)
+
+    def back_each(
+        self, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
+    ) -> Returned[list[Gradients]] | Raised:
+        """One backward after the other, the random states replayed before each."""
+        rows = []
+        for given in cotangents:
+            self.counter.backward += 1
+            self.random_states.replay()
+            result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
+            if isinstance(result, Raised):
+                return result
+            rows.append(result.value)
+        return Returned(rows)
 
     def back(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Returned[Gradients] | Raised:
         """Backward through one graph."""
@@ -279,23 +299,14 @@ class VjpProblem:
     ) -> Returned[list[Gradients]] | Raised:
         """One double backward after the other through the same graph."""
         graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else back_each(self.first_order, graph.value, cotangents)
+        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents)
+
+    def back_each(
+        self, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
+    ) -> Returned[list[Gradients]] | Raised:
+        """One double backward after the other."""
+        return self.first_order.back_each(graph, cotangents)
 
     @property
     def _count(self) -> int:
         return len(self.first_order.primals)
-
-
-def back_each(
-    problem: CallProblem, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
-) -> Returned[list[Gradients]] | Raised:
-    """One backward after the other through the same graph, the random states replayed before each."""
-    rows = []
-    for given in cotangents:
-        problem.counter.backward += 1
-        problem.random_states.replay()
-        result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
-        if isinstance(result, Raised):
-            return result
-        rows.append(result.value)
-    return Returned(rows)

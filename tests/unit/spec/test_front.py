@@ -37,3 +37,9 @@ def test_a_long_spec_is_read_soon(folder):
     start = time.perf_counter()
     assert len(read_spec(folder / "s.yaml", shown_path="s.yaml", known_codes=()).functions) == 200
     assert time.perf_counter() - start < 5
+
+
+def test_the_command_line_loads_no_spec_reader_before_a_command_needs_it():
+    code = "import sys, gradverify.cli; print([m for m in ('torch', 'yaml', 'pydantic') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
