@@ -19,13 +19,17 @@ from gradverify.model import (
     shown_path,
 )
 from gradverify.report import TextStyle, render_failure
+from gradverify.verifier.collect.operators import operator_of
 
 UNTITLED = "function"
 """What a callable without a name is called."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """How messages call a function: `Linear` for `Linear.apply`."""
+    """How messages call a function: `Linear` for `Linear.apply`, `mylib::mul` for an operator."""
+    operator = operator_of(function)
+    if operator is not None:
+        return operator.name
     if isinstance(owner := getattr(function, "__self__", None), type):
         return owner.__name__
     return getattr(function, "__qualname__", "") or UNTITLED
@@ -34,7 +38,9 @@ def name_of(function: Callable[..., Any]) -> str:
 def target_of(function: Callable[..., Any]) -> Target:
     """The function as a target: where it is defined, as far as that is known."""
     owner = getattr(function, "__self__", None)
-    defined: Any = owner if isinstance(owner, type) else inspect.unwrap(function)
+    operator = operator_of(function)
+    python: Any = operator.implementation if operator is not None else function
+    defined: Any = owner if isinstance(owner, type) else inspect.unwrap(python)
     try:
         file, line = inspect.getsourcefile(defined), inspect.getsourcelines(defined)[1]
     except (OSError, TypeError):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from gradverify.errors import UsageError
 
-_OPERATORS = frozenset({"custom_op", "triton_op"})
-"""Calls that define an operator: `torch.library.custom_op(…)`, as a decorator or not."""
+_OPERATORS = frozenset({"custom_op", "triton_op", "register_autograd"})
+"""Calls that define an operator or its backward: `torch.library.custom_op(…)`, as a decorator or not."""
 _BACKWARDS = frozenset({"backward", "vjp"})
-_WORTH_PARSING = re.compile(rb"Function|custom_op|triton_op|backward|vjp")
+_WORTH_PARSING = re.compile(rb"Function|custom_op|triton_op|register_autograd|backward|vjp")
 _NOT_OURS = ("pyvenv.cfg", "conda-meta")
 """What marks a folder as a Python environment: its packages are not the user's."""
 
@@ -54,7 +54,7 @@ def may_define(path: Path) -> bool:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return bool(re.search(rb"\bautograd\b|custom_op|triton_op", source))
+        return bool(re.search(rb"\bautograd\b|custom_op|triton_op|register_autograd", source))
     functions = {"Function"} | {
         alias.asname
         for node in ast.walk(tree)

@@ -69,7 +69,15 @@ def _is_the_same(found: Finding, told: Finding) -> bool:
         return False
     if (found.code, found.input, found.output) != (told.code, told.input, told.output):
         return False
+    if _couples(told) and not _couples(found):
+        return False
     return _place_of(found.raised) == _place_of(told.raised) and _is_whole(found) <= _is_whole(told)
+
+
+def _couples(finding: Finding) -> bool:
+    """Whether an entry is wrong by which two places interact: that shows nowhere where there is one place."""
+    worst = finding.entries.worst if finding.entries is not None else ()
+    return any(e.input is not None and len(e.input) == len(e.output) and e.input != e.output for e in worst)
 
 
 def _is_whole(finding: Finding) -> bool:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import Function
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
-from gradverify.verifier.collect import lines
+from gradverify.verifier.collect.lines import line_of
 from gradverify.verifier.collect.operators import defaults_of_schema, operator_of, parameters_of_schema
 from gradverify.verifier.collect.registered import line_of_operator, registered_operators
 
@@ -40,12 +40,13 @@ def describe_target(
     module: ModuleType | None = None,
 ) -> Target:
     """Describe a live Function class, operator, module class or callable."""
+    operator = operator_of(value)
     return Target(
         name=name,
         attribute=attribute,
         kind=_kind_of(value),
         file=shown_path,
-        line=line_of(value, module),
+        line=line_of(value) if operator is None else line_of_operator(operator, module),
         parameters=parameters_of(value),
     )
 
@@ -129,12 +130,6 @@ def is_old_style(function: type[Function]) -> bool:
 def backward_name(function: type[Function]) -> str:
     """`backward`, or `vjp` where the class defines that instead."""
     return "vjp" if function.vjp is not Function.vjp else "backward"
-
-
-def line_of(value: Any, module: ModuleType | None = None) -> int:  # noqa: ANN401
-    """Line of the definition, 1 where it cannot be known."""
-    operator = operator_of(value)
-    return lines.line_of(value) if operator is None else line_of_operator(operator, module)
 
 
 def _is_function_class(value: type) -> bool:

@@ -48,6 +48,7 @@ def chosen(*targets, exclude=()):
         "from .base import Smooth\nclass F(Smooth):\n    @staticmethod\n    def backward(ctx, g): return g\n",
         "import torch\n@torch.library.custom_op('a::b', mutates_args=())\ndef f(x): return x\n",
         "from torch.library import triton_op\nf = triton_op('a::b', print, mutates_args=())\n",
+        "import torch\ntorch.library.register_autograd('a::b', print)\n",
         "import torch.autograd\nclass F(torch.autograd.Function:\n",
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from gradverify.api.telling import target_of
 from gradverify.model import Parameter, TargetKind
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
@@ -110,6 +111,11 @@ def test_the_class_behind_its_apply():
 
     assert target_behind(Twice.apply) is Twice
     assert target_behind(print) is print
+
+
+def test_messages_of_the_api_name_an_operator():
+    assert target_of(weighted).name == "gradverify_unit::weighted"
+    assert target_of(weighted).file.endswith("test_operators.py")
 
 
 def test_results_in_dicts_and_tuples_are_found_in_their_order():
