@@ -92,7 +92,9 @@ def main() -> None:
             tally["samples"] += 1
             for one in found.value:
                 tally[str(one.closeness)] += 1
-                tally["not finite"] += bool(one.lost.any())
+                if one.lost.any():
+                    tally["not finite"] += 1
+                    print(f"not finite {called.name} {one.value.name} at {int(one.lost.sum())} entries")
                 if one.closeness is not Closeness.WRONG:
                     continue
                 again = judged(called, asked.dtype, SEEDS[1], MOVED)
