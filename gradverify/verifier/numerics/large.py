@@ -55,14 +55,14 @@ def judge_any_size(
     atol: float = 0.0,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
-    largest: int = LARGEST_JACOBIAN,
+    largest: int | None = None,
 ) -> Judged | Certificate | NotJudged | Raised:
     """`judge` where the Jacobian can be built; else what probes tell, measured where it is wrong.
 
-    `largest` is how many entries of a Jacobian are worth building.
+    `largest` is how many entries of a Jacobian are worth building, None for `LARGEST_JACOBIAN`.
     """
     inputs = Layout.of(problem.primals)
-    if inputs.size * problem.outputs.size <= largest:
+    if inputs.size * problem.outputs.size <= (LARGEST_JACOBIAN if largest is None else largest):
         return judge(problem, rtol=rtol, atol=atol, noise=noise, known=known)
     centre = centre_of(problem)
     if isinstance(centre, NotJudged):
