@@ -23,6 +23,7 @@ from gradverify.verifier.checks.variations.repetition import (
 )
 from gradverify.verifier.checks.variations.requires_grad import requires_grad_subsets
 from gradverify.verifier.checks.variations.running import backward, called
+from gradverify.verifier.checks.variations.unwritten import read_unwritten, unwritten_memory
 from gradverify.verifier.checks.variations.variation import Variation, Varied
 from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
@@ -42,7 +43,8 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
 VARIATIONS = (
-    Variation(repeated_runs),
+    Variation(unwritten_memory),
+    Variation(repeated_runs, unless=frozenset({"GV410"})),
     Variation(mutation),
     Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}),
@@ -70,9 +72,12 @@ def early_gradient(sample: Sample) -> Gradients | None:
 
 def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     """Why a gradient that is wrong cannot be judged at all: another one comes each time (GV408, GV410)."""
-    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
-    if base is None:
+    if not sample.inputs.size or not sample.problem.outputs.size:
         return ()
+    unwritten = read_unwritten(sample)
+    base = verified(sample) if not unwritten else None
+    if base is None:
+        return unwritten
     return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
 
 
