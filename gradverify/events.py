@@ -16,6 +16,7 @@ from typing import Any
 from gradverify import deduced, model
 from gradverify.deduced import Attempt, Deduced
 from gradverify.model import (
+    Beyond,
     Evaluations,
     Finding,
     InputSource,
@@ -220,6 +221,21 @@ class CaseVerified:
 
 
 @dataclass(frozen=True)
+class BeyondStarted:
+    """Every case is verified, and one past a constant of the source begins, which nobody asked for."""
+
+    beyond: Beyond
+
+
+@dataclass(frozen=True)
+class BeyondJudged:
+    """What became of it, where nothing wrong was found."""
+
+    reason: str = ""
+    """Why nothing is known there; empty where it was verified."""
+
+
+@dataclass(frozen=True)
 class DiagnosisStarted:
     """Every case was verified; what failed is run again, to find out why.
 
@@ -308,6 +324,8 @@ Event = (
     | CaseStarted
     | Found
     | CaseVerified
+    | BeyondStarted
+    | BeyondJudged
     | DiagnosisStarted
     | Dumped
     | Suggested

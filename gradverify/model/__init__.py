@@ -4,6 +4,7 @@ Standard library only. Everything here can cross the border between the front pr
 worker (see `gradverify.events`), be sorted, and be written to any report format.
 """
 
+from gradverify.model.beyond import Beyond, SizeConstant
 from gradverify.model.case import (
     Annotation,
     Case,
@@ -55,6 +56,7 @@ from gradverify.model.words import (
 
 __all__ = [
     "Annotation",
+    "Beyond",
     "Case",
     "CasePoint",
     "CaseReport",
@@ -93,6 +95,7 @@ __all__ = [
     "Settings",
     "Severity",
     "ShownInput",
+    "SizeConstant",
     "Swept",
     "Target",
     "TargetKind",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradverify.model.beyond import Beyond
 from gradverify.model.case import Case
 from gradverify.model.words import Effort, Engine, InputSource, Nested
 
@@ -87,6 +88,10 @@ class TargetPlan:
     notes: str = ""
     spares: tuple[Case, ...] = ()
     """Cases at other sizes, run only to find out why a failing one is wrong."""
+    beyond: tuple[Beyond, ...] = ()
+    """Cases past constants of the source, run once the others are verified."""
+    not_beyond: tuple[str, ...] = ()
+    """Constants that no case is past, with the reason: `BLOCK = 8192: too large to be tried`."""
     doubts: tuple[Doubt, ...] = ()
     """What of inferred inputs was invented."""
     remarks: tuple[tuple[str, str], ...] = ()

@@ -58,6 +58,12 @@ class Swept:
     """Sets of inputs that required grad, as `x,weight`."""
     calls: tuple[str, ...] = ()
     """`again`, `interleaved`, `backward twice`, ..."""
+    devices: tuple[str, ...] = ()
+    """Devices besides its own that its gradient was held against."""
+    past: tuple[str, ...] = ()
+    """Constants of the source, each with the size that was past it: `BLOCK = 128 (n=257)`."""
+    not_past: tuple[str, ...] = ()
+    """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
 
     def joined(self, other: Swept) -> Swept:
         """What either of them was varied over."""
@@ -65,6 +71,9 @@ class Swept:
             tuple(dict.fromkeys((*self.layouts, *other.layouts))),
             tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
             tuple(dict.fromkeys((*self.calls, *other.calls))),
+            tuple(dict.fromkeys((*self.devices, *other.devices))),
+            tuple(dict.fromkeys((*self.past, *other.past))),
+            tuple(dict.fromkeys((*self.not_past, *other.not_past))),
         )
 
 

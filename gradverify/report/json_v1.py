@@ -132,6 +132,8 @@ def _swept(report: TargetReport) -> Json:
         "layouts": len(report.swept.layouts),
         "requires_grad": len(report.swept.requires_grad),
         "calls": len(report.swept.calls),
+        "past": [*report.swept.past],
+        "not_past": [*report.swept.not_past],
         "dtypes": ["float64"],
         "devices": [*sorted(report.devices)],
     }

@@ -128,9 +128,18 @@ def _verified(report: TargetReport) -> str:
         verified += ", inputs inferred"
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
+    verified += _untried(report.swept.not_past)
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
+
+
+def _untried(not_past: Sequence[str]) -> str:
+    """Say which constants of the source nothing is known past; why, -v tells."""
+    names = list(dict.fromkeys(said.partition(":")[0].partition(" (")[0] for said in not_past))
+    if not names:
+        return ""
+    return f", not past {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _varied(report: TargetReport) -> str:
@@ -220,6 +229,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
         ("varied", "; ".join(_variations(report.swept))),
+        ("past", "; ".join(report.swept.past)),
+        ("not past", "; ".join(report.swept.not_past)),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -9,8 +9,17 @@ from datetime import date
 from functools import reduce
 from pathlib import Path
 
-from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found
+from gradverify.events import (
+    BeyondJudged,
+    BeyondStarted,
+    CaseStarted,
+    CaseVerified,
+    DiagnosisStarted,
+    Event,
+    Found,
+)
 from gradverify.model import (
+    Beyond,
     CaseReport,
     Evaluations,
     Finding,
@@ -64,6 +73,10 @@ class TargetState:
     """What a baseline says of this target."""
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
+    beyond: Beyond | None = None
+    """The case past a constant that is running."""
+    past: Swept = field(default_factory=Swept)
+    """What is known past constants of the source."""
     static: tuple[LintFinding, ...] = ()
     """What the static rules say of it."""
     unchecked_because: str = ""
@@ -79,10 +92,23 @@ class TargetState:
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
+            case BeyondStarted(beyond=beyond):
+                self.beyond = beyond
+            case BeyondJudged(reason=reason):
+                self.end_beyond(reason)
             case DiagnosisStarted():
                 self.diagnosing = True
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
+
+    def end_beyond(self, reason: str = "") -> None:
+        """Note what the case past a constant that is running has shown; `reason` is why nothing."""
+        if self.beyond is not None:
+            size = f"{self.beyond.size}={dict(self.beyond.case.sizes)[self.beyond.size]}"
+            constant = self.beyond.constant
+            known = Swept(not_past=(f"{constant} ({size}): {reason}",))
+            self.past = self.past.joined(known if reason else Swept(past=(f"{constant} ({size})",)))
+        self.beyond = None
 
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
@@ -160,10 +186,14 @@ class TargetState:
             reason=reason,
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
-            swept=reduce(Swept.joined, (c.swept for c in self.verified), Swept()),
+            swept=reduce(Swept.joined, (c.swept for c in self.verified), self._past_constants()),
             effort=self.settings.effort,
             deduced=self.plan.shown,
         )
+
+    def _past_constants(self) -> Swept:
+        untried = Swept(not_past=self.plan.not_beyond) if self.verified else Swept()
+        return self.past.joined(untried)
 
     def _outcome(self, family: Family) -> Outcome:
         outcomes = [dict(c.checks)[family.value] for c in self.verified]
@@ -205,7 +235,7 @@ class TargetState:
 
     def _reproducible(self, finding: Finding) -> Finding:
         case_id = finding.case.id if finding.case is not None else ""
-        bound = bool(case_id) and case_id != "base"
+        bound = case_id != "base" and any(case.id == case_id for case in self.plan.cases)
         if rule(finding.code).family is Family.LINT:
             return replace(finding, reproduce=f"gradverify lint {shlex.quote(self.target.id)}")
         words = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from gradverify.errors import UsageError
@@ -69,6 +70,14 @@ class Module:
     def functions(self) -> tuple[SpecFunction, ...]:
         """The entries of its spec."""
         return self.spec.functions_of(self.path) if self.spec is not None else ()
+
+    @cached_property
+    def source(self) -> str:
+        """Its text; empty where it cannot be read."""
+        try:
+            return self.path.read_text("utf-8")
+        except (OSError, ValueError):
+            return ""
 
     @property
     def targets(self) -> tuple[Target, ...]:

@@ -7,13 +7,22 @@ from dataclasses import dataclass, replace
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
 from gradverify.events import Infer, Inferred, NotInferred
+from gradverify.lint import size_constants
 from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
 from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import SpecFile, drafted_function, plan_deduced, plan_function, shown
+from gradverify.spec import (
+    SpecFile,
+    SpecFunction,
+    drafted_function,
+    plan_beyond,
+    plan_deduced,
+    plan_function,
+    shown,
+)
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
@@ -73,8 +82,9 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
 def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
     """The plan of a deduced entry: that of a spec which says the same, but for its source."""
+    function = drafted_function(planned.target.name, found, [r.code for r in RULES])
     plan = plan_deduced(
-        drafted_function(planned.target.name, found, [r.code for r in RULES]),
+        function,
         seed=seed_of(request, planned.module.spec),
         rtol=request.settings.rtol if request.rtol is None else request.rtol,
         atol=request.settings.atol if request.atol is None else request.atol,
@@ -82,10 +92,12 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         effort=_effort(planned.case_filter, request),
     )
     # At sizes that nobody declared a kernel may leave its tensors: on a GPU that spoils every later call.
-    spares = plan.spares if request.settings.device == "cpu" else ()
+    if request.settings.device != "cpu":
+        plan = replace(plan, spares=())
+    else:
+        plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     return replace(
         plan,
-        spares=spares,
         attribute=planned.target.attribute,
         cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
         doubts=found.doubts,
@@ -143,7 +155,28 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     cases = plan.cases if plan.skip else select_cases(plan.cases, case_filter, target.id)
+    plan = _with_beyond(plan, module.spec.functions[key], module, target, case_filter, request)
     return Planned(module, target, replace(plan, cases=cases), case_filter)
+
+
+def _with_beyond(
+    plan: TargetPlan,
+    function: SpecFunction,
+    module: Module,
+    target: Target,
+    case_filter: str,
+    request: Request,
+) -> TargetPlan:
+    """The plan with cases past the constants of the module's source, where all of a target is verified."""
+    if plan.skip or case_filter or request.settings.effort is Effort.QUICK:
+        return plan
+    constants = size_constants(module.source, target.attribute)
+    seed = seed_of(request, module.spec)
+    with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
+    if request.settings.device == "cpu":
+        return with_beyond
+    # A kernel that leaves its tensors at sizes nobody declared spoils every later call on a GPU.
+    return replace(with_beyond, beyond=tuple(b for b in with_beyond.beyond if not b.declared))
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.events import CaseStarted, Verify
+from gradverify.events import BeyondStarted, CaseStarted, Verify
 from gradverify.model import (
     CasePoint,
     Effort,
@@ -116,9 +116,15 @@ def _run(
     worker = planned.module.running(request)
     started = request.clock()
     for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
+        spent = request.budget is not None and request.clock() - started > request.budget
+        if isinstance(event, BeyondStarted) and spent:
+            planned.module.close()
+            state.add(event, worker.printed)
+            state.end_beyond("the budget was spent")
+            return
         if isinstance(event, CaseStarted):
             another = state.verified and event.case_id not in {c.case_id for c in state.verified}
-            if another and request.budget is not None and request.clock() - started > request.budget:
+            if another and spent:
                 planned.module.close()  # its worker is in the middle of an answer
                 state.unchecked_because = (
                     f"its budget of {request.budget:g} s was spent with {len(state.verified)} of "
@@ -154,6 +160,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
     """What to say of a target whose worker owes an answer."""
     if state.diagnosing and not isinstance(error, WorkerBrokenError):
         return Judged(state.report())
+    if state.beyond is not None and not isinstance(error, WorkerBrokenError):
+        return Judged(_ended_beyond(state, error).report())
     match error:
         case WorkerBrokenError():
             state.unchecked_because = FOR_A_BUG
@@ -170,6 +178,23 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
         case _:
             state.findings.append(_crashed(planned, state, error))
     return Judged(state.report())
+
+
+def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
+    """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
+    beyond, size = state.beyond, ""
+    if beyond is not None:
+        size = f"{beyond.case.id}: the process {error.how}"
+    limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
+    state.end_beyond("it takes too long or too much memory" if limited else f"the process {error.how}")
+    if not limited:
+        state.findings.append(
+            replace(
+                _finding("GV109", f"at {size}, so what it does there could not be verified", None),
+                hint="If such a size is not valid, forbid it with `where:` in the spec, or raise.",
+            )
+        )
+    return state
 
 
 def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Finding:

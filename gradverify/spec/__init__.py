@@ -13,7 +13,7 @@ from gradverify.spec.find import SpecLookup, find_specs
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema
-from gradverify.spec.plan import plan_deduced, plan_function
+from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
 from gradverify.spec.read import SpecFile, read_spec
 from gradverify.spec.spares import resized
 from gradverify.spec.writing import (
@@ -44,6 +44,7 @@ __all__ = [
     "function_of",
     "is_mentioned",
     "json_schema",
+    "plan_beyond",
     "plan_deduced",
     "plan_function",
     "read_spec",

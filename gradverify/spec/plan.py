@@ -13,8 +13,10 @@ from gradverify.model import (
     InputSource,
     ListInput,
     Parameter,
+    SizeConstant,
     TargetPlan,
 )
+from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.read import SpecFile
@@ -93,6 +95,25 @@ def plan_deduced(
         rtol=rtol,
         atol=atol,
     )
+
+
+def plan_beyond(
+    plan: TargetPlan,
+    function: SpecFunction,
+    constants: Sequence[SizeConstant],
+    *,
+    seed: int,
+    parameters: Sequence[Parameter],
+) -> TargetPlan:
+    """Add the cases past the constants of a target's source to its plan."""
+    past = past_constants(function, constants)
+    beyond = tuple(
+        dataclasses.replace(
+            one, case=_finished(one.case, case_seed(seed, function.name, one.case.id), parameters)
+        )
+        for one in past.cases
+    )
+    return dataclasses.replace(plan, beyond=beyond, not_beyond=past.untried)
 
 
 def _as_written(function: SpecFunction) -> TargetPlan:

@@ -68,13 +68,14 @@ def _spares(sweep: Sweep, factors: Sequence[Factor], case: Case) -> Iterator[Cas
     ids: set[str] = set()
     for sizes in _other_sizes(dict(case.sizes)):
         if len(ids) < MOST_SPARES and allowed(sweep, sizes) is None:
-            spare = _at(sweep, factors, case, sizes)
+            spare = case_at(sweep, factors, case, sizes)
             if spare is not None and spare.id not in ids:
                 ids.add(spare.id)
                 yield spare
 
 
-def _at(sweep: Sweep, factors: Sequence[Factor], case: Case, sizes: Mapping[str, int]) -> Case | None:
+def case_at(sweep: Sweep, factors: Sequence[Factor], case: Case, sizes: Mapping[str, int]) -> Case | None:
+    """A case with the same options at other sizes, without its seed; None where it has no valid inputs."""
     options = dict(case.options)
     row: tuple[Scalar, ...] = tuple(
         sizes[f.name] if f.is_size else options.get(f.name, GIVEN if f.is_optional else f.levels[0])

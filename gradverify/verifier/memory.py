@@ -5,9 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.utils import deterministic
+
+_switch: Any = deterministic  # its one attribute is a property that type checkers do not see
 
 
 @contextmanager
@@ -18,12 +21,12 @@ def filled_memory(*, fill: bool = True) -> Iterator[None]:
     False the mode alone is, to tell what it does by itself. Works on every device, and for memory that
     kernels are given; not for what NumPy or a kernel allocates for itself.
     """
-    mode, filled = torch.get_deterministic_debug_mode(), deterministic.fill_uninitialized_memory
+    mode, filled = torch.get_deterministic_debug_mode(), _switch.fill_uninitialized_memory
     with warnings.catch_warnings(action="ignore"):  # each operation without a deterministic kernel warns
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
-        deterministic.fill_uninitialized_memory = fill
+        _switch.fill_uninitialized_memory = fill
         try:
             yield
         finally:
-            deterministic.fill_uninitialized_memory = filled
+            _switch.fill_uninitialized_memory = filled
             torch.set_deterministic_debug_mode(mode)

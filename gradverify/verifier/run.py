@@ -7,7 +7,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gradverify.events import CaseStarted, CaseVerified, DiagnosisStarted, Event, Found, Verify
+from gradverify.events import (
+    BeyondJudged,
+    BeyondStarted,
+    CaseStarted,
+    CaseVerified,
+    DiagnosisStarted,
+    Event,
+    Found,
+    Verify,
+)
 from gradverify.model import (
     Case,
     Engine,
@@ -23,10 +32,11 @@ from gradverify.model import (
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
+from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded
-from gradverify.verifier.checks.reading import reading_backward
+from gradverify.verifier.checks.reading import Reader, reading_backward
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
@@ -71,6 +81,21 @@ class _History:
     findings: list[Finding] = field(default_factory=list)
     spent: int = 0
     """Evaluations of forward and backward."""
+    unverified: bool = False
+    """Some case was not verified."""
+
+    @property
+    def stands(self) -> bool:
+        """Every case was verified, and nothing is wrong."""
+        wrong = any(f.severity is Severity.ERROR or f.code == "GV109" for f in self.findings)
+        return not wrong and not self.unverified and bool(self.visited)
+
+    def add_beyond(self, event: Event) -> None:
+        """Take in one event of a case past a constant."""
+        if isinstance(event, BeyondStarted):
+            self.visited.append(Place(event.beyond.case, Point.TYPICAL, 0))
+        elif isinstance(event, Found):
+            self.findings.append(event.finding)
 
     def add(self, event: Event, case: Case) -> None:
         """Take in one event of a case."""
@@ -81,6 +106,7 @@ class _History:
                 self.findings.append(event.finding)
             case CaseVerified():
                 self.spent += event.evaluations.forward + event.evaluations.backward
+                self.unverified |= event.no_gradient
             case _:
                 pass
 
@@ -103,6 +129,10 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             for event in _verify_case(subject, full_case, wanted, request, old_style_class=old):
                 history.add(event, case)
                 yield event
+        if history.stands and is_wanted("GV101", request.settings, request.ignored):
+            for event in _past_constants(request, live, reader, wanted):
+                history.add_beyond(event)
+                yield event
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(
@@ -113,6 +143,23 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 history.spent,
             )
             yield from (Found(finding) for finding in causes)
+
+
+def _past_constants(
+    request: Verify, live: Live, reader: Reader | None, wanted: frozenset[Family]
+) -> Iterator[Event]:
+    """Cases past the constants of the source; what is not asked for is not told of them either."""
+    for beyond in request.plan.beyond:
+        built = build_subject(request, live, beyond.case, reader)
+        if isinstance(built, Finding):
+            yield BeyondStarted(beyond)
+            yield BeyondJudged("the module cannot be built")
+            continue
+        for event in judge_beyond(*built, beyond, wanted):
+            if not isinstance(event, Found) or is_wanted(
+                event.finding.code, request.settings, request.ignored
+            ):
+                yield event
 
 
 def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:

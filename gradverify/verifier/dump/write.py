@@ -69,7 +69,8 @@ def dump(request: Dump, live: Live, module: ModuleType) -> Iterator[Dumped]:
 
 
 def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding: Finding) -> Dumped:
-    cases = request.verified.plan.cases
+    plan = request.verified.plan
+    cases = (*plan.cases, *(b.case for b in plan.beyond))
     point = finding.case
     case = next((c for c in cases if point is not None and c.id == point.id), None)
     if point is None or case is None:

@@ -1,0 +1,189 @@
+"""Integers in the source of a target that a size may be held against: blocks, chunks, thresholds.
+
+A kernel that works in blocks of 128 is right at every size up to 128 whatever it does with the rest. So the
+constants are read off the source, from the target and everything of its module that it uses, and cases past
+them are tried. One too many costs a call or two; one that is missed may cost a false pass.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradverify.model import SizeConstant
+
+LEAST_BARE = 8
+"""A number without a name that is only assigned or a default counts from here on: smaller ones are
+dimensions, strides and powers."""
+
+_RANK = frozenset({"dim", "ndim", "ndimension", "len", "get_device", "dtype"})
+"""Names in a comparison that is not about a size."""
+
+_STEPPING = frozenset({"arange", "cdiv", "ceil_div", "min", "minimum", "split", "tensor_split", "narrow"})
+"""Calls whose integer arguments bound or cut sizes."""
+
+
+def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
+    """The constants of one target of a module, by value; empty where the source cannot be read.
+
+    `attribute` is how the module calls the target.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found: dict[int, SizeConstant] = {}
+    for node in _reachable(tree, attribute.partition(".")[0]):
+        for constant in _constants(node):
+            known = found.get(constant.value)
+            if known is None or (constant.name and not known.name):
+                found[constant.value] = constant
+    return tuple(found[value] for value in sorted(found))
+
+
+def _reachable(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
+    """The statement that binds a name, and those that bind what it uses, as far as the module does."""
+    bound: dict[str, list[ast.stmt]] = {}
+    for statement in _statements(tree.body):
+        for target in _targets(statement):
+            bound.setdefault(target, []).append(statement)
+    waiting, seen = [name], {name}
+    while waiting:
+        for statement in bound.get(waiting.pop(), ()):
+            yield statement
+            used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
+            waiting += sorted(used - seen)
+            seen |= used
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements of a module, also those under an `if` or a `try`."""
+    for statement in body:
+        yield statement
+        for part in ("body", "orelse", "handlers", "finalbody"):
+            if isinstance(statement, ast.If | ast.Try):
+                for inner in getattr(statement, part, ()):
+                    yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+
+
+def _targets(statement: ast.stmt) -> tuple[str, ...]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return (name,)
+        case ast.Assign(targets=targets):
+            return tuple(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return (name,)
+        case _:
+            return ()
+
+
+def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
+    on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
+    for node in ast.walk(statement):
+        yield from _with_a_name(node, module_level=on_its_own)
+        yield from _without(node)
+
+
+def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:
+    """`BLOCK = 128`, `kernel[grid](x, BLOCK=128)`, `Config({"BLOCK": 128})`, `def f(x, block=128)`."""
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+        ):
+            yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+        case ast.keyword(arg=str() as name, value=value) if name.isupper():
+            yield from _named(name, value, 2)
+        case ast.Dict(keys=keys, values=values):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isupper():
+                    yield from _named(key.value, value, 2)
+        case ast.arguments():
+            yield from _defaults(node)
+        case _:
+            pass
+
+
+def _without(node: ast.AST) -> Iterator[SizeConstant]:
+    """`n > 64`, `n // 16`, `x[:64]`, `range(0, n, 32)`, `tl.arange(0, 128)`."""
+    match node:
+        case ast.Compare(ops=ops):
+            equal = any(isinstance(op, ast.Eq | ast.NotEq) for op in ops)
+            if not equal and not _names(node) & _RANK:
+                yield from _bare([node.left, *node.comparators], 2)
+        case ast.BinOp(op=ast.FloorDiv() | ast.Mod(), right=right):
+            yield from _bare([right], 2)
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            ends = [e.right if isinstance(e, ast.BinOp) else e for e in (lower, upper, step) if e]
+            yield from _bare(ends, 2)
+        case ast.Call(func=func, args=args):
+            called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+            if called == "range":
+                yield from _bare(args[-1:], 2)
+            elif called in _STEPPING:
+                yield from _bare(args, 4)
+        case _:
+            pass
+
+
+def _defaults(arguments: ast.arguments) -> Iterator[SizeConstant]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(
+        zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    )
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
+    for argument, default in pairs:
+        yield from _named(argument.arg, default, 2 if argument.arg.isupper() else LEAST_BARE)
+
+
+def _named(name: str, value: ast.expr, least: int) -> Iterator[SizeConstant]:
+    number = _integer(value)
+    if number is not None and number >= least:
+        yield SizeConstant(number, name, value.lineno)
+
+
+def _bare(values: list[ast.expr], least: int) -> Iterator[SizeConstant]:
+    for value in values:
+        number = _integer(value)
+        if number is not None and number >= least:
+            yield SizeConstant(number, "", value.lineno)
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Every name and attribute in an expression."""
+    inside = list(ast.walk(node))
+    return {n.id for n in inside if isinstance(n, ast.Name)} | {
+        n.attr for n in inside if isinstance(n, ast.Attribute)
+    }
+
+
+def _integer(node: ast.expr) -> int | None:
+    """The value of an integer that the source writes out: `128`, `2 * 64`, `1 << 7`, `tl.constexpr(128)`."""
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() as value):
+            return value
+        case ast.Call(func=ast.Attribute(attr="constexpr") | ast.Name(id="constexpr"), args=[inner]):
+            return _integer(inner)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _folded(_integer(left), op, _integer(right))
+        case _:
+            return None
+
+
+def _folded(left: int | None, op: ast.operator, right: int | None) -> int | None:
+    if left is None or right is None or not 0 <= right <= 1 << 16:
+        return None
+    match op:
+        case ast.Mult():
+            return left * right
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Pow() | ast.LShift() if abs(left) <= 16 and right <= 32:
+            return left**right if isinstance(op, ast.Pow) else left << right
+        case _:
+            return None

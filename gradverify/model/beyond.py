@@ -1,0 +1,34 @@
+"""Cases at sizes past a constant of the source: a block, a chunk, a threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model.case import Case
+
+
+@dataclass(frozen=True)
+class SizeConstant:
+    """An integer in the source that a size may be held against."""
+
+    value: int
+    name: str = ""
+    """What the source calls it; empty for a bare number."""
+    line: int = 0
+
+    def __str__(self) -> str:
+        """`BLOCK = 128`, or `128 (line 12)`."""
+        return f"{self.name} = {self.value}" if self.name else f"{self.value} (line {self.line})"
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A case past a constant, that nobody asked for."""
+
+    case: Case
+    constant: str
+    """`BLOCK = 128`."""
+    size: str
+    """The name of the size that is past it."""
+    declared: bool = False
+    """The spec lists the values of this size: that another one is valid is not said."""

@@ -1,0 +1,97 @@
+"""Cases past the constants that a target's source holds sizes against: the tail of a block, the second chunk.
+
+Nobody has asked for these sizes. One that `where:` forbids is no case; one that forward refuses counts for
+nothing, and the report says that nothing is known there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gradverify.model import Beyond, Case, SizeConstant, tensors_of
+from gradverify.spec.function import SpecFunction
+from gradverify.spec.spares import case_at
+from gradverify.spec.sweep import Sweep, allowed, factors_of
+
+LARGEST_CONSTANT = 4096
+"""Constants beyond are said, not tried: what is quadratic in a size would take gigabytes."""
+
+LARGEST_DOUBLED = 1024
+"""Up to here two whole blocks and a bit are tried, so that what one block hands to the next shows."""
+
+LARGEST_INPUT = 2**20
+"""Elements of an input."""
+
+MOST_CASES = 9
+"""Cases of a target: three sizes past three constants."""
+
+LEAST_TOLD = 8
+"""A constant that the usual sizes are below; what stays untried past a smaller one is not told."""
+
+
+@dataclass(frozen=True)
+class PastConstants:
+    """What can be tried past the constants of a target, and what not."""
+
+    cases: tuple[Beyond, ...] = ()
+    """Without seeds."""
+    untried: tuple[str, ...] = ()
+    """Constants with the reason: `BLOCK = 8192: too large to be tried`."""
+
+
+def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) -> PastConstants:
+    """Plan a case past each constant for each size that no planned case has past it already."""
+    base = next((c for c in function.cases if all(n > 0 for _, n in c.sizes)), None)
+    if function.sweep is None or base is None:
+        return PastConstants()
+    found: list[Beyond] = []
+    untried: list[str] = []
+    for constant in constants:
+        reason = ""
+        if constant.value > LARGEST_CONSTANT:
+            reason = "it is too large to be tried"
+        elif not base.sizes:
+            reason = "the spec names no sizes"
+        elif len(found) >= MOST_CASES:
+            reason = "enough other sizes are tried"
+        else:
+            found += _past(function.sweep, function.cases, found, base, constant)
+        if reason and constant.value >= LEAST_TOLD:
+            untried.append(f"{constant}: {reason}")
+    return PastConstants(tuple(found), tuple(untried))
+
+
+def _past(
+    sweep: Sweep, cases: Sequence[Case], found: Sequence[Beyond], base: Case, constant: SizeConstant
+) -> Iterator[Beyond]:
+    """One case for each size that is not past the constant in any case yet."""
+    factors = factors_of(sweep)
+    for name, _ in base.sizes:
+        own = [b.case for b in found if b.size == name]
+        if any(_is_past(dict(case.sizes).get(name, 0), constant.value) for case in (*cases, *own)):
+            continue
+        for value in _sizes_past(constant.value):
+            sizes = {**dict(base.sizes), name: value}
+            case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
+            if case is not None and _largest(case) <= LARGEST_INPUT:
+                past = f"{name}={value}, past {constant}"
+                yield Beyond(replace(case, id=past), str(constant), name, name in sweep.sizes)
+                break
+
+
+def _is_past(size: int, constant: int) -> bool:
+    """Larger, and with a tail: a whole number of blocks has none."""
+    return size > constant and size % constant != 0
+
+
+def _sizes_past(constant: int) -> tuple[int, ...]:
+    """The most telling first: others where a condition of the spec forbids it."""
+    if constant > LARGEST_DOUBLED:
+        return constant + 1, 2 * constant
+    return 2 * constant + 1, constant + 1, 2 * constant, 3 * constant, constant + constant // 2
+
+
+def _largest(case: Case) -> int:
+    return max((math.prod(t.shape) for i in case.inputs for t in tensors_of(i)), default=0)
