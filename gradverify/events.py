@@ -228,6 +228,11 @@ class BeyondStarted:
 
 
 @dataclass(frozen=True)
+class BeyondDoubted:
+    """Probes do not agree with its backward; what is wrong is looked for, which may take long."""
+
+
+@dataclass(frozen=True)
 class BeyondJudged:
     """What became of it, where nothing wrong was found."""
 
@@ -325,6 +330,7 @@ Event = (
     | Found
     | CaseVerified
     | BeyondStarted
+    | BeyondDoubted
     | BeyondJudged
     | DiagnosisStarted
     | Dumped

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gradverify.model import SizeConstant
+from gradverify.model import POWER_OF_TWO, SizeConstant
 
 LEAST_BARE = 8
 """A number without a name that is only assigned or a default counts from here on: smaller ones are
@@ -21,6 +21,10 @@ _RANK = frozenset({"dim", "ndim", "ndimension", "len", "get_device", "dtype"})
 
 _STEPPING = frozenset({"arange", "cdiv", "ceil_div", "min", "minimum", "split", "tensor_split", "narrow"})
 """Calls whose integer arguments bound or cut sizes."""
+
+
+_ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
+"""What rounds a size up to a power of two: at such a size nothing is left over."""
 
 
 def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
@@ -117,6 +121,8 @@ def _without(node: ast.AST) -> Iterator[SizeConstant]:
         case ast.Slice(lower=lower, upper=upper, step=step):
             ends = [e.right if isinstance(e, ast.BinOp) else e for e in (lower, upper, step) if e]
             yield from _bare(ends, 2)
+        case ast.Attribute(attr=attr) if attr in _ROUNDING:
+            yield SizeConstant(2, POWER_OF_TWO, node.lineno)
         case ast.Call(func=func, args=args):
             called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
             if called == "range":

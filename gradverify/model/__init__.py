@@ -4,7 +4,7 @@ Standard library only. Everything here can cross the border between the front pr
 worker (see `gradverify.events`), be sorted, and be written to any report format.
 """
 
-from gradverify.model.beyond import Beyond, SizeConstant
+from gradverify.model.beyond import POWER_OF_TWO, Beyond, SizeConstant
 from gradverify.model.case import (
     Annotation,
     Case,
@@ -55,6 +55,7 @@ from gradverify.model.words import (
 )
 
 __all__ = [
+    "POWER_OF_TWO",
     "Annotation",
     "Beyond",
     "Case",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from gradverify.model.case import Case
 
+POWER_OF_TWO = "a power of 2"
+"""The name of the constant 2 where sizes are rounded up to one: an odd size is past it."""
+
 
 @dataclass(frozen=True)
 class SizeConstant:
@@ -17,7 +20,9 @@ class SizeConstant:
     line: int = 0
 
     def __str__(self) -> str:
-        """`BLOCK = 128`, or `128 (line 12)`."""
+        """`BLOCK = 128`, `128 (line 12)`, or `a power of 2`."""
+        if self.name == POWER_OF_TWO:
+            return self.name
         return f"{self.name} = {self.value}" if self.name else f"{self.value} (line {self.line})"
 
 

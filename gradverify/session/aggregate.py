@@ -10,6 +10,7 @@ from functools import reduce
 from pathlib import Path
 
 from gradverify.events import (
+    BeyondDoubted,
     BeyondJudged,
     BeyondStarted,
     CaseStarted,
@@ -75,6 +76,8 @@ class TargetState:
     """Every case was verified, and causes are looked for."""
     beyond: Beyond | None = None
     """The case past a constant that is running."""
+    doubted: bool = False
+    """Probes do not agree with its backward."""
     past: Swept = field(default_factory=Swept)
     """What is known past constants of the source."""
     static: tuple[LintFinding, ...] = ()
@@ -94,6 +97,8 @@ class TargetState:
                 self.running = None
             case BeyondStarted(beyond=beyond):
                 self.beyond = beyond
+            case BeyondDoubted():
+                self.doubted = True
             case BeyondJudged(reason=reason):
                 self.end_beyond(reason)
             case DiagnosisStarted():
@@ -108,7 +113,7 @@ class TargetState:
             constant = self.beyond.constant
             known = Swept(not_past=(f"{constant} ({size}): {reason}",))
             self.past = self.past.joined(known if reason else Swept(past=(f"{constant} ({size})",)))
-        self.beyond = None
+        self.beyond, self.doubted = None, False
 
     def report(self) -> TargetReport:
         """The verdict, after the last event."""

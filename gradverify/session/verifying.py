@@ -182,18 +182,14 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
 
 def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
     """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
-    beyond, size = state.beyond, ""
-    if beyond is not None:
-        size = f"{beyond.case.id}: the process {error.how}"
     limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
-    state.end_beyond("it takes too long or too much memory" if limited else f"the process {error.how}")
-    if not limited:
-        state.findings.append(
-            replace(
-                _finding("GV109", f"at {size}, so what it does there could not be verified", None),
-                hint="If such a size is not valid, forbid it with `where:` in the spec, or raise.",
-            )
-        )
+    how = "it takes too long or too much memory" if limited else f"the process {error.how}"
+    if state.beyond is not None and (state.doubted or not limited):
+        doubt = "probes do not agree with backward, and to say where " if state.doubted else ""
+        message = f"at {state.beyond.case.id}, backward could not be verified: {doubt}{how}"
+        hint = "If such a size is not valid, forbid it with `where:` in the spec, or raise an exception."
+        state.findings.append(replace(_finding("GV109", message, None), hint=hint))
+    state.end_beyond(how)
     return state
 
 

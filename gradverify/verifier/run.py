@@ -90,13 +90,6 @@ class _History:
         wrong = any(f.severity is Severity.ERROR or f.code == "GV109" for f in self.findings)
         return not wrong and not self.unverified and bool(self.visited)
 
-    def add_beyond(self, event: Event) -> None:
-        """Take in one event of a case past a constant."""
-        if isinstance(event, BeyondStarted):
-            self.visited.append(Place(event.beyond.case, Point.TYPICAL, 0))
-        elif isinstance(event, Found):
-            self.findings.append(event.finding)
-
     def add(self, event: Event, case: Case) -> None:
         """Take in one event of a case."""
         match event:
@@ -130,9 +123,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 history.add(event, case)
                 yield event
         if history.stands and is_wanted("GV101", request.settings, request.ignored):
-            for event in _past_constants(request, live, reader, wanted):
-                history.add_beyond(event)
-                yield event
+            yield from _past_constants(request, live, reader, wanted)
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(

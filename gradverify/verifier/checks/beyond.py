@@ -10,16 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gradverify.events import BeyondJudged, BeyondStarted, Event, Found
+from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
 from gradverify.model import Beyond, Case, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks import run_checks
+from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.reference import reference
+from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.variations.unwritten import read_unwritten
+from gradverify.verifier.numerics.certificate import certify
 
-FAMILIES = frozenset({Family.GRADCHECK, Family.REFERENCE})
-"""What is run there: the rest of the sweep does not hang on a block."""
+LARGEST_JACOBIAN = 1_000
+"""Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
 
 
 def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family]) -> Iterator[Event]:
@@ -33,8 +36,18 @@ def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset
         raised = sample.raised
         yield BeyondJudged(f"forward raises {raised.type}" if raised is not None else "it has no gradient")
         return
-    errors, outcome = _judged(sample, wanted)
-    if not errors and outcome is not Outcome.PASSED:
+    if sample.disconnected or subject.surrogate is not None:
+        yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
+        return
+    settings = subject.settings
+    certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
+    if certificate is None:
+        yield BeyondDoubted()
+        first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
+    else:
+        first = FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
+    errors = _errors(sample, first, wanted)
+    if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
     for finding in errors:
@@ -42,24 +55,20 @@ def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset
     yield BeyondJudged()
 
 
-def _judged(sample: Sample, wanted: frozenset[Family]) -> tuple[list[Finding], Outcome]:
-    results, _ = run_checks(sample, wanted & FAMILIES)
-    results = guarded(sample, results)
-    findings = [f for result in results.values() for f in result.findings]
-    errors = [f for f in findings if f.severity is Severity.ERROR]
-    first = results[Family.GRADCHECK]
-    surrogate = sample.subject.surrogate is not None
-    outcome = results[Family.REFERENCE].outcome if surrogate else first.outcome
-    if first.uncovered or any(f.code == "GV109" for f in findings):
-        outcome = Outcome.INCONCLUSIVE
-    return [*errors, *read_unwritten(sample)], outcome
+def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
+    """What is wrong there, as far as the inputs are known to be valid."""
+    results = {Family.GRADCHECK: first.result}
+    if Family.REFERENCE in wanted:
+        results[Family.REFERENCE] = reference(sample, first, None)
+    found = [f for result in guarded(sample, results).values() for f in result.findings]
+    return [*(f for f in found if f.severity is Severity.ERROR), *read_unwritten(sample)]
 
 
 def _past(finding: Finding, beyond: Beyond) -> Finding:
     """The finding with the words that it is right at the sizes asked for."""
     where = beyond.case.id
     if not beyond.declared:
-        hint = f"At smaller sizes it is right: {where}. Look at the rest of the last block."
+        hint = f"At other sizes it is right; this is {where}: look at the rest of the last block."
         return replace(finding, hint=f"{finding.hint} {hint}".strip())
     return replace(
         finding,

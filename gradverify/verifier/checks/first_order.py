@@ -20,7 +20,7 @@ from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.differentiable import differentiable_rows
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -53,10 +53,13 @@ def first_order(sample: Sample) -> FirstOrder:
     return measured_first_order(sample)
 
 
-def measured_first_order(sample: Sample) -> FirstOrder:
-    """Both Jacobians, compared; every difference confirmed by an independent measurement."""
+def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> FirstOrder:
+    """Both Jacobians, compared; every difference confirmed by an independent measurement.
+
+    `largest` is how many entries of a Jacobian are worth building.
+    """
     settings = sample.subject.settings
-    judged = judge_any_size(sample.problem, rtol=settings.rtol, atol=settings.atol)
+    judged = judge_any_size(sample.problem, rtol=settings.rtol, atol=settings.atol, largest=largest)
     if isinstance(judged, Certificate):
         return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
     if isinstance(judged, Raised):

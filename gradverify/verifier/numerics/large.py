@@ -55,10 +55,14 @@ def judge_any_size(
     atol: float = 0.0,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
+    largest: int = LARGEST_JACOBIAN,
 ) -> Judged | Certificate | NotJudged | Raised:
-    """`judge` where the Jacobian can be built; else what probes tell, measured where it is wrong."""
+    """`judge` where the Jacobian can be built; else what probes tell, measured where it is wrong.
+
+    `largest` is how many entries of a Jacobian are worth building.
+    """
     inputs = Layout.of(problem.primals)
-    if inputs.size * problem.outputs.size <= LARGEST_JACOBIAN:
+    if inputs.size * problem.outputs.size <= largest:
         return judge(problem, rtol=rtol, atol=atol, noise=noise, known=known)
     centre = centre_of(problem)
     if isinstance(centre, NotJudged):
