@@ -313,6 +313,13 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class DeviceLost:
+    """Instead of `Done`: an accelerator's context is lost, and this process is of no use any more."""
+
+    error: RaisedError
+
+
+@dataclass(frozen=True)
 class Broken:
     """A bug in gradverify itself, instead of `Done`: exit code 3."""
 
@@ -340,6 +347,7 @@ Event = (
     | Mutated
     | Done
     | Failed
+    | DeviceLost
     | Broken
 )
 

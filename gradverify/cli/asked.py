@@ -26,6 +26,9 @@ T = TypeVar("T")
 TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
 """gradcheck's own default tolerances, which `--engine torch` uses unless told otherwise."""
 
+EVERY_DEVICE = "all"
+"""The `--device` that compares the CPU with every other device."""
+
 LONGEST_SEED = 18
 """Digits of a seed: more would not make it more random, and JSON readers round longer numbers."""
 
@@ -150,8 +153,10 @@ def _settings(
     rtol: float | None,
     atol: float | None,
 ) -> Settings:
+    asked = _either(device, config, "device", _device) or "cpu"
     return Settings(
-        device=_either(device, config, "device", _device) or "cpu",
+        device="cpu" if asked == EVERY_DEVICE else asked,
+        every_device=asked == EVERY_DEVICE,
         select=_codes(select, config.select, config, "select"),
         ignore=_codes(ignore, config.ignore, config, "ignore"),
         rtol=_tolerance_or(Settings.rtol, rtol, config, "rtol"),
@@ -208,6 +213,7 @@ def _repeated(
     """Options that a command reproducing a finding must repeat."""
     words = ["--config", config.file.as_posix()] if config.named and config.file is not None else []
     words += [word for path in specs for word in ("--spec", path.as_posix())]
+    words += ["--device", EVERY_DEVICE] if settings.every_device else []
     words += ["--device", settings.device] if settings.device != "cpu" else []
     words += ["--effort", settings.effort.value] if settings.effort is not Effort.NORMAL else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
@@ -290,10 +296,12 @@ def _shard(text: str | None) -> tuple[int, int]:
 
 
 def _device(text: str, option: str) -> str:
+    if text == EVERY_DEVICE:
+        return text
     kind, _, index = text.partition(":")
     good_index = index.isascii() and index.isdecimal() and len(index) < LONGEST_SEED
     if kind not in {"cpu", "cuda"} or (":" in text and (kind == "cpu" or not good_index)):
-        raise UsageError(f"{option}: `{text}` is not supported: use cpu, cuda or cuda:INDEX")
+        raise UsageError(f"{option}: `{text}` is not supported: use cpu, cuda, cuda:INDEX or all")
     return text
 
 

@@ -80,7 +80,8 @@ Ignore = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None, typer.Option("--device", metavar="DEVICE", help="cpu (default), cuda or cuda:INDEX.")
+    str | None,
+    typer.Option("--device", metavar="DEVICE", help="cpu (default), cuda, cuda:INDEX, or all (compared)."),
 ]
 Seed = Annotated[
     str | None, typer.Option("--seed", metavar="INT|random", help="Seed of all input values (default 0).")

@@ -109,6 +109,8 @@ class Settings:
     atol: float = 0.0
     engine: Engine = Engine.PROBE
     device: str = "cpu"
+    every_device: bool = False
+    """The same cases on every other device too, held against this one: `--device all`."""
     select: tuple[str, ...] = ()
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()

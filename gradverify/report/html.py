@@ -48,7 +48,11 @@ def h(text: str) -> str:
 
 def _about(report: Report) -> str:
     settings = report.settings
-    words = [f"seed {settings.seed}", settings.device, f"engine {settings.engine}"]
+    words = [
+        f"seed {settings.seed}",
+        "every device" if settings.every_device else settings.device,
+        f"engine {settings.engine}",
+    ]
     if settings.select:
         words.append(f"only {', '.join(settings.select)}")
     if settings.ignore:

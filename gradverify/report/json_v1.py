@@ -49,7 +49,7 @@ def render_json(report: Report) -> str:
             "atol": report.settings.atol,
             "effort": report.settings.effort,
             "engine": report.settings.engine,
-            "device": report.settings.device,
+            "device": "all" if report.settings.every_device else report.settings.device,
             "select": [*sorted(report.settings.select)],
             "ignore": [*sorted(report.settings.ignore)],
             **({"strict": True} if report.settings.strict else {}),

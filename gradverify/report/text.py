@@ -17,7 +17,7 @@ from gradverify.report.mistakes import closing, mistake_lines
 from gradverify.report.mutations import mutation_lines
 from gradverify.report.nothing import empty_line, module_lines, nothing_lines
 from gradverify.report.targets import target_lines
-from gradverify.report.words import clean, plural
+from gradverify.report.words import clean, listed, plural
 
 NOT_SWEPT = "Not swept yet: native dtypes (float32, bfloat16, float16)."
 """What a pass does not say. Said whenever something passed."""
@@ -76,8 +76,8 @@ def _heading(file: str, targets: Sequence[TargetReport], report: Report) -> Text
         f"seed {settings.seed}",
         "float64",
     ]
-    if settings.device != "cpu":
-        words.append(settings.device)
+    if settings.every_device or settings.device != "cpu":
+        words.append("every device" if settings.every_device else settings.device)
     if settings.effort is not Effort.NORMAL:
         words.append(f"{settings.effort} effort")
     if settings.select:
@@ -100,9 +100,22 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
         lines += hang(Text(), NOT_SWEPT, style, 0, "dim")
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
         lines += hang(Text(), PINNED, style, 0, "dim")
+    if report.settings.every_device:
+        lines += hang(Text(), _devices_told(report), style, 0)
     if slowest := slowest_lines(report):
         lines += [Text("Slowest, each with its time:"), *map(Text, slowest)]
     return lines + summary_lines(report, style)
+
+
+def _devices_told(report: Report) -> str:
+    """Say which devices were compared under --device all, and which could not be."""
+    found = sorted({device for target in report.targets for device in target.devices})
+    others = [device for device in found if device != "cpu"]
+    if not others:
+        return "--device all: no device but the CPU was compared with, so GV701 was not run."
+    alone = all(device.endswith(":0") for device in others)
+    untried = "; there is one of its kind, so an index that is not the default was not tried" if alone else ""
+    return f"--device all: {listed(found)}{untried}."
 
 
 def summary_lines(report: Report, style: TextStyle) -> list[Text]:

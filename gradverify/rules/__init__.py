@@ -10,6 +10,7 @@ import difflib
 
 from gradverify.errors import UsageError
 from gradverify.rules.pages_calling import PAGES as CALLING
+from gradverify.rules.pages_devices import PAGES as DEVICES
 from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
 from gradverify.rules.pages_lint_contract import PAGES as LINT_CONTRACT
 from gradverify.rules.pages_lint_saved import PAGES as LINT_SAVED
@@ -34,6 +35,7 @@ RULES: tuple[Rule, ...] = tuple(
         + WRITTEN
         + SWEEP
         + TRANSFORMS
+        + DEVICES
         + LINT_CONTRACT
         + LINT_SAVED
         + LINT_WRITTEN,

@@ -184,7 +184,7 @@ class TargetState:
             smallest_visible_error=max(visible) if visible else None,
             sizes_swept=len(sizes),
             points=sum(c.points for c in self.verified),
-            devices=(self.settings.device,) if self.verified else (),
+            devices=self._devices(),
             checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
             capabilities=tuple((name, self._capability(name)) for name in CAPABILITIES),
             ignored=self._ignored(),
@@ -195,6 +195,10 @@ class TargetState:
             effort=self.settings.effort,
             deduced=self.plan.shown,
         )
+
+    def _devices(self) -> tuple[str, ...]:
+        others = {d for c in self.verified for d in c.swept.devices}
+        return (self.settings.device, *sorted(others)) if self.verified else ()
 
     def _past_constants(self) -> Swept:
         untried = Swept(not_past=self.plan.not_beyond) if self.verified else Swept()

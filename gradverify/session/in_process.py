@@ -5,13 +5,18 @@ The one module of the front that loads the verifier, and only once it is asked f
 
 from __future__ import annotations
 
-import traceback
 from bdb import BdbQuit
 from collections.abc import Iterator
 from typing import Any
 
-from gradverify.events import Event, Ready, Request
-from gradverify.session.pool import WorkerBrokenError, WorkerStartError
+from gradverify.events import DeviceLost, Event, Ready, Request
+from gradverify.session.pool import (
+    LOST_DEVICE,
+    WorkerBrokenError,
+    WorkerDeviceLostError,
+    WorkerStartError,
+    device_lost,
+)
 
 
 class InProcess:
@@ -20,6 +25,7 @@ class InProcess:
     def __init__(self) -> None:
         """Nothing is imported before it must be `ready`."""
         self._server: Any = None
+        self._ended_by: Any = None
         self._ready: Ready | None = None
         self.alive = True
 
@@ -30,10 +36,11 @@ class InProcess:
         """
         if self._ready is None:
             try:
-                from gradverify.verifier.worker import serve_here  # noqa: PLC0415 - loads torch
+                from gradverify.verifier.worker import ended_by, serve_here  # noqa: PLC0415 - loads torch
             except Exception as error:  # noqa: BLE001 - whatever a broken torch raises
                 said = f"{type(error).__name__}: {error}"
                 raise WorkerStartError("cannot go on", said) from None
+            self._ended_by = ended_by
             self._server, self._ready = serve_here(lets_through=(KeyboardInterrupt, BdbQuit))
         return self._ready
 
@@ -47,8 +54,11 @@ class InProcess:
             yield from self._server.answer(request)
         except (BdbQuit, KeyboardInterrupt):
             raise KeyboardInterrupt from None
-        except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
-            raise WorkerBrokenError(traceback.format_exc()) from None
+        except Exception as error:  # noqa: BLE001 - user code is guarded, so this one is ours
+            ended = self._ended_by(error)
+            if isinstance(ended, DeviceLost):
+                raise device_lost(WorkerDeviceLostError(LOST_DEVICE), ended) from None
+            raise WorkerBrokenError(ended.traceback) from None
 
     def printed(self, until: int | None = None) -> str:  # noqa: ARG002
         """Nothing: what user code prints is on the screen already."""

@@ -63,6 +63,7 @@ class Module:
     """What its source says, once it was read."""
     error: Mistake | None = None
     torch_version: str = ""
+    cuda_devices: int = 0
     bug: str = ""
     """A traceback of gradverify's own that kept it from being imported or bound."""
 
@@ -138,7 +139,7 @@ def collect_module(module: Module, request: Request) -> None:
     worker = module.worker = _started(request)
     try:
         ready = worker.ready()
-        module.torch_version = ready.torch_version
+        module.torch_version, module.cuda_devices = ready.torch_version, ready.cuda_devices
         _require_device(request.settings.device, ready.cuda_devices)
         for event in worker.ask(Collect(str(module.path), module.shown_path), request.import_timeout):
             _take(module, event)

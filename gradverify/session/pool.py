@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from gradverify.events import CHANNEL_LOST, Broken, Done, Event, Ready, Request, decode, encode
+from gradverify.events import CHANNEL_LOST, Broken, DeviceLost, Done, Event, Ready, Request, decode, encode
+from gradverify.model import RaisedError
 from gradverify.session.processes import Channel, kill_all, resident_mib, start
 from gradverify.session.traces import fold, read_tail
 
@@ -26,6 +27,8 @@ DUMP_LIMIT = 1.0
 
 MEMORY_SECONDS = 0.05
 """Between two looks at a worker's memory, where it is limited."""
+
+LOST_DEVICE = "lost the context of its device"
 
 LOST = "lost its connection to gradverify"
 
@@ -53,6 +56,12 @@ class WorkerLostError(WorkerDiedError):
     """User code closed the channel, or wrote into it."""
 
 
+class WorkerDeviceLostError(WorkerDiedError):
+    """An accelerator's context is lost, and the process with it."""
+
+    raised: RaisedError | None = None
+
+
 class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
 
@@ -67,6 +76,13 @@ class WorkerBrokenError(WorkerError):
 
 class WorkerStartError(WorkerError):
     """The process did not come as far as reading requests: torch cannot be imported."""
+
+
+def device_lost(error: WorkerError, event: DeviceLost) -> WorkerError:
+    """Add to an error what user code raised."""
+    if isinstance(error, WorkerDeviceLostError):
+        error.raised = event.error
+    return error
 
 
 class Worker:
@@ -136,6 +152,8 @@ class Worker:
             match event:
                 case Done():
                     return
+                case DeviceLost():
+                    raise device_lost(self._over(WorkerDeviceLostError, LOST_DEVICE), event)
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case _:

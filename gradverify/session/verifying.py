@@ -30,6 +30,7 @@ from gradverify.session.mutating import plant_all
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import (
     WorkerBrokenError,
+    WorkerDeviceLostError,
     WorkerError,
     WorkerLostError,
     WorkerTimedOutError,
@@ -77,7 +78,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         state.findings += [
             Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks
         ]
-        reason = plan.skip or _not_for(plan, request.settings.device)
+        reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:
             return Judged(state.skipped(reason))
         if plan.cases:
@@ -110,6 +111,14 @@ def _not_for(plan: TargetPlan, device: str) -> str:
     return f"its spec limits it to {' and '.join(plan.devices)}"
 
 
+def _device(planned: Planned, plan: TargetPlan, request: Request) -> str:
+    """The device whose gradients are verified; those of the others are held against them."""
+    limited = bool(plan.devices) and "cpu" not in plan.devices
+    if request.settings.every_device and limited and planned.module.cuda_devices:
+        return "cuda:0"
+    return request.settings.device
+
+
 def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
 ) -> None:
@@ -139,7 +148,11 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
     if plan is None:
         plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
     settings = replace(
-        request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
+        request.settings,
+        seed=seed_of(request, planned.module.spec),
+        rtol=plan.rtol,
+        atol=plan.atol,
+        device=_device(planned, plan, request),
     )
     return TargetState(
         planned.target,
@@ -175,6 +188,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_too_big(planned, state, error, request))
         case WorkerTimedOutError():
             state.findings.append(_timed_out(planned, state, error, request))
+        case WorkerDeviceLostError():
+            state.findings.append(_device_lost(state, error))
         case _:
             state.findings.append(_crashed(planned, state, error))
     return Judged(state.report())
@@ -213,6 +228,20 @@ def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Findin
         hint=hint,
         captured=error.captured,
         raised=RaisedError(said or "the process ended here", "", frames) if frames else None,
+    )
+
+
+def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
+    """The next target gets another process: in this one every call of the device would fail."""
+    raised = error.raised or RaisedError("RuntimeError", "")
+    said = raised.message.strip().splitlines()[0] if raised.message.strip() else "no message"
+    message = f"the device was lost {_doing(state, raised.frames)}: {raised.type}: {said}"
+    return replace(
+        _finding("GV901", message, state.running),
+        hint="A kernel reads or writes out of bounds, or asserts. Kernels run later than the line that "
+        "starts them: set CUDA_LAUNCH_BLOCKING=1 and run the reproducing command, to see which one it is.",
+        captured=error.captured,
+        raised=raised,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gradverify.events import Verify
@@ -15,6 +16,7 @@ from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.forward_itself import plain_forward
 from gradverify.verifier.collect.module_target import BuiltModule, build_module
+from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
 
 
@@ -34,6 +36,7 @@ def build_subject(
     """The target ready to be called on one case; for a module, the case with its parameters as inputs."""
     plan, value = request.plan, live.value
     defaults: Mapping[str, Any] = {}
+    rebuilt: Callable[[str], Callable[..., Any]] | None = None
     own_forward = plain_forward(value) if request.target.kind is TargetKind.FUNCTION else None
     match request.target.kind:
         case TargetKind.FUNCTION:
@@ -44,6 +47,7 @@ def build_subject(
             built = guard.call(_built_module, value, case, request.settings.device)
             if isinstance(built, Raised):
                 return _not_built(case, built.error)
+            rebuilt = partial(_rebuilt, value, case)
             function, case = built.value.call, replace(case, inputs=(*case.inputs, *built.value.parameters))
     return Subject(
         target=request.target,
@@ -61,6 +65,8 @@ def build_subject(
         defaults=defaults,
         own_forward=own_forward,
         function_class=value if request.target.kind is TargetKind.FUNCTION else None,
+        other_devices=others(request.settings.device, plan.devices) if request.settings.every_device else (),
+        rebuilt=rebuilt,
         binds_defaults=request.target.kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), case
 
@@ -88,3 +94,7 @@ def _built_module(module_class: Any, case: Case, device: str) -> BuiltModule:  #
     positional = [given[key] for key in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = {key: value for key, value in given.items() if not key.isdecimal()}
     return build_module(module_class, positional, keywords, device=device)
+
+
+def _rebuilt(module_class: Any, case: Case, device: str) -> Callable[..., Any]:  # noqa: ANN401
+    return _built_module(module_class, case, device).call

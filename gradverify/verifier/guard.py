@@ -29,6 +29,9 @@ _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 LET_THROUGH: tuple[type[BaseException], ...] = ()
 """Exceptions that are not user code's: none in a worker; in a process with a debugger, those that end it."""
 
+LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
+"""Parts of messages of errors after which a context answers every call with the same error."""
+
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
 
@@ -53,17 +56,45 @@ class Raised:
     error: RaisedError
 
 
+class DeviceLostError(RuntimeError):
+    """An accelerator's context is lost: whatever this process asks of it from here on fails too."""
+
+    def __init__(self, error: RaisedError) -> None:
+        """`error` is what user code raised, or what waiting for its kernels did."""
+        super().__init__(f"{error.type}: {error.message}")
+        self.error = error
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether an exception tells that an accelerator's context is lost: a kernel left its memory, say.
+
+    Which of these errors spoil the context no one documents for all devices: all count. Running out of
+    memory is none of them.
+    """
+    if isinstance(error, torch.cuda.OutOfMemoryError) or not isinstance(error, RuntimeError):
+        return False
+    raised_by_torch = type(error).__name__ == "AcceleratorError"  # since torch 2.8
+    return raised_by_torch or any(words in str(error) for words in LOST_WORDS)
+
+
 def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  # noqa: ANN401
     """Call user code and turn every exception into a value.
 
     `SystemExit` and `KeyboardInterrupt` too: the terminal's Ctrl-C never reaches this process, so one
     that arrives here was raised by the code itself.
+    Raises `DeviceLostError` where nothing can be asked of the device any more: kernels are waited for, so
+    that it is this call's.
     """
     try:
-        return Returned(function(*arguments))
+        result = function(*arguments)
+        if cuda_in_use():
+            torch.cuda.synchronize()
+        return Returned(result)
     except LET_THROUGH:
         raise
-    except BaseException as error:  # noqa: BLE001 - that is this function's whole purpose
+    except BaseException as error:
+        if is_device_lost(error):
+            raise DeviceLostError(describe(error)) from error
         return Raised(describe(error))
 
 

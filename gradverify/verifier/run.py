@@ -41,6 +41,7 @@ from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.inputs.regimes import is_declared, points_of
 
@@ -110,6 +111,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
+        stack.enter_context(exact_arithmetic())
         reader = stack.enter_context(reading_backward(live.value)) if is_function else None
         history = _History()
         for number, case in enumerate(request.plan.cases):

@@ -32,6 +32,7 @@ from gradverify.events import (
     Broken,
     Collect,
     Collected,
+    DeviceLost,
     Done,
     Dump,
     Event,
@@ -89,10 +90,19 @@ def main(requests: int, events: int, faults: int, lifeline: int) -> None:
         try:
             for event in server.answer(request):
                 _send(outgoing, event, log)
-        except Exception:  # noqa: BLE001 - user code is guarded, so this one is ours
-            _send(outgoing, Broken(traceback.format_exc()))
+        except Exception as error:  # noqa: BLE001 - user code is guarded, so this one is ours
+            _send(outgoing, ended_by(error))
         else:
             _send(outgoing, Done())
+
+
+def ended_by(error: Exception) -> DeviceLost | Broken:
+    """What an exception that came through the guard says: a lost device shows wherever it is asked next."""
+    if isinstance(error, guard.DeviceLostError):
+        return DeviceLost(error.error)
+    if guard.is_device_lost(error):
+        return DeviceLost(guard.describe(error))
+    return Broken("".join(traceback.format_exception(error)))
 
 
 def serve_here(lets_through: tuple[type[BaseException], ...] = ()) -> tuple[Server, Ready]:

@@ -31,6 +31,8 @@ MODULES = [
     ("general", "wrong"),
     ("regimes", "right"),
     ("regimes", "wrong"),
+    ("kernels", "right"),
+    ("kernels", "wrong"),
 ]
 
 

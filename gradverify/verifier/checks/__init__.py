@@ -34,6 +34,8 @@ from gradverify.verifier.numerics.calling import Gradients
 VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
 """Codes that say little where the gradient is another each time."""
 
+NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
+
 
 @dataclass
 class Results:
@@ -82,6 +84,9 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
         return replace(kept, outcome=Outcome.NOT_RUN) if only_swept else kept
     if only_swept and _asked_codes(sample) <= TRANSFORM_CODES:
         return _run_transforms(sample, results, kept)
+    if only_swept and _asked_codes(sample) == {"GV701"} and not sample.subject.other_devices:
+        results.not_judged = NO_OTHER_DEVICE
+        return replace(kept, outcome=Outcome.NOT_RUN)
     swept = CheckResult(outcome=Outcome.NOT_RUN)
     if _has_a_gradient_to_hold_to(sample, results):
         swept = sweep(sample, results.early)

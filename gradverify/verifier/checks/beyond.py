@@ -68,7 +68,9 @@ def _past(finding: Finding, beyond: Beyond) -> Finding:
     """The finding with the words that it is right at the sizes asked for."""
     where = beyond.case.id
     if not beyond.declared:
-        hint = f"At other sizes it is right; this is {where}: look at the rest of the last block."
+        hint = (
+            f"At other sizes it is right; this is {where}: look at a last block that is not full, a branch."
+        )
         return replace(finding, hint=f"{finding.hint} {hint}".strip())
     return replace(
         finding,

@@ -68,6 +68,15 @@ class Subject:
     """The Function itself; None for anything else."""
     binds_defaults: bool = False
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
+    other_devices: tuple[str, ...] = ()
+    """Devices on which its gradients must be the same."""
+    rebuilt: Callable[[str], Callable[..., Any]] | None = None
+    """A module's call with the module built on another device; None for what needs no building."""
+
+    def on(self, device: str) -> Subject:
+        """The target on another device. Raises what building a module there does."""
+        function = self.function if self.rebuilt is None else self.rebuilt(device)
+        return replace(self, function=function, settings=replace(self.settings, device=device))
 
     def call(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         """Call the target, and let the reader know what backward has to answer for."""

@@ -14,6 +14,7 @@ from gradverify.verifier.checks.variations.grad_output_layouts import grad_outpu
 from gradverify.verifier.checks.variations.input_layouts import input_layouts
 from gradverify.verifier.checks.variations.keeping import growing_memory, tensor_on_ctx
 from gradverify.verifier.checks.variations.mutation import mutation
+from gradverify.verifier.checks.variations.other_devices import other_devices
 from gradverify.verifier.checks.variations.repetition import (
     first_call,
     interleaved,
@@ -32,7 +33,7 @@ from gradverify.verifier.numerics.calling import Gradients
 __all__ = ["SWEPT_CODES", "UNREPEATABLE", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
 
 SWEPT_CODES = frozenset(
-    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411"}
+    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411", "GV701"}
 )
 """Codes that only a variation can give."""
 
@@ -53,6 +54,7 @@ VARIATIONS = (
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
+    Variation(other_devices, unless=UNREPEATABLE | WRITES),
     Variation(tensor_on_ctx),
     Variation(growing_memory),
 )

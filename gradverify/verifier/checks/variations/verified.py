@@ -20,7 +20,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import own_noise
-from gradverify.verifier.numerics.problem import VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.rounding import ROUND_OFF, SCALES, gradient_noise, nudged
 
 ROUND_OFFS = 10.0
@@ -95,10 +95,12 @@ class Verified:
         *,
         u: Tensor | None = None,
         only: frozenset[int] | None = None,
+        rounding_of: CallProblem | None = None,
     ) -> Difference | None:
         """Where gradients differ from the verified one by more than rounding and the tolerance.
 
         `u` are the grad_outputs they were computed for, `only` the numbers of the inputs to look at.
+        `rounding_of` is where they come from, if it rounds otherwise than the verified problem.
         """
         base = self.gradient if wanted is None else wanted
         flat = self.inputs.flatten(got)
@@ -111,6 +113,9 @@ class Verified:
         if not (off > bound).any():
             return None
         noise = gradient_noise(VjpProblem(self.sample.problem, self.grad_outputs(u)))
+        if rounding_of is not None:
+            there = rounding_of.outputs.unflatten(self.u if u is None else u)
+            noise = noise + gradient_noise(VjpProblem(rounding_of, there))
         found = _worst(flat, base, off, torch.maximum(bound, ROUND_OFFS * noise), self.inputs, self.names)
         return found and replace(found, missing=got[self.names.index(found.name)] is None)
 

@@ -1,0 +1,34 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = ["WrittenAfterwards", "WrittenByIndex", "UnreadPadding", "ByBlocks", "UpToABlock"]
+
+EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT}
+EXPECTED |= {
+    ("wrong", "FirstNotWritten", "with spec"): {
+        "status": "failed", "errors": {"GV410"}, "any_of": {"GV101", "GV106", "GV108"},
+        "may": {"GV101", "GV106", "GV108"}, "names": ["nobody wrote"],
+    },
+    ("wrong", "MaskedNotWritten", "with spec"): {
+        "status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106", "GV107", "GV108"},
+        "names": ["nobody wrote"],
+    },
+    ("wrong", "LastOutputNotWritten", "with spec"): {
+        "status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106"}, "names": ["nobody wrote"],
+    },
+    ("wrong", "RestOfTheBlock", "with spec"): {
+        "status": "failed", "errors": {"GV101"}, "names": ["n=129, past BLOCK = 64"],
+    },
+    ("wrong", "RestOfTheBlock@listed", "with spec"): {
+        "status": "inconclusive", "warnings": {"GV109"}, "names": ["n=129, past BLOCK = 64"],
+    },
+    ("wrong", "RestOfTheBlock@forbidden", "with spec"): {"status": "passed"},
+    ("wrong", "NothingCarried", "with spec"): {
+        "status": "failed", "errors": {"GV101"}, "names": ["past chunk = 32"],
+    },
+    ("wrong", "OtherAlgorithm", "with spec"): {
+        "status": "failed", "errors": {"GV101"}, "names": ["past 100"],
+    },
+    ("wrong", "RoundedUp", "with spec"): {
+        "status": "failed", "any_of": {"GV101", "GV106"}, "names": ["past a power of 2"],
+    },
+}  # fmt: skip

@@ -1,0 +1,71 @@
+"""Devices and Triton kernels through the command, where no GPU is needed: each folder in one run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ZOO = Path(__file__).parent
+
+needs_second_device = pytest.mark.skipif(
+    not hasattr(torch._C, "_acc") or not hasattr(torch._C._acc, "create_empty_tensor"),
+    reason="needs devices written in Python, which this torch has not",
+)
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="needs Triton, which is not installed"
+)
+
+
+def run(folder: str, *options: str) -> tuple[int, dict, str]:
+    """Both modules of a folder: the exit code, the JSON report, what stands on stdout."""
+    command = [sys.executable, "-m", "gradverify", "check", "right.py", "wrong.py", *options]
+    report = ZOO / folder / "report.json"
+    command += ["--report", f"json={report.name}", "--timeout", "600"]
+    try:
+        done = subprocess.run(command, cwd=ZOO / folder, capture_output=True, text=True, check=False)
+        assert report.exists(), done.stderr
+        return done.returncode, json.loads(report.read_text()), done.stdout
+    finally:
+        report.unlink(missing_ok=True)
+
+
+def unlike_expected(folder: str, report: dict) -> dict[str, list[str]]:
+    """By target, what is not as `expected.py` says."""
+    loaded = {}
+    for name, path in (("verdicts", ZOO / "test_verdicts.py"), ("expected", ZOO / folder / "expected.py")):
+        spec = importlib.util.spec_from_file_location(f"zoo_{folder}_{name}", path)
+        loaded[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(loaded[name])
+    rows = {name: row for (_, name, _), row in loaded["expected"].EXPECTED.items()}
+    found = {target["name"]: target for target in report["targets"]}
+    assert found.keys() == rows.keys()
+    wrong = {name: loaded["verdicts"].complaints(found[name], row) for name, row in rows.items()}
+    return {name: said for name, said in wrong.items() if said}
+
+
+@needs_second_device
+def test_every_device_gives_the_gradient_of_the_cpu() -> None:
+    exit_code, report, screen = run("devices", "--device", "all")
+    assert exit_code == 1
+    assert unlike_expected("devices", report) == {}
+    assert report["settings"]["device"] == "all"
+    devices = {target["name"]: target["swept"]["devices"] for target in report["targets"]}
+    assert devices["Square"] == ["cpu", "second:0"]
+    assert devices["OnlyOnTheCpu"] == ["cpu"]
+    assert "an index that is not the default was not tried" in " ".join(screen.split())
+
+
+@needs_triton
+def test_triton_kernels_are_verified_past_their_blocks() -> None:
+    exit_code, report, _ = run("triton")
+    assert exit_code == 1
+    assert unlike_expected("triton", report) == {}
+    past = {target["name"]: target["swept"]["past"] for target in report["targets"]}
+    assert past["QuickGELU"] == ["BLOCK = 32 (n=65)"]
+    assert past["RowSoftmax"] == ["a power of 2 (d=5)"]

@@ -1,0 +1,16 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+EXPECTED = {
+    ("right", name, "with spec"): {"status": "passed", "notes": {"GV203"}}
+    for name in ("QuickGELU", "RowSoftmax", "RMSNorm")
+} | {
+    ("wrong", "NoTail", "with spec"): {
+        "status": "failed", "errors": {"GV101"}, "names": ["past BLOCK = 32"],
+    },
+    ("wrong", "UnmaskedSum", "with spec"): {
+        "status": "failed", "any_of": {"GV101", "GV106"}, "names": ["past a power of 2"],
+    },
+    ("wrong", "LastChunk", "with spec"): {
+        "status": "failed", "errors": {"GV101"}, "names": ["past LANES = 4"],
+    },
+}  # fmt: skip
