@@ -57,7 +57,11 @@ def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) ->
         elif len(found) >= MOST_CASES:
             reason = "enough other sizes are tried"
         else:
-            found += _past(function.sweep, function.cases, found, base, constant)
+            for past in _past(function.sweep, function.cases, found, base, constant):
+                if isinstance(past, Beyond):
+                    found.append(past)
+                else:
+                    untried.append(past)
         if reason and constant.value >= LEAST_TOLD:
             untried.append(f"{constant}: {reason}")
     return PastConstants(tuple(found), tuple(untried))
@@ -65,8 +69,11 @@ def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) ->
 
 def _past(
     sweep: Sweep, cases: Sequence[Case], found: Sequence[Beyond], base: Case, constant: SizeConstant
-) -> Iterator[Beyond]:
-    """One case for each size that is not past the constant in any case yet."""
+) -> Iterator[Beyond | str]:
+    """One case for each size that is not past the constant in any case yet, or why there is none.
+
+    What a condition of the spec forbids is no size of the target, and nothing is missing there.
+    """
     factors = factors_of(sweep)
     for name, _ in base.sizes:
         own = [b.case for b in found if b.size == name]
@@ -75,10 +82,14 @@ def _past(
         for value in _sizes_past(constant.value):
             sizes = {**dict(base.sizes), name: value}
             case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
-            if case is not None and _largest(case) <= LARGEST_INPUT:
+            if case is None:
+                continue
+            if _largest(case) > LARGEST_INPUT:
+                yield f"{constant} ({name}={value}): its inputs would be too large"
+            else:
                 past = f"{name}={value}, past {constant}"
                 yield Beyond(replace(case, id=past), str(constant), name, name in sweep.sizes)
-                break
+            break
 
 
 def _is_past(size: int, constant: int) -> bool:

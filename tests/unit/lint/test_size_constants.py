@@ -1,0 +1,58 @@
+"""Which integers of a source a size may be held against."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradverify.lint import size_constants
+
+MODULE = """
+import torch, triton
+import triton.language as tl
+
+BLOCK = 1 << 7
+UNUSED = 77
+WIDTH: tl.constexpr = tl.constexpr(2 * 16)
+
+def kernel(x_ptr, n, LANES=4, groups=24, dim=1):
+    for i in range(0, n, WIDTH):
+        tl.arange(0, 512)
+
+def helper(x):
+    return x[:96] + x[i:i+11]
+
+class Outer(torch.autograd.Function):
+    CHUNK = 12
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dim() > 3 or x.shape[0] == 9 or len(x.shape) > 5:
+            raise ValueError
+        y = kernel[(1,)](x, STAGES=2, num_warps=8, BLOCK=BLOCK)
+        return helper(x) if x.numel() > 300 else y.split(40), 1000 * x
+
+class Other(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[:33], triton.next_power_of_2(x.numel())
+
+call = Other.apply
+"""
+
+
+def test_constants_of_a_target_and_of_what_it_uses() -> None:
+    found = {str(c) for c in size_constants(MODULE, "Outer")}
+    assert found == {
+        "STAGES = 2", "LANES = 4", "11 (line 14)", "CHUNK = 12", "groups = 24", "WIDTH = 32", "40 (line 24)",
+        "96 (line 14)", "BLOCK = 128", "300 (line 24)", "512 (line 11)",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Other", "call"])
+def test_a_target_bound_by_another_name(name: str) -> None:
+    assert [str(c) for c in size_constants(MODULE, name)] == ["a power of 2", "33 (line 29)"]
+
+
+def test_a_source_that_cannot_be_read_has_none() -> None:
+    assert size_constants("def (", "f") == ()
+    assert size_constants(MODULE, "missing") == ()

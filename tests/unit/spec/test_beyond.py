@@ -1,0 +1,68 @@
+"""Cases past constants of the source: valid by the same spec, and only where no case is past them yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradverify.model import SizeConstant
+from gradverify.spec import plan_beyond, plan_function
+
+BLOCK = SizeConstant(128, "BLOCK")
+
+
+@pytest.fixture
+def beyond(read):
+    """The plan of the function `free` whose entry is the text, past constants."""
+
+    def planned(entry, *constants):
+        spec = read(f"module: m.py\nfunctions: {{free: {entry}}}\n")
+        function = spec.functions["free"]
+        return plan_beyond(plan_function(spec, "free"), function, constants, seed=0, parameters=())
+
+    return planned
+
+
+def sizes_of(plan):
+    return [(b.size, dict(b.case.sizes)[b.size]) for b in plan.beyond]
+
+
+def test_each_size_is_past_the_constant_once_with_a_rest(beyond):
+    plan = beyond("{inputs: {x: [b, n]}}", BLOCK)
+    assert sizes_of(plan) == [("b", 257), ("n", 257)]
+    assert plan.beyond[1].case.inputs[0].shape == (4, 257)
+    assert plan.beyond[1].case.id == "n=257, past BLOCK = 128"
+    assert not plan.beyond[1].declared
+    assert plan.beyond[0].case.seed != plan.beyond[1].case.seed
+
+
+def test_a_size_that_is_past_it_in_some_case_is_left_alone(beyond):
+    plan = beyond("{sizes: {b: 2, n: [4, 130]}, inputs: {x: [b, n]}}", BLOCK)
+    assert [b.size for b in plan.beyond] == ["b"]
+    assert plan.beyond[0].declared
+
+
+def test_whole_blocks_are_not_past_it(beyond):
+    plan = beyond("{sizes: {n: [4, 256]}, inputs: {x: [n]}}", BLOCK)
+    assert sizes_of(plan) == [("n", 257)]
+
+
+def test_conditions_of_the_spec_hold(beyond):
+    assert sizes_of(beyond('{inputs: {x: [n]}, where: ["n % 2 == 0"]}', BLOCK)) == [("n", 256)]
+    assert sizes_of(beyond('{inputs: {x: [n]}, where: ["n <= 128"]}', BLOCK)) == []
+
+
+def test_what_is_not_tried_is_said(beyond):
+    plan = beyond("{inputs: {x: [n]}}", SizeConstant(8192, "BLOCK"))
+    assert (plan.beyond, plan.not_beyond) == ((), ("BLOCK = 8192: it is too large to be tried",))
+    plan = beyond("{inputs: {x: [4, 3]}}", BLOCK)
+    assert (plan.beyond, plan.not_beyond) == ((), ("BLOCK = 128: the spec names no sizes",))
+    assert beyond("{inputs: {x: [4, 3]}}", SizeConstant(2)).not_beyond == ()
+
+
+def test_inputs_and_their_number_stay_bounded(beyond):
+    plan = beyond("{inputs: {x: [a, b, c]}}", *(SizeConstant(k) for k in (20, 100, 500, 2000)))
+    assert len(plan.beyond) == 9
+    assert plan.not_beyond == ("2000 (line 0): enough other sizes are tried",)
+    large = beyond("{sizes: {a: 2001, n: 3}, inputs: {x: [a, n]}}", SizeConstant(1000, "ROWS"))
+    assert sizes_of(large) == []
+    assert large.not_beyond == ("ROWS = 1000 (n=2001): its inputs would be too large",)
