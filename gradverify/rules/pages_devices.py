@@ -34,7 +34,8 @@ class Clamp(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
-        inside = x < 1 if x.is_cuda else x.abs() < 1  # the kernel forgets the lower end
+        # The kernel of the device forgets the lower end.
+        inside = x < 1 if x.is_cuda else x.abs() < 1
         return torch.where(inside, g, 0)
 """,
         remedy=(

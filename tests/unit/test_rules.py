@@ -46,6 +46,7 @@ NAMES = {
     "GV502": "vmap-mismatch",
     "GV503": "compile-mismatch",
     "GV505": "func-mismatch",
+    "GV701": "device-mismatch",
     "GV801": "opaque-backward",
     "GV802": "tensor-kept-on-ctx",
     "GV803": "gradient-count",
@@ -134,5 +135,5 @@ def test_matching():
     assert [entry.code for entry in matching("GV2")] == ["GV201", "GV202", "GV203"]
     assert matching("gv101") == (rule("GV101"),)
     assert matching("GV") == RULES
-    assert matching("GV7") == ()
+    assert matching("GV0X") == ()
     assert matching("") == ()

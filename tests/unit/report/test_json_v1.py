@@ -70,6 +70,7 @@ def test_a_target(samples):
     assert target["smallest_visible_error"] == 3e-10
     assert target["swept"] == {
         "sizes": 4, "points": 18, "layouts": 3, "requires_grad": 2, "calls": 1,
+        "past": [], "not_past": [],
         "dtypes": ["float64"], "devices": ["cpu"],
     }  # fmt: skip
     assert target["checks"] == dict.fromkeys(
