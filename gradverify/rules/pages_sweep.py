@@ -174,8 +174,8 @@ class Double(torch.autograd.Function):
         summary="runs of the same call differ",
         checks=(
             "The same call several times, with the random states of torch, NumPy and `random` replayed."
-            " Differences within rounding are a note that suggests a `nondet_tol`; beyond, it is an error. One"
-            " run is where fresh memory is full of NaN: a result that changes hangs on memory nobody wrote."
+            " Differences within rounding are a note that suggests a `nondet_tol`; beyond, it is an error."
+            " One run is where fresh memory is full of NaN: what changes there was read before it was written."
         ),
         matters=(
             "`Backward is not reentrant` does not tell atomic additions, which only round otherwise, from a"

@@ -90,7 +90,7 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
     swept = CheckResult(outcome=Outcome.NOT_RUN)
     if _has_a_gradient_to_hold_to(sample, results):
         swept = sweep(sample, results.early)
-    elif VALUES & {f.code for f in results.first.result.findings}:
+    elif results.first.result.uncovered or VALUES & {f.code for f in results.first.result.findings}:
         results.unrepeatable = unrepeatable(sample)
         kept = replace(kept, findings=(*kept.findings, *results.unrepeatable))
     if swept.outcome is Outcome.NOT_RUN and only_swept and outcome_of(kept.findings) is not Outcome.FAILED:

@@ -25,7 +25,7 @@ from gradverify.verifier.checks.variations.repetition import (
 from gradverify.verifier.checks.variations.requires_grad import requires_grad_subsets
 from gradverify.verifier.checks.variations.running import backward, called
 from gradverify.verifier.checks.variations.unwritten import read_unwritten, unwritten_memory
-from gradverify.verifier.checks.variations.variation import Variation, Varied
+from gradverify.verifier.checks.variations.variation import Variation
 from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
@@ -44,7 +44,6 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
 VARIATIONS = (
-    Variation(unwritten_memory),
     Variation(repeated_runs, unless=frozenset({"GV410"})),
     Variation(mutation),
     Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
@@ -92,8 +91,10 @@ def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:
     base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
     if base is None:
         return CheckResult(outcome=Outcome.NOT_RUN)
-    varied = Varied() if early is None else first_call(base, early)
+    varied = unwritten_memory(base)
     findings, swept = list(varied.findings), varied.swept
+    if early is not None and not findings:  # what was in memory is another thing at the first call
+        findings += first_call(base, early).findings
     for variation in VARIATIONS:
         found = {f.code for f in findings if f.severity is not Severity.NOTE}
         if found & variation.unless:
