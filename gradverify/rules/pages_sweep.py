@@ -175,7 +175,7 @@ class Double(torch.autograd.Function):
         checks=(
             "The same call several times, with the random states of torch, NumPy and `random` replayed."
             " Differences within rounding are a note that suggests a `nondet_tol`; beyond, it is an error."
-            " One run is where fresh memory is full of NaN: what changes there was read before it was written."
+            " One run is where fresh memory is full of NaN: what changes was read before it was written."
         ),
         matters=(
             "`Backward is not reentrant` does not tell atomic additions, which only round otherwise, from a"
