@@ -13,7 +13,8 @@ EXPECTED |= {
         "names": ["nobody wrote"],
     },
     ("wrong", "LastOutputNotWritten", "with spec"): {
-        "status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106", "GV407"}, "names": ["nobody wrote"],
+        "status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106", "GV407"},
+        "names": ["nobody wrote"],
     },
     ("wrong", "RestOfTheBlock", "with spec"): {
         "status": "failed", "errors": {"GV101"}, "names": ["n=129, past BLOCK = 64"],
