@@ -93,10 +93,11 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     until = request.clock() + MOST_SECONDS
     told = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
+    past = {one.case.id for one in state.plan.beyond}  # its size is what it is about
     try:
         for finding in [f for f in report.findings if _is_shrinkable(f)][:MOST_SHRUNK]:
             case = next((c for c in state.every_case if finding.case and c.id == finding.case.id), None)
-            if case is None or finding.case is None:
+            if case is None or finding.case is None or case.id in past:
                 continue
             at = _Place(case, finding.case.point, finding.case.draw)
             attempts = _Attempts(planned, state, request, finding, until, at)

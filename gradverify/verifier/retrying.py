@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from gradverify.events import Retried, Retry
 from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Severity, TargetKind
-from gradverify.rules import rule
+from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.diagnosis import DRAWS, Place, causes_of, is_diagnosed
@@ -71,7 +72,14 @@ def _is_the_same(found: Finding, told: Finding) -> bool:
         return False
     if _couples(told) and not _couples(found):
         return False
+    if rule(told.code).family is Family.CONTRACT and _words(found.message) != _words(told.message):
+        return False  # another layout, another call
     return _place_of(found.raised) == _place_of(told.raised) and _is_whole(found) <= _is_whole(told)
+
+
+def _words(message: str) -> str:
+    """A message without its numbers, indices and shapes."""
+    return re.sub(r"\[[^\]]*\]|[-+]?\d[\d.e+-]*|\s+", " ", message)
 
 
 def _couples(finding: Finding) -> bool:

@@ -77,7 +77,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_valid_choices(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
-    fixed = fixed_sizes(caller, state, ran, sizes)
+    fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
     reference = ""
     if module is not None and target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:

@@ -74,6 +74,8 @@ class State:
     cost: float = 0.0
     pinned: frozenset[str] = frozenset()
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
+    observed: bool = False
+    """A module of the user's own passed such arguments."""
 
     @property
     def values(self) -> dict[int, int]:

@@ -56,7 +56,7 @@ def observed(value: Any, target: Target, module: ModuleType | None, known: Known
         state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
         if state is not None and state.key() not in seen:
             seen.add(state.key())
-            yield state
+            yield replace(state, observed=True)
 
 
 def started(known: Known) -> Iterator[State]:
