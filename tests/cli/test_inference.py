@@ -24,6 +24,8 @@ VERDICTS = {
     "Spike": "inconclusive",
     "Flip": "inconclusive",
     "Chosen": "passed",
+    "SummedAway": "inconclusive",
+    "LossScale": "passed",
 }
 
 

@@ -277,3 +277,31 @@ class Chosen(Function):
     def backward(ctx, g):
         hot, x = ctx.saved_tensors
         return 2 * g.unsqueeze(1) * hot * x, None
+
+
+class SummedAway(Function):
+    """Its gradient is right for a number alone: inputs of no dimension would hide that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (2 * g * x).sum(0)
+
+
+class LossScale(Function):
+    """A number that is broadcast, rightly."""
+
+    @staticmethod
+    def forward(ctx, loss, scale):
+        ctx.save_for_backward(loss, scale)
+        return loss * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        loss, scale = ctx.saved_tensors
+        return g * scale, (g * loss).sum()

@@ -90,6 +90,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
         doubts=(
             *(d for a in kept for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
+            *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
         remarks=tuple(remarks),
         tries=found.tries,

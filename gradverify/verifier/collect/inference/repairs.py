@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
@@ -87,23 +87,41 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from _by_size(state, error.message)
 
 
+@dataclass(frozen=True)
+class RefusedGradient:
+    """A gradient that the engine refused for its shape."""
+
+    name: str
+    """Of the parameter."""
+    got: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
+def refused_gradient(message: str, names: Sequence[str]) -> RefusedGradient | None:
+    """What `invalid gradient` says; None for every other message."""
+    found = _REFUSED.search(message)
+    if found is None or int(found[1]) >= len(names):
+        return None
+    got, expected = (tuple(int(n) for n in found[k].split(",") if n.strip()) for k in (2, 3))
+    return RefusedGradient(names[int(found[1])], got, expected)
+
+
 def unbroadcast(state: State, message: str, names: Sequence[str]) -> State | None:
     """After `invalid gradient`: the input shaped like the gradient that backward returned for it.
 
     Only a gradient of fewer numbers says that the input was broadcast. One of as many numbers is a mistake
     of backward's, which another shape would hide.
     """
-    found = _REFUSED.search(message)
-    if found is None or int(found[1]) >= len(names):
+    refused = refused_gradient(message, names)
+    if refused is None:
         return None
-    got, expected = ([int(n) for n in found[k].split(",") if n.strip()] for k in (2, 3))
-    place = next((k for k, a in enumerate(state.arguments) if a.name == names[int(found[1])]), None)
-    if place is None or len(got) >= len(expected):
+    place = next((k for k, a in enumerate(state.arguments) if a.name == refused.name), None)
+    if place is None or len(refused.got) >= len(refused.expected):
         return None
     argument, sizes = state.arguments[place], state.values
     left = list(argument.dims)
     dims = []
-    for size in got:
+    for size in refused.got:
         dim = next((d for d in left if d.value(sizes) == size), None)
         if dim is None:
             return None

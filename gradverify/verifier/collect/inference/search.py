@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.repairs import repairs, unbroadcast
+from gradverify.verifier.collect.inference.repairs import refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 
@@ -35,6 +35,8 @@ class Solution:
     state: State
     ran: Ran
     tries: int
+    reshaped: str = ""
+    """An input of another shape got through as well, but then hardly anything was left to be wrong."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def search(
     attempts: list[Attempt] = []
     fallback: Solution | None = None
     likeliest: State | None = None
+    refusals = _Refusals()
     tries = 0
     while tries < most and (tried := queue.pop()) is not None:
         state = tried
@@ -92,7 +95,8 @@ def search(
             continue
         if _is_whole(result):
             found = Solution(state, result, tries)
-            return _refused_before(fallback, found) or found
+            return refusals.doubting(found) or _refused_before(fallback, found) or found
+        refusals.note(Solution(state, result, tries), parameters)
         if fallback is None or _rank(result) > _rank(fallback.ran):
             fallback = Solution(state, result, tries)
             most = min(most, tries + MORE_TRIES)
@@ -151,6 +155,37 @@ def _is_whole(ran: Ran) -> bool:
 def _rank(ran: Ran) -> int:
     """How far a call came that did not go all the way."""
     return ran.finite + 2 * ran.connected + (ran.backward is None)
+
+
+@dataclass
+class _Refusals:
+    """Gradients that were refused for having fewer dimensions than their input.
+
+    An input that was broadcast gets one of the shape that it might have had from the start. One that is
+    summed away is refused at that shape too, until nothing is left that could be summed.
+    """
+
+    first: Solution | None = None
+    claimed: set[tuple[str, int]] = field(default_factory=set)
+    """(parameter, dimensions of the gradient it got)."""
+    contradicted: bool = False
+    """An input of as many dimensions as its gradient had got one of fewer again."""
+
+    def note(self, tried: Solution, parameters: Sequence[str]) -> None:
+        """Take in inputs that did not go all the way."""
+        error = tried.ran.backward
+        refused = refused_gradient(error.message, parameters) if error is not None else None
+        if refused is None or len(refused.got) >= len(refused.expected):
+            return
+        self.first = self.first or replace(tried, reshaped=refused.name)
+        self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
+        self.claimed.add((refused.name, len(refused.got)))
+
+    def doubting(self, found: Solution) -> Solution | None:
+        """The inputs first refused, where those found may be the only ones that hide it; else None."""
+        tensors = [a for a in found.state.arguments if a.is_tensor]
+        nothing_left = bool(self.claimed) and not any(a.dims for a in tensors)
+        return self.first if self.contradicted or nothing_left else None
 
 
 def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
