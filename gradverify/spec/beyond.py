@@ -79,6 +79,8 @@ def _past(
         own = [b.case for b in found if b.size == name]
         if any(_is_past(dict(case.sizes).get(name, 0), constant.value) for case in (*cases, *own)):
             continue
+        if name in sweep.sizes and _is_of_pairs([dict(case.sizes).get(name, 0) for case in cases], constant):
+            continue
         for value in _sizes_past(constant.value):
             sizes = {**dict(base.sizes), name: value}
             case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
@@ -95,6 +97,11 @@ def _past(
 def _is_past(size: int, constant: int) -> bool:
     """Larger, and with a tail: a whole number of blocks has none."""
     return size > constant and size % constant != 0
+
+
+def _is_of_pairs(listed: Sequence[int], constant: SizeConstant) -> bool:
+    """Whether a spec lists multiples of a small number alone: halves, pairs, quaternions, and no blocks."""
+    return constant.value < LEAST_TOLD and all(size % constant.value == 0 for size in listed)
 
 
 def _sizes_past(constant: int) -> tuple[int, ...]:

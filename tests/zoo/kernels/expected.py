@@ -1,6 +1,6 @@
 """What a verifier must answer here; the form of a row is that of ../general/expected.py."""
 
-RIGHT = ["WrittenAfterwards", "WrittenByIndex", "UnreadPadding", "ByBlocks", "UpToABlock"]
+RIGHT = ["WrittenAfterwards", "WrittenByIndex", "UnreadPadding", "ByBlocks", "UpToABlock", "Halves"]
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT}
 EXPECTED |= {
