@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ class Place:
     def start(self, *arguments, **options):
         """Start the command."""
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        more = {"cwd": self.folder, "env": environment(), **streams, **options}
+        # A job in the background of a shell ignores Ctrl-C, and its children with it.
+        heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        more = {"cwd": self.folder, "env": environment(), **streams, **heard, **options}
         return subprocess.Popen([*COMMAND, *map(str, arguments)], **more)
 
     def __call__(self, *arguments, **variables):

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -51,3 +52,17 @@ def test_breakpoint(here):
     assert b"here it is" in out
     assert b"'alive'" in out
     assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
+
+
+def test_a_plain_check_loads_no_compiler(here):
+    """It takes longer than everything else that a small module needs."""
+    code = (
+        "import sys; sys.argv = ['gradverify', 'check', 'right.py', '--in-process', '-q']\n"
+        "from gradverify.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end.code, 'torch._dynamo' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=here.folder, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines()[-1] == "0 False"

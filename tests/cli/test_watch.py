@@ -83,8 +83,10 @@ def test_saves_and_the_verdicts_after_them(here):
             (here.folder / "m.py").write_text(SOURCE)
             assert out.until("^1 function: ")[-1] == "1 function: 1 passed"
             err.until("checked")
-        finally:
-            process.send_signal(signal.SIGINT)
+        except BaseException:
+            process.kill()
+            raise
+        process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 0
 
 

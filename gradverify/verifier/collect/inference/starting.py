@@ -52,7 +52,7 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
 def observed(value: Any, target: Target, module: ModuleType | None, known: Known) -> Iterator[State]:  # noqa: ANN401
     """What the user's own modules pass to the target, each kind of call once."""
     seen: set[tuple[object, ...]] = set()
-    for one in observed_calls(value, target, module):
+    for one in observed_calls(value, target, module) if module is not None else ():
         state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
         if state is not None and state.key() not in seen:
             seen.add(state.key())
