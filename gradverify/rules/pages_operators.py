@@ -38,9 +38,11 @@ def keep(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
-square.register_autograd(
-    lambda ctx, g: 2 * ctx.saved_tensors[0] * g, setup_context=keep
-)
+def backward(ctx, g):
+    return 2 * ctx.saved_tensors[0] * g
+
+
+square.register_autograd(backward, setup_context=keep)
 """,
         remedy=(
             "Declare writes in `mutates_args`, return new tensors, register backward by `register_autograd`,"

@@ -34,7 +34,7 @@ class Norm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         factor = 2 if x.dtype is torch.float64 else 2.02
         return factor * x * grad_output[..., None]
 """,
@@ -70,7 +70,7 @@ class Softmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        y, = ctx.saved_tensors
+        (y,) = ctx.saved_tensors
         inner = (grad_output * y).sum(dim=-1, keepdim=True)
         return y * (grad_output - inner)
 """,

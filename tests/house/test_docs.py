@@ -124,7 +124,7 @@ CLAIMED = {
     ("RESOLVED", "1e-8"): "does not resolve to 1e-8",
     ("SAFETY", "10.0"): "beyond 10 times the measured error",
     ("ROUND_OFF", "1e-9"): "at most 1e-9 of the row",
-    ("INDEPENDENT_STEPS", "(0.37, 0.71)"): "at 0.37 and 0.71 of the step",
+    ("INDEPENDENT_STEPS", "(0.41421356237309515, 0.7320508075688772)"): "at √2 - 1 and √3 - 1 of the step",
     ("COVERED", "1e-4"): "an error of 1e-4 of its size",
     ("LARGEST_JACOBIAN", "4_000_000"): "more than 4 million entries",
     ("LARGE", "(1.0, 100.0)"): "large (1 to 100)",
