@@ -100,8 +100,15 @@ def _is_past(size: int, constant: int) -> bool:
 
 
 def _is_of_pairs(listed: Sequence[int], constant: SizeConstant) -> bool:
-    """Whether a spec lists multiples of a small number alone: halves, pairs, quaternions, and no blocks."""
-    return constant.value < LEAST_TOLD and all(size % constant.value == 0 for size in listed)
+    """Whether a spec lists multiples of a small number alone: halves, pairs, quaternions.
+
+    A number with a name is a block, whose tail is to be tried.
+    """
+    return (
+        not constant.name
+        and constant.value < LEAST_TOLD
+        and all(size % constant.value == 0 for size in listed)
+    )
 
 
 def _sizes_past(constant: int) -> tuple[int, ...]:

@@ -55,6 +55,8 @@ class Results:
     """The gradient of the first backward of all at this point."""
     unrepeatable: tuple[Finding, ...] = ()
     """Why what is wrong with the first order says little: another gradient comes each time."""
+    unwritten: bool = False
+    """It hangs on memory that nobody wrote: in another dtype that is other garbage."""
 
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:
@@ -101,6 +103,7 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
         )
         return replace(kept, outcome=Outcome.NOT_RUN)
     findings = (*kept.findings, *swept.findings)
+    results.unwritten = any(f.code == "GV410" for f in findings)
     varied = replace(kept, findings=findings, outcome=outcome_of(findings), swept=swept.swept)
     return _with_transforms(sample, results, varied)
 
@@ -158,7 +161,7 @@ def _asked_codes(sample: Sample) -> set[str]:
 
 def _run_precision(sample: Sample, results: Results) -> CheckResult:
     """What the first typical point of each case gives in native dtypes."""
-    if not _is_swept(sample) or results.unrepeatable:
+    if not _is_swept(sample) or results.unrepeatable or results.unwritten:
         return CheckResult(outcome=Outcome.NOT_RUN)
     if sample.subject.surrogate is not None:
         return not_judged(sample, "its gradient is deliberately not the derivative")

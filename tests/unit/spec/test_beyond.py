@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gradverify.model import SizeConstant
+from gradverify.model import POWER_OF_TWO, SizeConstant
 from gradverify.spec import plan_beyond, plan_function
 
 BLOCK = SizeConstant(128, "BLOCK")
@@ -44,6 +44,14 @@ def test_a_size_that_is_past_it_in_some_case_is_left_alone(beyond):
 def test_whole_blocks_are_not_past_it(beyond):
     plan = beyond("{sizes: {n: [4, 256]}, inputs: {x: [n]}}", BLOCK)
     assert sizes_of(plan) == [("n", 257)]
+
+
+def test_sizes_listed_in_pairs_stay_pairs_but_blocks_are_blocks(beyond):
+    even = "{sizes: {n: [4, 8]}, inputs: {x: [n]}}"
+    assert sizes_of(beyond(even, SizeConstant(2))) == []
+    assert sizes_of(beyond("{inputs: {x: [n]}}", SizeConstant(2))) == [("n", 5)]
+    for named in (SizeConstant(2, POWER_OF_TWO), SizeConstant(4, "LANES")):
+        assert [b.size for b in beyond(even, named).beyond] == ["n"]
 
 
 def test_conditions_of_the_spec_hold(beyond):
