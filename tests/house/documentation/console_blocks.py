@@ -30,7 +30,8 @@ MEASURED = (
     (re.compile(r"\bin \d+\.\d+s\b"), "in SECONDS"),
 )
 """What is another number at each run or on each machine."""
-UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST_ADDOPTS", "PY_COLORS")
+UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST_ADDOPTS", "PY_COLORS", "CI", "BUILD_NUMBER")
+"""What makes programs print otherwise than at a reader's desk; in CI, pytest's summary does not cut its lines."""
 
 
 @dataclass(frozen=True)
