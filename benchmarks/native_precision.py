@@ -20,8 +20,9 @@ from false_alarms import Called, operators, samples_of
 from gradverify.model import Closeness
 from gradverify.verifier import guard
 from gradverify.verifier.checks.automatic_composite import NoComposite
+from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
-from gradverify.verifier.checks.precision.native import native_call
+from gradverify.verifier.checks.precision.native import NoCall, native_call
 from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
@@ -53,13 +54,11 @@ def judged(called: Called, dtype: str, seed: int, factor: float) -> list[Judgeme
         return "not differentiable"
     outputs = Layout.of([returned[k] for k in positions])
     problem = CallProblem(called.function, arguments, tuple(positions), outputs, states)
-    call = native_call(problem, arguments, dtype, lambda a: a.value, seed)
-    if call is None:
-        return "cannot be rounded"
-    if isinstance(call, Raised):
-        return f"refused: {call.error.type}"
-    truth = Verified(None, NoComposite("none")).of(call.value, seed)  # type: ignore[arg-type]
-    return truth if isinstance(truth, str) else judge_call(call.value, truth)
+    call = native_call(problem, arguments, plainly(dtype), lambda a: a.value, seed)
+    if isinstance(call, NoCall):
+        return call.why if call.error is None else f"refused: {call.error.type}"
+    truth = Verified(None, NoComposite("none")).of(call, seed)  # type: ignore[arg-type]
+    return truth if isinstance(truth, str) else judge_call(call, truth)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
     ignore: Sequence[str] | None = None,
     device: str | None = None,
     dtypes: Sequence[str] = (),
+    autocast: bool = False,
     seed: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -31,7 +32,8 @@ def check(  # noqa: PLR0913 - one keyword for each option
 
     Targets are what the command takes: files, folders, dotted modules, `module.py::Name`. Each module runs
     in a process of its own. `timeout` is in seconds and `memory` in MiB, for each target.
-    `dtypes` are judged beside float64; float32 is where none are given.
+    `dtypes` are judged beside float64; float32 is where none are given. `autocast` judges under
+    `torch.autocast` too.
 
     Raises `UsageError` and `SpecError` (both of `gradverify.errors`) where nothing can be verified. A module
     that cannot be imported is in `Report.errors`; `Report.exit_code` is the command's.
@@ -45,6 +47,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
         ignore=None if ignore is None else list(ignore),
         device=device,
         dtypes=list(dtypes),
+        autocast=autocast,
         seed=None if seed is None else str(seed),
         rtol=rtol,
         atol=atol,

@@ -53,6 +53,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     ignore: list[str] | None = None,
     device: str | None = None,
     dtypes: list[str] | None = None,
+    autocast: bool = False,
     seed: str | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -87,6 +88,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         _settings(config, device, select, ignore, rtol, atol),
         engine=engine,
         dtypes=_dtypes(dtypes or []),
+        autocast=autocast,
         strict=strict,
         effort=effort or Effort(config.effort or Effort.NORMAL),
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
@@ -223,6 +225,7 @@ def _repeated(
     words += ["--device", EVERY_DEVICE] if settings.every_device else []
     words += ["--device", settings.device] if settings.device != "cpu" else []
     words += [word for dtype in settings.dtypes for word in ("--dtype", dtype)]
+    words += ["--autocast"] if settings.autocast else []
     words += ["--effort", settings.effort.value] if settings.effort is not Effort.NORMAL else []
     words += ["--rtol", f"{rtol:g}"] if rtol is not None else []
     words += ["--atol", f"{atol:g}"] if atol is not None else []

@@ -80,6 +80,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
     ignore: options.Ignore = None,
     device: options.Device = None,
     dtype: options.Dtypes = None,
+    autocast: options.Autocast = False,  # noqa: FBT002
     seed: options.Seed = None,
     rtol: options.Rtol = None,
     atol: options.Atol = None,
@@ -134,6 +135,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             ignore=ignore,
             device=device,
             dtypes=dtype,
+            autocast=autocast,
             seed=str(drawn) if seed == "random" else seed,
             rtol=rtol,
             atol=atol,

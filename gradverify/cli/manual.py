@@ -11,7 +11,7 @@ CHECK_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("spec", "no_infer", "exclude", "config", "keyword", "last_failed", "changed", "watch", "shard"),
     ),
     ("Which checks", ("select", "ignore", "engine", "effort", "mutate")),
-    ("Numbers", ("device", "dtype", "seed", "rtol", "atol")),
+    ("Numbers", ("device", "dtype", "autocast", "seed", "rtol", "atol")),
     ("Processes and limits", ("jobs", "timeout", "budget", "memory", "in_process")),
     ("What fails", ("strict", "baseline", "stop_at_first", "maxfail")),
     ("Report", ("output", "report_to", "quiet", "verbose", "durations", "dump", "color")),

@@ -93,6 +93,14 @@ Dtypes = Annotated[
         autocompletion=completion.dtypes,
     ),
 ]
+Autocast = Annotated[
+    bool,
+    typer.Option(
+        "--autocast",
+        help="Judge under torch.autocast too: forward inside it on float32 inputs, backward after it. To "
+        "the 16-bit dtypes of --dtype, else to the device's own.",
+    ),
+]
 Seed = Annotated[
     str | None, typer.Option("--seed", metavar="INT|random", help="Seed of all input values (default 0).")
 ]

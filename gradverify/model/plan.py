@@ -132,3 +132,5 @@ class Settings:
     """Warnings fail a target as errors do."""
     dtypes: tuple[str, ...] = ()
     """Dtypes that the command line asks for; empty for what specs say."""
+    autocast: bool = False
+    """Every target under `torch.autocast` too."""

@@ -156,9 +156,17 @@ def _natively(report: TargetReport) -> str:
         known = [p.closeness for p in report.swept.precision if p.dtype == dtype]
         worst = max(known, key=_ORDER.index)
         said.append(dtype if worst is Closeness.WITHIN else f"{dtype} {worst}")
-    if not said:
-        return ""
-    return f", {', '.join(said)}{' alone' if report.swept.native else ''}{_hidden(report)}"
+    alone = " alone" if said and report.swept.native else ""
+    said += _not_natively(report)
+    return f", {', '.join(said)}{alone}{_hidden(report)}" if said else ""
+
+
+def _not_natively(report: TargetReport) -> list[str]:
+    """Say what was asked for and not judged; that float32 was not, which nobody asked for, -v tells."""
+    if dict(report.capabilities).get("autocast") == "no":
+        return ["refuses autocast"]
+    left = {p.dtype for p in report.swept.precision if p.closeness is Closeness.UNKNOWN} - {"float32"}
+    return [f"{dtype} not judged" for dtype in sorted(left)]
 
 
 def _hidden(report: TargetReport) -> str:

@@ -79,4 +79,40 @@ class Softmax(torch.autograd.Function):
             " float32. If such values are not valid, say so with `range`."
         ),
     ),
+    Rule(
+        code="GV603",
+        name="autocast",
+        severity=Severity.ERROR,
+        family=Family.PRECISION,
+        summary="wrong or raises under torch.autocast",
+        checks=(
+            "Forward under `torch.autocast` on float32 inputs, and backward after it, as training calls them;"
+            " outputs and gradients against the float64 truth, within what rounding to autocast's dtype"
+            " explains. It runs with `--autocast` or `--select GV603`, to the 16-bit dtypes of `--dtype` or"
+            " the device's own, and without being asked where forward has `@custom_fwd` for the device."
+            " A forward that raises refuses: a note. A backward that raises once forward has run is an error."
+        ),
+        matters=(
+            "Autocast makes the products of forward short and leaves what is saved in float32. Backward runs"
+            " outside it and meets both: `grad_output @ weight` raises in the first step of training, and a"
+            " branch on the dtype is one that no test in float32 or float64 takes."
+        ),
+        example="""\
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.t()  # bfloat16 under autocast
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors  # both float32
+        return grad_output @ weight, grad_output.t() @ x
+""",
+        remedy=(
+            "Decorate forward with `torch.amp.custom_fwd(device_type=...)` and backward with `custom_bwd`;"
+            " with `cast_inputs=torch.float32` both compute in float32. Or cast grad_output to the dtype of"
+            " what was saved. Where autocast is not meant, raise in forward."
+        ),
+    ),
 )

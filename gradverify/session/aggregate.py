@@ -60,6 +60,9 @@ CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 OF_OPERATORS = ("opcheck",)
 """Further lines of an operator's table."""
 
+WHERE_JUDGED = ("autocast",)
+"""Lines that are left out where nothing is known of them."""
+
 PARTIAL = "partial"
 """Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
 
@@ -240,7 +243,13 @@ class TargetState:
 
     def _capabilities(self) -> tuple[str, ...]:
         operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
-        return (*CAPABILITIES, *operator, *(["contract"] if self._capability("contract") == PARTIAL else []))
+        known = [name for name in WHERE_JUDGED if self._capability(name) != "not-run"]
+        return (
+            *CAPABILITIES,
+            *operator,
+            *known,
+            *(["contract"] if self._capability("contract") == PARTIAL else []),
+        )
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}

@@ -277,6 +277,7 @@ def _natively(
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += 1
     state.add(Family.PRECISION, result)
+    state.transforms |= dict(result.capabilities)
     return result
 
 
@@ -315,7 +316,8 @@ def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResul
     counter = sample.problem.counter
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += 1
-    state.transforms |= dict(results[Family.CONTRACT].capabilities)
+    for family in (Family.CONTRACT, Family.PRECISION):
+        state.transforms |= dict(results[family].capabilities)
     state.capability = results[Family.GRADGRADCHECK].capability or state.capability
     if sample.point is not Point.TYPICAL:
         return

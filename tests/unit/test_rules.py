@@ -61,6 +61,7 @@ NAMES = {
     "GV811": "input-in-place",
     "GV601": "precision-loss",
     "GV602": "low-precision-nonfinite",
+    "GV603": "autocast",
     "GV812": "unset-ctx-attribute",
     "GV813": "saved-tensor-count",
     "GV814": "grad-output-count",
@@ -89,7 +90,7 @@ def test_severities():
 
 def test_families():
     assert {e.code for e in RULES if e.family is Family.RUN} == {"GV001", "GV004", "GV901", "GV902", "GV903"}
-    assert {e.code for e in RULES if e.family is Family.PRECISION} == {"GV601", "GV602"}
+    assert {e.code for e in RULES if e.family is Family.PRECISION} == {"GV601", "GV602", "GV603"}
     assert rule("GV109").family is Family.GRADCHECK
     assert {e.code for e in RULES if e.family is Family.GRADGRADCHECK} == {"GV201", "GV202", "GV203"}
     assert {e.code for e in RULES if e.family is Family.REFERENCE} == {"GV301", "GV302", "GV303"}

@@ -1,4 +1,4 @@
-"""Devices and Triton kernels through the command, where no GPU is needed: each folder in one run."""
+"""Devices, autocast, Triton kernels through the command, where no GPU is needed: each folder in one run."""
 
 from __future__ import annotations
 
@@ -59,6 +59,22 @@ def test_every_device_gives_the_gradient_of_the_cpu() -> None:
     assert devices["Square"] == ["cpu", "second:0"]
     assert devices["OnlyOnTheCpu"] == ["cpu"]
     assert "an index that is not the default was not tried" in " ".join(screen.split())
+
+
+def test_autocast_is_called_as_training_calls_it() -> None:
+    exit_code, report, _ = run("autocast", "--autocast")
+    assert exit_code == 1
+    assert unlike_expected("autocast", report) == {}
+    targets = {(t["file"], t["name"]): t for t in report["targets"]}
+    answers = {key: t["capabilities"]["autocast"] for key, t in targets.items()}
+    assert answers["right.py", "Refuses"] == "no"
+    assert {n for (_, n), answer in answers.items() if answer == "wrong"} == {
+        f["name"] for f in report["targets"] if f["status"] == "failed"
+    }
+    table = {p["dtype"]: p["closeness"] for p in targets["right.py", "LinearInFloat32"]["precision"]}
+    assert table == {"float32": "within rounding", "autocast bfloat16": "correctly rounded"}
+    reproduce = targets["wrong.py", "ForgetsBackward"]["findings"][0]["reproduce"]
+    assert "--autocast --select GV603" in reproduce
 
 
 @needs_triton

@@ -15,7 +15,10 @@ from gradverify.verifier.checks.automatic_composite import Composite, NoComposit
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.precision.alone import judged_natively, single_inside
+from gradverify.verifier.checks.precision.autocast import autocast
+from gradverify.verifier.checks.precision.autocast import not_judged as autocast_not_judged
 from gradverify.verifier.checks.precision.beside import beside_float64, not_judged
+from gradverify.verifier.checks.precision.truth import FromNative, Verified
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import second_order
@@ -164,15 +167,19 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
     if not _is_swept(sample) or results.unrepeatable or results.unwritten:
         return CheckResult(outcome=Outcome.NOT_RUN)
     if sample.subject.surrogate is not None:
-        return not_judged(sample, "its gradient is deliberately not the derivative")
+        reason = "its gradient is deliberately not the derivative"
+        return not_judged(sample, reason).beside(autocast_not_judged(sample.subject, reason))
     if results.first.single_precision:
-        return single_inside(sample, results.first)
+        inside = single_inside(sample, results.first)
+        judged = bool(inside.swept.native)
+        return inside.beside(autocast(sample, FromNative(sample.subject))) if judged else inside
     if not results.first.verified or stops_judgement(results.contract):
         results.not_judged = (
             results.not_judged or "native dtypes were not judged: the gradient is not verified"
         )
         return CheckResult(outcome=Outcome.NOT_RUN)
-    return beside_float64(sample, results.composite)
+    truth = Verified(sample, results.composite)
+    return beside_float64(sample, results.composite).beside(autocast(sample, truth))
 
 
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (

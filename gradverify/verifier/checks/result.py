@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -36,6 +36,17 @@ class CheckResult:
     """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
     swept: Swept = field(default_factory=Swept)
     """What the variations of a verified case went over."""
+
+    def beside(self, other: CheckResult) -> CheckResult:
+        """Both results of one family as one: the worse outcome, and all that they say."""
+        order = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+        return replace(
+            self,
+            findings=(*self.findings, *other.findings),
+            outcome=max(self.outcome, other.outcome, key=order.index),
+            capabilities=(*self.capabilities, *other.capabilities),
+            swept=self.swept.joined(other.swept),
+        )
 
 
 @dataclass(frozen=True)

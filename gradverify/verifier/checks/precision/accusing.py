@@ -24,19 +24,19 @@ def row_of(place: Place, judgement: Judgement, findings: Sequence[Finding]) -> P
         closeness = Closeness.WRONG
     elif closeness is Closeness.WRONG:
         closeness = Closeness.UNKNOWN
-    return Precision(place.dtype, judgement.value.name, closeness, judgement.worst, judgement.hides)
+    return Precision(place.arithmetic.name, judgement.value.name, closeness, judgement.worst, judgement.hides)
 
 
 def findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
     """What there is to say of one value."""
     if judgement.lost.any():
-        made = _lost(place, judgement)
+        made = lost(place, judgement)
         if made is not None:
             yield made
             return
     match judgement.closeness:
         case Closeness.WRONG:
-            yield from _accused(place, judgement)
+            yield from accused(place, judgement)
         case Closeness.UNKNOWN if place.asked and place.declared:
             yield telling.unknown(place.where, judgement)
         case Closeness.ROUNDED if place.declared:
@@ -68,7 +68,8 @@ def _rounded(place: Place, judgement: Judgement) -> Iterator[Finding]:
         yield telling.outliers(place.where, judgement)
 
 
-def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
+def accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
+    """GV601: more is lost than rounding explains, once it has repeated itself elsewhere."""
     if not _repeats(place, judgement):
         if _rounds_once(place) and judgement.rounding is not None:
             yield from _rounded(place, replace(judgement, closeness=Closeness.ROUNDED))
@@ -84,7 +85,7 @@ def _accused(place: Place, judgement: Judgement) -> Iterator[Finding]:
 
 def _rounds_once(place: Place) -> bool:
     """Whether the spec says that nothing inside is rounded to the dtype."""
-    return place.sample.subject.internals == "float32"
+    return place.sample.subject.internals == "float32" and not place.arithmetic.autocast_on
 
 
 def _repeats(place: Place, judgement: Judgement) -> bool:
@@ -100,11 +101,11 @@ def _repeats(place: Place, judgement: Judgement) -> bool:
     return same.sure >= judgement.sure and (as_far or not judgement.excused_by)
 
 
-def _lost(place: Place, judgement: Judgement) -> Finding | None:
+def lost(place: Place, judgement: Judgement) -> Finding | None:
     """GV602, as severe as the composite allows: what plain torch loses as well is nobody's mistake."""
     kept, name = _composite_keeps(place, judgement)
     if kept:
-        said = f"{name} in {place.dtype} is finite there"
+        said = f"{name} {place.arithmetic.said} is finite there"
         return telling.not_finite(place.where, judgement, Severity.ERROR, composite=said)
     if not place.declared:
         return None
@@ -112,7 +113,7 @@ def _lost(place: Place, judgement: Judgement) -> Finding | None:
         severity = Severity.ERROR if place.asked else Severity.WARNING
         return telling.not_finite(place.where, judgement, severity, composite="")
     severity = Severity.WARNING if place.asked else Severity.NOTE
-    said = f"{name} in {place.dtype} is not finite there either"
+    said = f"{name} {place.arithmetic.said} is not finite there either"
     return telling.not_finite(place.where, judgement, severity, composite=said)
 
 
@@ -122,7 +123,7 @@ def _composite_is_as_bad(place: Place, judgement: Judgement) -> bool:
     plain = place.truth.plain(call) if isinstance(call, NativeCall) else None
     if plain is None or not isinstance(call, NativeCall):
         return False
-    values = values_of(replace(plain.problem, arguments=call.problem.arguments), call.cotangents)
+    values = values_of(call.as_called(plain.problem), call.cotangents)
     truth = place.truth.of(call, place.seed)
     if isinstance(values, Raised) or isinstance(truth, str):
         return False

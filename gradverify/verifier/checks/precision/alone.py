@@ -24,8 +24,10 @@ from gradverify.model import (
     Severity,
 )
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH
+from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
+from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.beside import in_dtype, together
-from gradverify.verifier.checks.precision.native import NATIVE, NativeCall, native_arguments, values_at
+from gradverify.verifier.checks.precision.native import NativeCall, native_arguments, values_at
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import FromNative
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
@@ -104,7 +106,9 @@ def refusing_float64(
         hint="It was judged in native dtypes alone, which hide more than float64 does.",
         severity=Severity.NOTE,
     )
-    return sample, replace(result, findings=(note, *result.findings))
+    said = replace(result, findings=(note, *result.findings))
+    judged = bool(result.swept.native)
+    return sample, said.beside(autocast(sample, FromNative(subject))) if judged else said
 
 
 def _native(result: CheckResult, why: str) -> CheckResult:
@@ -131,7 +135,7 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
                 rows,
             )
         )
-    place = Place.typical(sample, truth, dtype, asked=True)
+    place = Place.typical(sample, truth, plainly(dtype), asked=True)
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"
     if not isinstance(call, NativeCall):
@@ -146,7 +150,7 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
 
 
 def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[Precision]]:
-    sample, dtype = place.sample, place.dtype
+    sample, dtype = place.sample, place.arithmetic.name
     if slope.is_wrong:
         again = place.elsewhere().call()
         repeated = _slope(again) if isinstance(again, NativeCall) else None
@@ -208,8 +212,9 @@ def _nonlinearity(place: Place, call: NativeCall) -> Finding | None:
         if not error <= allowed:
             return place.sample.finding(
                 "GV106",
-                f"in {place.dtype}, {number(factor)} times the grad_output does not give {number(factor)} "
-                f"times the gradient with respect to `{value.input}`: it is {number(error)} off",
+                f"{place.arithmetic.said}, {number(factor)} times the grad_output does not give "
+                f"{number(factor)} times the gradient with respect to `{value.input}`: "
+                f"it is {number(error)} off",
                 hint="Something inside loses digits or clips: a cast to a shorter dtype, a clamp, a sign.",
                 input=value.input,
             )

@@ -6,7 +6,7 @@ from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precis
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.precision import telling
 from gradverify.verifier.checks.precision.accusing import findings_of, row_of
-from gradverify.verifier.checks.precision.native import NATIVE
+from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
 from gradverify.verifier.checks.precision.place import Place, places_of
 from gradverify.verifier.checks.precision.truth import Strategy, Verified
 from gradverify.verifier.checks.result import CheckResult, outcome_of
@@ -59,7 +59,7 @@ def in_dtype(
     """Findings and rows of one dtype at all its places."""
     findings: list[Finding] = []
     rows: list[Precision] = []
-    for place in places_of(Place.typical(sample, truth, dtype, asked=asked)):
+    for place in places_of(Place.typical(sample, truth, plainly(dtype), asked=asked)):
         judged = place.judged()
         if isinstance(judged, str):
             if not rows:

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from gradverify.model import RaisedError
 from gradverify.verifier.checks.linearity import random_signs
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
+from gradverify.verifier.checks.subject import first_line
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.precision.formats import Format, as_real, format_of
 from gradverify.verifier.numerics.problem import CallProblem
-
-NATIVE = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
-"""The dtypes in which targets are judged beside float64."""
 
 _COMPLEX = {"float32": torch.complex64}
 _EXACT = frozenset({torch.float64, torch.complex128})
@@ -54,12 +53,34 @@ class NativeCall:
     """Outputs, then gradients."""
     got: tuple[Tensor, ...]
     """One for each value, as real float64."""
-    dtype: torch.dtype
+    arithmetic: Arithmetic
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What its operations round to."""
+        return self.arithmetic.dtype
+
+    def as_called(self, problem: CallProblem) -> CallProblem:
+        """Another problem over the same inputs, at the same native values and in the same arithmetic."""
+        function = self.arithmetic.of(problem.function)
+        return replace(problem, function=function, arguments=self.problem.arguments)
 
     @property
     def exact_cotangents(self) -> Tensors:
         """The same rounded values in float64."""
         return tuple(u.to(torch.complex128 if u.is_complex() else torch.float64) for u in self.cotangents)
+
+
+@dataclass(frozen=True)
+class NoCall:
+    """There is no native call to judge."""
+
+    why: str
+    """The end of a sentence."""
+    error: RaisedError | None = None
+    """What was raised."""
+    in_backward: bool = False
+    """Forward ran and backward raised."""
 
 
 Change = Callable[[Argument], Tensor]
@@ -94,34 +115,41 @@ def native_arguments(
 
 
 def native_call(
-    problem: CallProblem, arguments: Sequence[Argument], dtype: str, change: Change, seed: int
-) -> Returned[NativeCall] | Raised | None:
-    """Call the target in a native dtype, forward and backward; None where that has no meaning."""
-    pair = native_arguments(arguments, dtype, change)
+    problem: CallProblem,
+    arguments: Sequence[Argument],
+    arithmetic: Arithmetic,
+    change: Change,
+    seed: int,
+) -> NativeCall | NoCall:
+    """Call the target in a native arithmetic, forward and backward."""
+    pair = native_arguments(arguments, arithmetic.inputs, change)
     if pair is None:
-        return None
-    native, exact = (replace(problem, arguments=given) for given in pair)
+        return NoCall("its inputs cannot be rounded to it")
+    exact = replace(problem, arguments=pair[1])
+    native = replace(problem, arguments=pair[0], function=arithmetic.of(problem.function))
     graph = native.graph(native.primals)
     if isinstance(graph, Raised):
-        return graph
+        return _raised(graph.error)
     forward_draws = not native.random_states.untouched()
     if not all(o.is_floating_point() or o.is_complex() for o in graph.value.outputs):
-        return Raised(RaisedError("TypeError", "an output is not floating in this dtype"))
+        return NoCall("an output is not floating in this dtype")
     outputs = Layout.of(graph.value.outputs)
     cotangents = outputs.unflatten(random_signs(outputs.size, seed))
     back = native.back(graph.value, cotangents)
     if isinstance(back, Raised):
-        return back
+        return _raised(back.error, in_backward=True)
     if forward_draws or not native.random_states.untouched():
-        return Raised(
-            RaisedError("RuntimeError", "it draws random numbers, which are others in another dtype")
-        )
+        return NoCall("it draws random numbers, which are others in another dtype")
     got = (*graph.value.outputs, *_free(native, with_zeros(back.value, graph.value.leaves)))
-    form = format_of(NATIVE[dtype])
+    form = format_of(arithmetic.dtype)
     values = [Value(p, None, form) for p in problem.output_positions]
     values += [Value(None, name, form) for name in problem.input_names]
     real = tuple(as_real(t) for t in got)
-    return Returned(NativeCall(native, exact, cotangents, tuple(values), real, NATIVE[dtype]))
+    return NativeCall(native, exact, cotangents, tuple(values), real, arithmetic)
+
+
+def _raised(error: RaisedError, *, in_backward: bool = False) -> NoCall:
+    return NoCall(f"{error.type}: {first_line(error.message)}", error, in_backward)
 
 
 def values_of(problem: CallProblem, cotangents: Sequence[Tensor]) -> tuple[Tensor, ...] | Raised:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gradverify.model import Effort, RaisedError, tensors_of
+from gradverify.model import Effort, tensors_of
+from gradverify.verifier.checks.precision.arithmetic import Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
-from gradverify.verifier.checks.precision.native import NativeCall, native_call
+from gradverify.verifier.checks.precision.native import NativeCall, NoCall, native_call
 from gradverify.verifier.checks.precision.regimes import (
     AS_DRAWN,
     EXTREMES,
@@ -17,8 +18,7 @@ from gradverify.verifier.checks.precision.regimes import (
 )
 from gradverify.verifier.checks.precision.telling import Where
 from gradverify.verifier.checks.precision.truth import Strategy
-from gradverify.verifier.checks.subject import Sample, another_draw, first_line
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
 
 COTANGENT_SEED = 61
@@ -30,11 +30,11 @@ OTHER_COTANGENT = 1009
 
 @dataclass(frozen=True)
 class Place:
-    """One dtype at one set of values."""
+    """One arithmetic at one set of values."""
 
     sample: Sample
     truth: Strategy
-    dtype: str
+    arithmetic: Arithmetic
     regime: Regime
     arguments: Sequence[Argument]
     """In float64, before the regime changes them."""
@@ -45,41 +45,39 @@ class Place:
     seed: int
 
     @staticmethod
-    def typical(sample: Sample, truth: Strategy, dtype: str, *, asked: bool) -> Place:
+    def typical(sample: Sample, truth: Strategy, arithmetic: Arithmetic, *, asked: bool) -> Place:
         """The sample's own values."""
         seed = sample.case.seed + COTANGENT_SEED
-        return Place(sample, truth, dtype, AS_DRAWN, sample.arguments, declared=True, asked=asked, seed=seed)
+        return Place(
+            sample, truth, arithmetic, AS_DRAWN, sample.arguments, declared=True, asked=asked, seed=seed
+        )
 
     @property
     def where(self) -> Where:
         """For sentences."""
-        return Where(self.sample, self.dtype, self.regime, self.truth.name)
+        return Where(self.sample, self.arithmetic, self.regime, self.truth.name)
 
-    def call(self) -> NativeCall | RaisedError | None:
-        """Run it; the exception of a target that refuses it, None where it has no meaning."""
+    def call(self) -> NativeCall | NoCall:
+        """Run it, or say why that has no meaning."""
         case = self.sample.case
         free = free_inputs(case)
         distinct = frozenset(i.name for i in case.inputs for t in tensors_of(i) if t.distinct)
         made = native_call(
             self.sample.problem,
             self.arguments,
-            self.dtype,
+            self.arithmetic,
             lambda argument: self.regime.moves(argument, free),
             self.seed,
         )
-        if made is None:
-            return None
-        if isinstance(made, Raised):
-            return made.error
-        return None if _ties(made.value, self.arguments, distinct) else made.value
+        if isinstance(made, NativeCall) and _ties(made, self.arguments, distinct):
+            return NoCall("rounding its inputs makes equal what the spec says is distinct")
+        return made
 
     def judged(self) -> list[Judgement] | str:
         """Every value, or why there is nothing to judge."""
         call = self.call()
-        if call is None:
-            return "its inputs cannot be rounded to it"
-        if isinstance(call, RaisedError):
-            return f"{call.type}: {first_line(call.message)}"
+        if isinstance(call, NoCall):
+            return call.why
         truth = self.truth.of(call, self.seed)
         return truth if isinstance(truth, str) else judge_call(call, truth)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from gradverify.model import Entries, Entry, Finding, Severity
+from gradverify.verifier.checks.precision.arithmetic import Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement
 from gradverify.verifier.checks.precision.regimes import Regime
 from gradverify.verifier.checks.subject import Sample
@@ -30,7 +31,7 @@ class Where:
     """The sample, the dtype and the regime that a judgement was made in."""
 
     sample: Sample
-    dtype: str
+    arithmetic: Arithmetic
     regime: Regime
     truth: str
     """What the values were held against, in words."""
@@ -43,7 +44,7 @@ class Where:
             if value.input is not None
             else output_name(value.output or 0, self.sample.outputs_returned)
         )
-        return f"{name} in {self.dtype}" + (f" ({self.regime.name})" if self.regime.name else "")
+        return f"{name} {self.arithmetic.said}" + (f" ({self.regime.name})" if self.regime.name else "")
 
 
 def wrong(where: Where, judgement: Judgement, severity: Severity) -> Finding:
@@ -115,7 +116,7 @@ def rounded(where: Where, judgement: Judgement, *, declared: bool) -> Finding:
         where,
         judgement,
         "GV601",
-        f"{what}; rounding intermediates to {where.dtype} explains that"
+        f"{what}; rounding intermediates to {where.arithmetic.rounds_to} explains that"
         + (f", but {hides}" if hides else ""),
         "If the kernel keeps float32 inside, set `internals: float32` in the spec: then this is a failure.",
         Severity.NOTE,
@@ -151,9 +152,15 @@ def refused(where: Where, reason: str) -> Finding:
     """GV109: a dtype that was asked for and could not be judged."""
     return where.sample.finding(
         "GV109",
-        f"{where.dtype} was asked for and could not be judged: {reason}",
-        hint=f"Leave {where.dtype} out of `dtypes`, or let forward and backward accept it.",
+        f"{where.arithmetic.name} was asked for and could not be judged: {reason}",
+        hint=_leave_out(where.arithmetic),
     )
+
+
+def _leave_out(arithmetic: Arithmetic) -> str:
+    if arithmetic.autocast_on:
+        return 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
+    return f"Leave {arithmetic.name} out of `dtypes`, or let forward and backward accept it."
 
 
 def unknown(where: Where, judgement: Judgement) -> Finding:

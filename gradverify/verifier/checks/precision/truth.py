@@ -169,6 +169,5 @@ def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
 
 def stays_finite(problem: CallProblem, call: NativeCall) -> tuple[Tensor, ...] | None:
     """Where a composite, computed in the native dtype, is finite; None where it refuses that dtype."""
-    given = replace(problem, arguments=call.problem.arguments)
-    values = values_of(given, call.cotangents)
+    values = values_of(call.as_called(problem), call.cotangents)
     return None if isinstance(values, Raised) else tuple(torch.isfinite(v) for v in values)
