@@ -52,8 +52,9 @@ class Norm(torch.autograd.Function):
         checks=(
             "Every entry of outputs and gradients in a native dtype: it must be finite wherever the float64"
             " truth is a number of that dtype. Dtypes that were listed are tried at 60 times the values,"
-            " plus 1000 and a thousandth too, where the spec limits no input. Where the composite in the"
-            " same dtype is not finite either, it is a warning: plain torch would do no better."
+            " plus 1000 and a thousandth too, where the spec limits no input: a warning, since nobody"
+            " declared such values. Where the composite in the same dtype is not finite either, plain torch"
+            " would do no better: a warning, and a note at values that nobody declared."
         ),
         matters=(
             "Numbers of float16 end at 65504: exp(12) overflows, and so does the square of 256. One NaN in a"

@@ -188,3 +188,21 @@ def test_what_overflows_inside_plain_torch_too_is_silence_at_values_that_no_spec
     )
     assert not codes(found)
     assert not codes(found, Severity.WARNING)
+
+
+def test_what_is_lost_at_values_that_nobody_declared_fails_nothing():
+    """Softmax without its maximum, whose composite is its own forward; and a backward that alone is lost."""
+    plain = function_of(
+        lambda x: (e := torch.exp(x)) / e.sum(-1, keepdim=True),
+        lambda x, g: (
+            (y := (e := torch.exp(x)) / e.sum(-1, keepdim=True)) * (g - (g * y).sum(-1, keepdim=True))
+        ),
+    )
+    found = judged(plain, "float16")
+    assert found.outcome is Outcome.PASSED
+    assert any("times 60" in f.message for f in found.findings if f.code == "GV602")
+    assert {f.severity for f in found.findings if f.code == "GV602"} == {Severity.NOTE}
+    alone = function_of(torch.tanh, lambda x, g: g / torch.cosh(x) ** 2 * (1 + 0 * torch.exp(x.abs())))
+    found = judged(alone, "float16")
+    assert found.outcome is Outcome.PASSED
+    assert "GV602" in codes(found, Severity.WARNING)

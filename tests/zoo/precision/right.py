@@ -141,6 +141,67 @@ class RoundsWeights(Function):
         return to_scores.to(p.dtype), (weights.mT @ g).to(p.dtype)
 
 
+class LlamaRMSNorm(Function):
+    """The normalised values are rounded to the dtype before the weight."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        scale = torch.rsqrt(wide(x).square().mean(dim=-1, keepdim=True) + 1e-6)
+        ctx.save_for_backward(x, weight, scale)
+        return weight * (wide(x) * scale).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight, scale = ctx.saved_tensors
+        normed = (wide(x) * scale).to(x.dtype)
+        inner = wide(grad_output * weight)
+        to_x = scale * inner - scale**3 * wide(x) * (inner * wide(x)).mean(dim=-1, keepdim=True)
+        return to_x.to(x.dtype), (wide(grad_output) * wide(normed)).sum(dim=0).to(weight.dtype)
+
+
+class Rotary(Function):
+    """Cosines and sines are rounded to the dtype, and every product."""
+
+    @staticmethod
+    def forward(ctx, x):
+        rows, width = x.shape
+        frequencies = 10000 ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+        angles = torch.arange(rows, dtype=torch.float64)[:, None] * frequencies
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        ctx.save_for_backward(cos, sin)
+        a, b = x[:, 0::2], x[:, 1::2]
+        return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        cos, sin = ctx.saved_tensors
+        a, b = grad_output[:, 0::2], grad_output[:, 1::2]
+        return torch.stack((a * cos + b * sin, b * cos - a * sin), dim=-1).flatten(1)
+
+
+class SmoothedCrossEntropy(Function):
+    """The gradient is made in forward, in place, and kept in the dtype of the logits."""
+
+    @staticmethod
+    def forward(ctx, logits, target):
+        rows, classes = logits.shape
+        logarithms = torch.log_softmax(wide(logits), dim=-1)
+        chosen = torch.arange(rows), target
+        loss = -0.9 * logarithms[chosen] - 0.1 / classes * logarithms.sum(dim=-1)
+        gradient = logarithms.exp()
+        gradient -= 0.1 / classes
+        gradient[chosen] -= 0.9
+        ctx.save_for_backward((gradient / rows).to(logits.dtype))
+        return loss.mean().to(logits.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad_output, None
+
+
 class ScatterSum(Function):
     @staticmethod
     def forward(ctx, x, index):

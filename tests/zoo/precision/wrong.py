@@ -165,6 +165,43 @@ class LastRowInBfloat16(Function):
         return gradient.to(x.dtype)
 
 
+class ScaledBeforeTheCast(Function):
+    """Multiplied up, cast, and divided again: what is large is cut."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return (wide(x) @ wide(weight)).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        g = wide(grad_output) * 32768
+        to_x, to_weight = g @ wide(weight).t(), wide(x).t() @ g
+        return to_x.to(x.dtype) / 32768, to_weight.to(x.dtype) / 32768
+
+
+class ShortStatistics(Function):
+    """Layer norm that saves its mean and its scale in the dtype of the input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mean = wide(x).mean(dim=-1, keepdim=True)
+        centred = wide(x) - mean
+        scale = torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + 1e-5)
+        ctx.save_for_backward(x, mean.to(x.dtype), scale.to(x.dtype))
+        return (centred * scale).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, mean, scale = map(wide, ctx.saved_tensors)
+        g, y = wide(grad_output), (x - mean) * scale
+        centred = g - g.mean(dim=-1, keepdim=True) - y * (g * y).mean(dim=-1, keepdim=True)
+        return (scale * centred).to(grad_output.dtype)
+
+
 class OnlyFloat32(Function):
     """No float64 path, and a wrong formula."""
 

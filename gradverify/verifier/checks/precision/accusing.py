@@ -106,9 +106,11 @@ def lost(place: Place, judgement: Judgement) -> Finding | None:
     kept, name = _composite_keeps(place, judgement)
     if kept:
         said = f"{name} {place.arithmetic.said} is finite there"
-        return telling.not_finite(place.where, judgement, Severity.ERROR, composite=said)
-    if not place.declared:
-        return None
+        severity = Severity.ERROR if place.declared else Severity.WARNING
+        return telling.not_finite(place.where, judgement, severity, composite=said)
+    if not place.declared:  # large values may not be valid: plain torch does no better, or nobody knows
+        said = "" if kept is None else f"{name} {place.arithmetic.said} is not finite there either"
+        return telling.not_finite(place.where, judgement, Severity.NOTE, composite=said)
     if kept is None:  # nobody knows what plain torch would do: float32 by default accuses nobody by that
         severity = Severity.ERROR if place.asked else Severity.WARNING
         return telling.not_finite(place.where, judgement, severity, composite="")

@@ -152,10 +152,10 @@ def _unknown(place: Place, why: str) -> tuple[str, list[Finding], list[Precision
 
 
 def _other_dtypes(place: Place, call: NativeCall) -> Iterator[Finding]:
-    """Outputs that have neither the dtype of the inputs nor that of autocast: the next layer gets them so."""
-    expected = {torch.float32, torch.complex64, call.dtype}
+    """Outputs of 16 bits that are not those of autocast: the next layer gets them so."""
+    others = {getattr(torch, name) for name in AUTOCAST} - {call.dtype}
     for position, given in zip(call.problem.output_positions, call.cotangents, strict=True):
-        if given.dtype not in expected:
+        if given.dtype in others:
             name = output_name(position, place.sample.outputs_returned)
             dtype = str(given.dtype).removeprefix("torch.")
             yield place.sample.finding(
