@@ -58,6 +58,12 @@ def test_every_device_gives_the_gradient_of_the_cpu() -> None:
     devices = {target["name"]: target["swept"]["devices"] for target in report["targets"]}
     assert devices["Square"] == ["cpu", "second:0"]
     assert devices["OnlyOnTheCpu"] == ["cpu"]
+    found = {t["name"]: t["findings"][0] for t in report["targets"] if t["status"] == "failed"}
+    assert found["AnotherBranch"]["case"]["draw"] == 1  # the first draw takes the other branch
+    for name in ("AnotherBranch", "ForgetsTheLowerEnd", "ForwardDiffers"):
+        entries = found[name]["entries"]
+        assert 1 <= len(entries["worst"]) <= entries["wrong"] <= entries["checked"], name
+        assert all(e["value"] != e["reference"] for e in entries["worst"]), name
     assert "an index that is not the default was not tried" in " ".join(screen.split())
 
 

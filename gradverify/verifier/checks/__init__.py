@@ -31,6 +31,7 @@ from gradverify.verifier.checks.variations import (
     SWEPT_CODES,
     UNREPEATABLE,
     early_gradient,
+    on_other_devices,
     sweep,
     unrepeatable,
 )
@@ -88,7 +89,8 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
     kept = results.contract
     only_swept = _asks_only_for_the_sweep(sample)
     if not _is_swept(sample):
-        return replace(kept, outcome=Outcome.NOT_RUN) if only_swept else kept
+        kept = replace(kept, outcome=Outcome.NOT_RUN) if only_swept else kept
+        return kept.beside(_run_devices(sample, results))
     if only_swept and _asked_codes(sample) <= TRANSFORM_CODES:
         return _run_transforms(sample, results, kept)
     if only_swept and _asked_codes(sample) == {"GV701"} and not sample.subject.other_devices:
@@ -123,6 +125,14 @@ def _with_transforms(sample: Sample, results: Results, varied: CheckResult) -> C
         outcome=outcome_of(findings),
         capabilities=transformed.capabilities,
     )
+
+
+def _run_devices(sample: Sample, results: Results) -> CheckResult:
+    """Other devices at the other typical draws: what one draw leaves alone, a branch say, another takes."""
+    there = sample.point is Point.TYPICAL and sample.subject.other_devices
+    if not there or not _has_a_gradient_to_hold_to(sample, results):
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    return on_other_devices(sample)
 
 
 def _run_transforms(sample: Sample, results: Results, kept: CheckResult) -> CheckResult:

@@ -6,6 +6,9 @@ EXPECTED = {
     ("wrong", "ForgetsTheLowerEnd", "with spec"): {
         "status": "failed", "errors": {"GV701"}, "names": ["gradient of x[", "second:0"],
     },
+    ("wrong", "AnotherBranch", "with spec"): {
+        "status": "failed", "errors": {"GV701"}, "names": ["second:0", "entries differ"],
+    },
     ("wrong", "ForwardDiffers", "with spec"): {"status": "failed", "errors": {"GV701"}},
     ("wrong", "AllocatesOnTheCpu", "with spec"): {
         "status": "failed", "errors": {"GV701"}, "names": ["same device"],

@@ -20,6 +20,21 @@ class ForgetsTheLowerEnd(Function):
         return torch.where(inside, g, torch.zeros_like(g))
 
 
+class AnotherBranch(Function):
+    """The kernel of the device has a block for large values, which the first draw does not reach."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        factor = 2 if x.device.type == "cpu" else torch.where(x[0] < 0, 2.0, 2.5)
+        return factor * x * g
+
+
 class ForwardDiffers(Function):
     @staticmethod
     def forward(ctx, x):

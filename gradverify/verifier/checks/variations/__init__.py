@@ -30,7 +30,15 @@ from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients
 
-__all__ = ["SWEPT_CODES", "UNREPEATABLE", "VARIATIONS", "early_gradient", "sweep", "unrepeatable"]
+__all__ = [
+    "SWEPT_CODES",
+    "UNREPEATABLE",
+    "VARIATIONS",
+    "early_gradient",
+    "on_other_devices",
+    "sweep",
+    "unrepeatable",
+]
 
 SWEPT_CODES = frozenset(
     {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411", "GV701"}
@@ -80,6 +88,15 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     if base is None:
         return unwritten
     return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
+
+
+def on_other_devices(sample: Sample) -> CheckResult:
+    """What other devices make of a verified sample, at a point where nothing else is varied."""
+    base = verified(sample) if sample.inputs.size and sample.problem.outputs.size else None
+    if base is None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    varied = other_devices(base)
+    return CheckResult(varied.findings, outcome_of(varied.findings), swept=varied.swept)
 
 
 def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:

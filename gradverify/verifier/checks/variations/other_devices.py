@@ -19,6 +19,7 @@ from gradverify.verifier.checks.variations.running import backward, called
 from gradverify.verifier.checks.variations.unwritten import read_unwritten
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Difference, Verified, cotangents, verified
+from gradverify.verifier.checks.wording import count_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import Gradients, Tensors
 from gradverify.verifier.numerics.flat import Layout
@@ -112,10 +113,21 @@ def _differs(base: Verified, device: str, found: Difference, of: str) -> Finding
     return base.finding(
         "GV701",
         f"{of}{found.place} is {got} on {device} and {wanted} on {here}, at the same float64 inputs"
+        + _how_many(found)
         + ("; that of the CPU is verified" if of and here == "cpu" else ""),
         hint=_HINT.format(here=here, there=device),
         input=found.name if of else None,
+        output=None if of else base.sample.problem.output_positions[found.block],
+        entries=found.entries,
     )
+
+
+def _how_many(found: Difference) -> str:
+    """Say how much of a tensor differs, where it is more than the one entry that is told."""
+    entries = found.entries
+    if entries is None or entries.wrong <= 1:
+        return ""
+    return f"; {count_of(entries.wrong, entries.checked)} differ"
 
 
 def _backward_raises(base: Verified, device: str, error: RaisedError) -> Finding:

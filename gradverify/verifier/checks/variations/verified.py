@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, TargetKind
+from gradverify.model import Entries, Entry, Finding, TargetKind
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, called
-from gradverify.verifier.checks.wording import label, number
+from gradverify.verifier.checks.wording import WORST_ENTRIES, label, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
-from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.rounding import ROUND_OFF, SCALES, gradient_noise, nudged
@@ -39,6 +39,10 @@ class Difference:
     wanted: float
     missing: bool = False
     """There is no gradient at all: None."""
+    block: int = 0
+    """The number of that input, or of that output."""
+    entries: Entries | None = None
+    """All of it that differs, the worst ones by name."""
 
     @property
     def values(self) -> str:
@@ -156,7 +160,8 @@ class Verified:
             f"output {p}" if len(layout.blocks) > 1 else "y" for p in self.sample.problem.output_positions
         ]
         bound = torch.maximum(bound, ROUND_OFFS * self._forward_noise)
-        return _worst(flat, base, off, bound, layout, names)
+        found = _worst(flat, base, off, bound, layout, names)
+        return found and replace(found, entries=found.entries and _of_output(found.entries))
 
     def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
         """A finding at this sample."""
@@ -234,4 +239,26 @@ def _worst(
     position = layout.block_of(worst)
     block = layout.blocks[position]
     place = label(names[position], block.index(worst))
-    return Difference(place, names[position], got[worst].item(), wanted[worst].item())
+    part = slice(block.start, block.stop)
+    entries = _entries(got[part], wanted[part], off[part], bound[part], block)
+    return Difference(
+        place, names[position], got[worst].item(), wanted[worst].item(), block=position, entries=entries
+    )
+
+
+def _entries(got: Tensor, wanted: Tensor, off: Tensor, bound: Tensor, block: Block) -> Entries:
+    """Every entry of one gradient that is off by more than its bound; all arguments are flat."""
+    wrong = off > bound
+    order = torch.where(wrong, off, -1.0).argsort(descending=True, stable=True)[:WORST_ENTRIES].tolist()
+    worst = tuple(
+        Entry((), block.index(block.start + k), got[k].item(), wanted[k].item(), bound[k].item())
+        for k in order
+        if wrong[k]
+    )
+    return Entries(int(wrong.sum()), len(wrong), worst, compared_with="reference")
+
+
+def _of_output(entries: Entries) -> Entries:
+    """The same of a result, which has no input."""
+    worst = tuple(replace(e, output=e.input or (), input=None) for e in entries.worst)
+    return replace(entries, worst=worst)
