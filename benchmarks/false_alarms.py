@@ -70,9 +70,9 @@ class Called:
     nondeterminism: float = 0.0
 
 
-def samples_of(op: Any, count: int, entries: int) -> Iterator[Called]:
+def samples_of(op: Any, count: int, entries: int, dtype: torch.dtype = torch.float64) -> Iterator[Called]:
     taken = 0
-    for number, sample in enumerate(op.sample_inputs("cpu", torch.float64, requires_grad=True)):
+    for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=True)):
         leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         places = [
             i

@@ -1,6 +1,6 @@
 """False alarms of native precision over PyTorch's own operator database.
 
-    python benchmarks/native_precision.py [--dtype float32] [--entries 2000] [--samples 2] [--only NAME]
+    python benchmarks/native_precision.py [--dtype D] [--entries 2000] [--samples 2] [--only NAME]
 
 Every float64 sample of `op_db` is judged as a plain callable: its own float64 path is the truth and its own
 operations give the noise. A WRONG that comes again for moved inputs and another grad_output would be an
@@ -29,6 +29,9 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, returned_tensors
 
+INPUTS = {"complex64": "float32"}
+"""What complex samples are rounded to is named by the dtype of their parts."""
+
 SEEDS = (61, 1070)
 MOVED = 0.9
 """Where it is measured again: at other values, of the same signs."""
@@ -54,7 +57,7 @@ def judged(called: Called, dtype: str, seed: int, factor: float) -> list[Judgeme
         return "not differentiable"
     outputs = Layout.of([returned[k] for k in positions])
     problem = CallProblem(called.function, arguments, tuple(positions), outputs, states)
-    call = native_call(problem, arguments, plainly(dtype), lambda a: a.value, seed)
+    call = native_call(problem, arguments, plainly(INPUTS.get(dtype, dtype)), lambda a: a.value, seed)
     if isinstance(call, NoCall):
         return call.why if call.error is None else f"refused: {call.error.type}"
     truth = Verified(None, NoComposite("none")).of(call, seed)  # type: ignore[arg-type]
@@ -71,12 +74,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     tally: Tally[str] = Tally()
+    given = torch.complex128 if asked.dtype in INPUTS else torch.float64
     begun = time.perf_counter()
     for op in operators():
-        if not op.supports_autograd or (asked.only and asked.only != op.name):
+        if not op.supports_autograd or given not in op.dtypes or (asked.only and asked.only != op.name):
             continue
         try:
-            samples = list(samples_of(op, asked.samples, asked.entries))
+            samples = list(samples_of(op, asked.samples, asked.entries, given))
         except Exception:  # noqa: BLE001 - a sample that torch itself cannot draw here
             tally["no samples"] += 1
             continue

@@ -206,3 +206,78 @@ def test_what_is_lost_at_values_that_nobody_declared_fails_nothing():
     found = judged(alone, "float16")
     assert found.outcome is Outcome.PASSED
     assert "GV602" in codes(found, Severity.WARNING)
+
+
+def kernel_of(forward, backward, allowed, factor_in_float16=1):
+    """A Function that no operation of torch's is seen of, in the dtypes that it allows."""
+
+    class Made(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if x.dtype not in allowed:
+                raise TypeError("another dtype")
+            ctx.save_for_backward(x)
+            return through_numpy(forward, x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            factor = factor_in_float16 if x.dtype is torch.float16 else 1
+            return factor * through_numpy(backward, x, grad_output)
+
+    return Made
+
+
+def through_numpy(function, *tensors):
+    wide = [t.detach().numpy() if t.is_complex() else t.detach().float().numpy() for t in tensors]
+    return torch.from_numpy(function(*wide)).to(tensors[0].dtype)
+
+
+SHORT_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def alone(function, *dtypes, case=CASE):
+    subject = subject_of(function, dtypes)
+    refused = prepare(subject, case, Point.TYPICAL, 0)
+    assert isinstance(refused, NoSample)
+    _, result = refusing_float64(subject, case, Point.TYPICAL, 0, refused.findings[0].raised)
+    return result
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_kernel_in_16_bits_is_held_against_its_own_float32(dtype):
+    right = alone(kernel_of(np.sin, lambda x, g: np.cos(x) * g, SHORT_AND_SINGLE), dtype)
+    assert right.outcome is Outcome.PASSED
+    assert closeness(right, dtype) == {"output 0": Closeness.CORRECT, "x": Closeness.CORRECT}
+    assert all(row.hides >= 1e-3 for row in right.swept.precision)
+    assert any("its own float32" in f.message and "could hide" in f.message for f in right.findings)
+
+
+def test_what_a_kernel_does_in_16_bits_alone_shows_beside_its_own_float32():
+    def found(factor):
+        return alone(kernel_of(np.sin, lambda x, g: np.cos(x) * g, SHORT_AND_SINGLE, factor), "float16")
+
+    assert codes(found(3)) == ["GV601"]
+    unsure = found(1.3)  # in doubt: half of the digits are right
+    assert unsure.outcome is Outcome.INCONCLUSIVE
+    assert "GV601" in codes(unsure, Severity.WARNING)
+
+
+def test_a_formula_that_is_wrong_in_every_dtype_shows_in_the_slope_of_float32():
+    wrong = alone(kernel_of(np.sin, lambda x, g: 1.1 * np.cos(x) * g, SHORT_AND_SINGLE), "bfloat16")
+    assert codes(wrong) == ["GV601"]
+    assert wrong.outcome is Outcome.FAILED
+
+
+def test_a_kernel_of_16_bits_alone_is_inconclusive():
+    made = alone(kernel_of(np.sin, lambda x, g: np.cos(x) * g, (torch.float16,)), "float16")
+    assert made.outcome is Outcome.INCONCLUSIVE
+    assert "GV109" in codes(made, Severity.WARNING)
+
+
+def test_the_slope_of_a_complex_kernel_is_measured_in_complex64():
+    case = Case("base", 11, inputs=(TensorInput("z", (4, 3), dtype="complex128"),))
+    right = kernel_of(lambda z: z**2, lambda z, g: 2 * z.conj() * g, (torch.complex64,))
+    assert alone(right, "float32", case=case).outcome is Outcome.PASSED
+    wrong = kernel_of(lambda z: z**2, lambda z, g: 2 * z * g, (torch.complex64,))
+    assert codes(alone(wrong, "float32", case=case)) == ["GV601"]

@@ -28,6 +28,7 @@ from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.beside import in_dtype, together
 from gradverify.verifier.checks.precision.native import NativeCall, native_arguments, values_at
+from gradverify.verifier.checks.precision.own_float32 import OWN_FLOAT32, OwnFloat32
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import FromNative
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
@@ -143,10 +144,41 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
     nonlinear = _nonlinearity(place, call)
     if nonlinear is not None:
         return [nonlinear], [Precision(dtype, "", Closeness.WRONG)]
-    slope = _slope(call) if dtype == "float32" else None
+    if dtype != "float32":
+        return _against_float32(place, reason)
+    slope = _slope(call)
     if slope is None:
         return [_not_judged(sample, dtype, reason)], rows
     return _of_slope(place, slope)
+
+
+def _against_float32(place: Place, reason: str) -> tuple[list[Finding], list[Precision]]:
+    """16 bits against the target's own float32, once the slope of that is right."""
+    sample, dtype = place.sample, place.arithmetic.name
+    single = replace(place, arithmetic=plainly("float32"))
+    call = single.call()
+    slope = _slope(call) if isinstance(call, NativeCall) else None
+    if slope is None:
+        return [_not_judged(sample, dtype, reason)], []
+    if slope.is_wrong:
+        return _of_slope(single, slope)
+    found, rows = in_dtype(sample, OwnFloat32(), dtype, asked=True)
+    if not any(row.value for row in rows) or any(row.closeness is Closeness.UNKNOWN for row in rows):
+        return [*found, _not_judged(sample, dtype, reason)], rows
+    known = [
+        replace(row, hides=max(row.hides or 0.0, slope.hides), reason=f"against {OWN_FLOAT32}")
+        for row in rows
+    ]
+    hidden = max((row.hides or 0.0 for row in known), default=0.0)
+    note = sample.finding(
+        "GV601",
+        f"no float64 path and no composite: {dtype} was held against {OWN_FLOAT32}, whose slope along the "
+        f"gradient is right; an error of {number(hidden)} of a gradient could hide, and a wrong formula that "
+        f"changes {number(slope.hides)} of the slope at most",
+        hint="A `reference:` of plain torch operations would show single entries.",
+        severity=Severity.NOTE,
+    )
+    return [*found, note], known
 
 
 def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[Precision]]:
@@ -178,14 +210,16 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
 
 
 def _slope(call: NativeCall) -> AlongGradient | None:
-    """Forward's slope along the gradient, by native steps; None for complex inputs."""
+    """Forward's slope along the gradient, by native steps; of complex inputs both parts move."""
     problem = call.problem
     outputs = len(problem.output_positions)
-    if any(p.is_complex() for p in problem.primals):
-        return None
+    parts = [torch.view_as_real(p.resolve_conj()) if p.is_complex() else p for p in problem.primals]
 
-    def weighed(primals: Sequence[Tensor]) -> Tensor | None:
-        result = problem.evaluate(primals)
+    def weighed(moved: Sequence[Tensor]) -> Tensor | None:
+        whole = zip(moved, problem.primals, strict=True)
+        result = problem.evaluate(
+            [torch.view_as_complex(m.contiguous()) if p.is_complex() else m for m, p in whole]
+        )
         if isinstance(result, Raised):
             return None
         products = [
@@ -194,7 +228,7 @@ def _slope(call: NativeCall) -> AlongGradient | None:
         ]
         return torch.stack([p.double() for p in products]).sum()
 
-    return along_gradient(weighed, problem.primals, call.got[outputs:])
+    return along_gradient(weighed, parts, call.got[outputs:])
 
 
 def _nonlinearity(place: Place, call: NativeCall) -> Finding | None:
