@@ -96,10 +96,18 @@ def _grad(
     ]
     if not pairs:
         return (None,) * len(leaves)
-    return torch.autograd.grad(
+    gradients = torch.autograd.grad(
         [output for output, _ in pairs],
         list(leaves),
         [cotangent for _, cotangent in pairs],
         allow_unused=True,
         **options,
     )
+    return tuple(map(_as_laid_out, gradients, leaves))
+
+
+def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
+    """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check."""
+    if gradient is None or gradient.layout is torch.strided or leaf.layout is not torch.strided:
+        return gradient
+    return gradient.to_dense()

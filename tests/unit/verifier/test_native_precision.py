@@ -281,3 +281,13 @@ def test_the_slope_of_a_complex_kernel_is_measured_in_complex64():
     assert alone(right, "float32", case=case).outcome is Outcome.PASSED
     wrong = kernel_of(lambda z: z**2, lambda z, g: 2 * z * g, (torch.complex64,))
     assert codes(alone(wrong, "float32", case=case)) == ["GV601"]
+
+
+@pytest.mark.parametrize(("factor", "found"), [(2, []), (2.05, ["GV601"])])
+def test_a_sparse_gradient_of_a_dense_input_is_judged_as_a_dense_one(factor, found):
+    def backward(x, g):
+        return ((factor if x.dtype is torch.bfloat16 else 2) * x * g).to_sparse()
+
+    result = judged(function_of(torch.square, backward), "bfloat16")
+    assert codes(result) == found
+    assert closeness(result, "bfloat16")["x"] is (Closeness.WRONG if found else Closeness.CORRECT)

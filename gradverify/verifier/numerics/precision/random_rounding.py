@@ -18,30 +18,32 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _EXACT = frozenset((
-    "_to_copy", "_unsafe_view", "abs", "alias", "amax", "amin", "arange", "argmax", "argmin", "as_strided",
-    "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not", "bitwise_or", "cat", "ceil", "clamp",
-    "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd", "copy", "copysign", "cummax", "cummin",
-    "detach", "diag_embed", "diagonal_backward", "diagonal_scatter", "embedding", "empty", "empty_like",
-    "empty_strided", "expand", "eye", "fill", "flip", "floor", "full", "full_like", "gather", "imag",
-    "index", "index_fill", "index_select", "lift_fresh", "masked_fill", "masked_scatter", "masked_select",
-    "max", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "maximum", "min", "minimum",
-    "native_dropout", "neg", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros",
-    "normal", "ones", "ones_like", "permute", "rand", "rand_like", "randint", "randn", "randn_like",
-    "randperm", "real", "relu", "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward",
-    "select_scatter", "sgn", "sign", "slice_backward", "slice_scatter", "sort", "split", "stack",
-    "threshold", "threshold_backward", "topk", "tril", "triu", "trunc", "unbind", "unfold_backward",
+    "_coalesced", "_indices", "_sparse_coo_tensor_with_dims_and_tensors", "_to_copy", "_to_dense",
+    "_to_sparse", "_unsafe_view", "_values", "abs", "alias", "amax", "amin", "arange", "argmax",
+    "argmin", "as_strided", "as_strided_scatter", "bernoulli", "bitwise_and", "bitwise_not",
+    "bitwise_or", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "conj", "constant_pad_nd",
+    "copy", "copysign", "cummax", "cummin", "detach", "diag_embed", "diagonal_backward",
+    "diagonal_scatter", "embedding", "empty", "empty_like", "empty_strided", "expand", "eye", "fill",
+    "flip", "floor", "full", "full_like", "gather", "imag", "index", "index_fill", "index_select",
+    "lift_fresh", "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward", "maximum", "min", "minimum", "native_dropout", "neg",
+    "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros", "nonzero", "normal", "ones",
+    "ones_like", "permute", "rand", "rand_like", "randint", "randn", "randn_like", "randperm", "real",
+    "relu", "repeat", "roll", "round", "scalar_tensor", "scatter", "select_backward", "select_scatter",
+    "sgn", "sign", "slice_backward", "slice_scatter", "sort", "split", "stack", "threshold",
+    "threshold_backward", "topk", "tril", "triu", "trunc", "unbind", "unfold_backward",
     "value_selecting_reduction_backward", "view_as_complex", "view_as_real", "where", "zero", "zeros",
     "zeros_like",
 ))  # fmt: skip
 """Operations without arithmetic: what they return is exact in any precision."""
 
 _SUMS = frozenset((
-    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_fft_c2c", "_fft_c2r", "_fft_r2c",
-    "_safe_softmax", "addbmm", "addmm", "addmv", "addr", "avg_pool2d", "avg_pool2d_backward", "baddbmm",
-    "bmm", "convolution", "convolution_backward", "cumprod", "cumsum", "dot", "embedding_dense_backward",
-    "index_add", "index_put", "linalg_vector_norm", "logcumsumexp", "logsumexp", "mean", "mm", "mv", "norm",
-    "prod", "scatter_add", "scatter_reduce", "sum", "trace", "upsample_bilinear2d",
-    "upsample_bilinear2d_backward", "var", "vdot",
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_coalesce", "_fft_c2c", "_fft_c2r",
+    "_fft_r2c", "_safe_softmax", "addbmm", "addmm", "addmv", "addr", "avg_pool2d",
+    "avg_pool2d_backward", "baddbmm", "bmm", "convolution", "convolution_backward", "cumprod", "cumsum",
+    "dot", "embedding_dense_backward", "index_add", "index_put", "linalg_vector_norm", "logcumsumexp",
+    "logsumexp", "mean", "mm", "mv", "norm", "prod", "scatter_add", "scatter_reduce", "sum", "trace",
+    "upsample_bilinear2d", "upsample_bilinear2d_backward", "var", "vdot",
 ))  # fmt: skip
 """Operations whose terms each err, and are then added or multiplied."""
 
