@@ -1,6 +1,7 @@
 """Bugs planted in the source of right backwards: which of them `gradverify check` does not see.
 
-    python benchmarks/seeded_bugs.py [--each 6] [--source authors] [--seeds 0] [--no-spec] [--packages] [--keep DIR]
+    python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
+                                     [--keep DIR]
 
 Right Functions (`seeded/authors.py`, the zoo, and with --packages the published ones of `specs/`) are changed
 at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A plain oracle
@@ -29,7 +30,19 @@ from seeded.mutations import Mutant, chosen, mutants_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-ZOO = ("authors", "general", "sweep", "precision", "sizes", "transforms", "contract", "regimes", "tutorial", "modules", "ops")
+ZOO = (
+    "authors",
+    "general",
+    "sweep",
+    "precision",
+    "sizes",
+    "transforms",
+    "contract",
+    "regimes",
+    "tutorial",
+    "modules",
+    "ops",
+)
 BATCH = 84
 """Mutants in one module."""
 
@@ -57,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = (options.keep or Path(made)).resolve()
         rows = []
-        for source in sources(options.packages):
+        for source in sources(packages=options.packages):
             if options.source and not any(part in source.name for part in options.source):
                 continue
             rows += judged(source, folder / source.name, options)
@@ -67,7 +80,7 @@ def main() -> None:
         tell(rows)
 
 
-def sources(packages: bool) -> Iterator[Source]:
+def sources(*, packages: bool) -> Iterator[Source]:
     yield Source("new", HERE / "seeded/authors.py", HERE / "seeded/authors.gradverify.yaml")
     for name in ZOO:
         folder = ROOT / "tests/zoo" / name
@@ -123,10 +136,16 @@ def batch(source, folder, written, text, pairs, number, options) -> list[dict[st
         functions[mutant.name] = entry
     spec = {**written, "module": module}
     oracle_spec = stem.with_name(f"oracle_{number}.gradverify.yaml")
-    originals = {k: {n: v for n, v in seen[k].items() if n != "target"} | ({"target": k.partition("@")[0]} if "@" in k else {}) for k in listed}
+    originals = {
+        k: {n: v for n, v in seen[k].items() if n != "target"}
+        | ({"target": k.partition("@")[0]} if "@" in k else {})
+        for k in listed
+    }
     oracle_spec.write_text(yaml.safe_dump({**spec, "functions": originals}, sort_keys=False))
     stem.with_name(f"mutants_{number}.json").write_text(json.dumps(listed))
-    truth = printed(["-m", "seeded.oracle", str(oracle_spec), str(stem.with_name(f"mutants_{number}.json"))], HERE)
+    truth = printed(
+        ["-m", "seeded.oracle", str(oracle_spec), str(stem.with_name(f"mutants_{number}.json"))], HERE
+    )
     oracle_spec.unlink()
     file = stem.with_name(f"mutants_{number}.gradverify.yaml")
     file.write_text(yaml.safe_dump({**spec, "functions": functions}, sort_keys=False))
@@ -223,10 +242,12 @@ def tell(rows: list[dict[str, Any]]) -> None:
         rest = len(of) - status["failed"] - green
         print(f"| {words} | {len(of)} | {status['failed']} | {rest} | {green} |")
     equal = [r for r in rows if r["effect"] in {"none", "unknown"}]
-    print(f"\nLeft out, as no gradient differs: {len(equal)}, failed {sum(r['status'] == 'failed' for r in equal)}.")
+    print(
+        f"\nLeft out, as no gradient differs: {len(equal)}, failed {sum(r['status'] == 'failed' for r in equal)}."
+    )
     for r in rows:
         is_green = r["status"] in {"passed", "xfailed", "skipped"}
-        if (is_green and r["effect"] not in {"none", "unknown"}) or r["status"] in {"absent"}:
+        if (is_green and r["effect"] not in {"none", "unknown"}) or r["status"] == "absent":
             print(f"- {r['effect']}: {r['source']} {r['name']} (seed {r['seed']}): {r['line'][:160]}")
 
 

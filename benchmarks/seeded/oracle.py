@@ -176,7 +176,9 @@ class Asked:
         return self.answers[question]
 
 
-def difference(original: Any, asked: Asked, question: str, claimed: list[Tensor | None] | None) -> list[float]:
+def difference(
+    original: Any, asked: Asked, question: str, claimed: list[Tensor | None] | None
+) -> list[float]:
     """Relative difference for each gradient; empty where nothing can be compared."""
     expected = asked.truth(question)
     if question == "second" and (claimed is None or not asked.call.second):
@@ -204,7 +206,8 @@ def relative(expected: Tensor | None, given: Tensor | None, all_expected: list[T
     if not both.any():
         return 0.0
     scale = expected[both].abs().max().item() or max(
-        (e[e.isfinite()].abs().max().item() for e in all_expected if e is not None and e.isfinite().any()), default=0.0
+        (e[e.isfinite()].abs().max().item() for e in all_expected if e is not None and e.isfinite().any()),
+        default=0.0,
     )
     off = (expected - given)[both].abs().max().item()
     return off / scale if scale else (float("inf") if off else 0.0)
@@ -212,8 +215,22 @@ def relative(expected: Tensor | None, given: Tensor | None, all_expected: list[T
 
 def questions(call: Call) -> list[str]:
     """What is asked of a Function at one call, the most ordinary first."""
-    always = ["plain", "again", "transposed", "expanded", "sliced", "strided inputs", "writes", "interleaved", "second"]
-    several = [f"{how} {k}" for how in ("only", "without") for k in range(len(call.names))] if len(call.names) > 1 else []
+    always = [
+        "plain",
+        "again",
+        "transposed",
+        "expanded",
+        "sliced",
+        "strided inputs",
+        "writes",
+        "interleaved",
+        "second",
+    ]
+    several = (
+        [f"{how} {k}" for how in ("only", "without") for k in range(len(call.names))]
+        if len(call.names) > 1
+        else []
+    )
     return [*always, *several, "output 0", "output 1"]
 
 
@@ -246,7 +263,9 @@ def leaves_of(call: Call, wanted: set[int] | None = None, shift: float = 0.0) ->
     return [x.requires_grad_(wanted is None or k in wanted) for k, x in enumerate(leaves)]
 
 
-def forward(function: Any, call: Call, leaves: list[Tensor], of_inputs: Callable[[Tensor], Tensor] | None = None):
+def forward(
+    function: Any, call: Call, leaves: list[Tensor], of_inputs: Callable[[Tensor], Tensor] | None = None
+):
     """Outputs that carry a graph."""
     moved = iter(leaves)
     values = []
@@ -267,7 +286,9 @@ def cotangents(outputs: list[Tensor]) -> list[Tensor]:
     return [torch.randn(t.shape, generator=generator, dtype=t.dtype) for t in outputs]
 
 
-def first_order(function, call, layout=None, of_inputs=None, wanted=None, output=None, twice=False, writes=False):
+def first_order(
+    function, call, layout=None, of_inputs=None, wanted=None, output=None, twice=False, writes=False
+):
     leaves = leaves_of(call, wanted)
     outputs = forward(function, call, leaves, of_inputs)
     given = cotangents(outputs)
@@ -299,7 +320,9 @@ def second_order(function, call):
     outputs = forward(function, call, leaves)
     given = [g.requires_grad_() for g in cotangents(outputs)]
     gradients = [
-        g for g in torch.autograd.grad(outputs, leaves, given, create_graph=True, allow_unused=True) if g is not None
+        g
+        for g in torch.autograd.grad(outputs, leaves, given, create_graph=True, allow_unused=True)
+        if g is not None
     ]
     product = against(gradients)
     sought = [*leaves, *given]
@@ -323,7 +346,9 @@ def second_by_differences(original, call, given):
     directions = [torch.randn_like(x) for x in leaves]
     products = []
     for sign in (1, -1):
-        moved = [(x.detach() + sign * STEP * d).requires_grad_() for x, d in zip(leaves, directions, strict=True)]
+        moved = [
+            (x.detach() + sign * STEP * d).requires_grad_() for x, d in zip(leaves, directions, strict=True)
+        ]
         try:
             outputs = forward(original, call, moved)
             found = torch.autograd.grad(outputs, moved, cotangents(outputs), allow_unused=True)
@@ -338,7 +363,13 @@ def second_by_differences(original, call, given):
 
 def transposed(x: Tensor) -> Tensor:
     """The same values with the memory of the transpose."""
-    return x.t().contiguous().t() if x.dim() == 2 else x.transpose(0, -1).contiguous().transpose(0, -1) if x.dim() > 2 else sliced(x)
+    return (
+        x.t().contiguous().t()
+        if x.dim() == 2
+        else x.transpose(0, -1).contiguous().transpose(0, -1)
+        if x.dim() > 2
+        else sliced(x)
+    )
 
 
 def expanded(x: Tensor) -> Tensor:
