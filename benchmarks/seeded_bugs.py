@@ -66,6 +66,7 @@ def main() -> None:
     arguments.add_argument("--no-spec", action="store_true", help="judge them without a spec")
     arguments.add_argument("--packages", action="store_true", help="published packages too")
     arguments.add_argument("--keep", type=Path, help="leave modules, verdicts and reports here")
+    arguments.add_argument("--kind", help="only mistakes of this kind")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = (options.keep or Path(made)).resolve()
@@ -103,7 +104,8 @@ def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[di
         name = (entry or {}).get("target", key)
         is_usable = name in classes and "skip" not in entry and "reason" not in str(entry.get("surrogate"))
         if is_usable and name == key.partition("@")[0]:
-            by_function[key] = chosen(mutants_of(classes[name]), options.each)
+            made = [m for m in mutants_of(classes[name]) if options.kind in {None, m.kind}]
+            by_function[key] = chosen(made, options.each)
     pairs = [(key, m) for key, mutants in by_function.items() for m in mutants]
     text = ast.unparse(tree)
     (folder / source.code.name).write_text(source.code.read_text() if not source.package else text)
@@ -242,9 +244,8 @@ def tell(rows: list[dict[str, Any]]) -> None:
         rest = len(of) - status["failed"] - green
         print(f"| {words} | {len(of)} | {status['failed']} | {rest} | {green} |")
     equal = [r for r in rows if r["effect"] in {"none", "unknown"}]
-    print(
-        f"\nLeft out, as no gradient differs: {len(equal)}, failed {sum(r['status'] == 'failed' for r in equal)}."
-    )
+    failed = sum(r["status"] == "failed" for r in equal)
+    print(f"\nLeft out, as no gradient differs: {len(equal)}, failed {failed}.")
     for r in rows:
         is_green = r["status"] in {"passed", "xfailed", "skipped"}
         if (is_green and r["effect"] not in {"none", "unknown"}) or r["status"] == "absent":
