@@ -93,9 +93,9 @@ def all_calls(file: Path, written: dict[str, Any], functions: list[str]) -> dict
 
 def other_sizes(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     yield {n: ENLARGED[0](v) for n, v in sizes.items()}
-    for name in sizes:
+    for name, size in sizes.items():
         for change in ENLARGED:
-            yield {**sizes, name: change(sizes[name])}
+            yield {**sizes, name: change(size)}
 
 
 def drawn(case: Any, *, declared: bool, second: bool) -> Iterator[Call]:

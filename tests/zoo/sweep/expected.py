@@ -34,6 +34,7 @@ WRONG = {
     "ReturnsItsBuffer": ("GV408", "buffer"),
     "Mean": ("GV408", "other sizes or options"),
     "Power": ("GV408", "other sizes or options"),
+    "Clipped": ("GV408", "other sizes or options"),
     "Reshaped": ("GV408", "raises RuntimeError"),
     "FirstAtASize": ("GV408", "first call"),
     "Accumulates": ("GV409", "retain_graph"),

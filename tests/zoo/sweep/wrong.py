@@ -573,3 +573,19 @@ class Reshaped(Function):
     @staticmethod
     def backward(ctx, g):
         return g.reshape(Reshaped.shape)
+
+
+class Clipped(Function):
+    """Its flag is on the class: only an unclipped call after a clipped one does harm."""
+
+    @staticmethod
+    def forward(ctx, x, clip):
+        inside = (x.abs() < 1) if clip else torch.ones_like(x, dtype=torch.bool)
+        ctx.save_for_backward(inside)
+        Clipped.clip = clip
+        return torch.where(inside, x, 0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        (inside,) = ctx.saved_tensors
+        return g * inside if Clipped.clip else g, None

@@ -6,8 +6,9 @@ option is the same in every call of one case: only a call of another case overwr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, pairwise
 
 from gradverify.model import ACROSS_CASES, Finding, RaisedError, Severity, Swept
 from gradverify.verifier.checks.subject import Sample, first_line
@@ -18,21 +19,37 @@ from gradverify.verifier.checks.variations.verified import Verified, verified
 from gradverify.verifier.guard import Raised
 
 MOST_CASES = 12
-"""Cases whose graphs are kept at once."""
+"""Cases that overlap in a row."""
 
 
 def overlapping_cases(samples: Iterable[Sample]) -> Varied:
-    """Forward of every case, then backward of each: the gradients are those of the calls by themselves."""
+    """Forward of a case between forward and backward of the one before it and of the one after it.
+
+    The gradients are those of the calls by themselves. Of two values in a row each is overwritten by the
+    other: it may be that only one of them does harm.
+    """
     alone = [base for base in map(_verified, samples) if base is not None][:MOST_CASES]
-    calls = [(base, called(base.sample)) for base in alone]
-    overlapping: list[tuple[Verified, Call]] = [
-        (base, call.value) for base, call in calls if not isinstance(call, Raised)
-    ]
-    if len(overlapping) < 2:
+    if len(alone) < 2:
         return Varied()
-    findings = [f for f in (_finding(base, call) for base, call in overlapping) if f is not None]
-    worst = sorted(findings, key=lambda f: f.severity is not Severity.ERROR)[:1]
-    return Varied(tuple(worst), Swept(calls=("interleaved with other cases",)))
+    swept = Swept(calls=("interleaved with other cases",))
+    refused: tuple[Finding, ...] = ()
+    for base, later in chain(_in_a_row(alone), _in_a_row(alone[::-1])):
+        finding = _overlapped(base, later)
+        if finding is not None and finding.severity is Severity.ERROR:
+            return Varied((finding,), swept)
+        refused = refused or (() if finding is None else (finding,))
+    return Varied(refused, swept)
+
+
+def _in_a_row(cases: list[Verified]) -> Iterator[tuple[Verified, Verified]]:
+    return pairwise([*cases, cases[0]])
+
+
+def _overlapped(base: Verified, later: Verified) -> Finding | None:
+    call = called(base.sample)
+    if isinstance(call, Raised) or isinstance(called(later.sample), Raised):
+        return None
+    return _finding(base, call.value)
 
 
 def _verified(sample: Sample) -> Verified | None:
