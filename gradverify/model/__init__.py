@@ -17,6 +17,7 @@ from gradverify.model.case import (
     tensors_of,
 )
 from gradverify.model.finding import (
+    ACROSS_CASES,
     CasePoint,
     Entries,
     Entry,
@@ -56,6 +57,7 @@ from gradverify.model.words import (
 )
 
 __all__ = [
+    "ACROSS_CASES",
     "POWER_OF_TWO",
     "Annotation",
     "Beyond",

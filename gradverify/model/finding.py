@@ -94,6 +94,10 @@ class CasePoint:
     seen there. None where it tells of this case itself."""
 
 
+ACROSS_CASES = "across cases"
+"""The `part` of a finding that needs the calls of several cases: no one of them shows it again."""
+
+
 @dataclass(frozen=True)
 class ShownInput:
     """An argument's values, printed short because they are few."""

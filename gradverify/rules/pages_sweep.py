@@ -113,8 +113,8 @@ class Scale(torch.autograd.Function):
         summary="calls of the Function share something",
         checks=(
             "The same call several times, and a second call on other inputs between forward and backward of"
-            " the first. The gradient must be that of a call alone, and what was returned must not change"
-            " when the next call runs."
+            " the first, also of other sizes and options. The gradient must be that of a call alone, and what"
+            " was returned must not change when the next call runs."
         ),
         matters=(
             "A Function used twice in one model runs forward twice before any backward: what is kept on the"

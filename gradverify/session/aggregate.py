@@ -20,6 +20,7 @@ from gradverify.events import (
     Found,
 )
 from gradverify.model import (
+    ACROSS_CASES,
     Beyond,
     Case,
     CaseReport,
@@ -288,6 +289,7 @@ class TargetState:
     def _reproducible(self, finding: Finding) -> Finding:
         case_id = finding.case.id if finding.case is not None else ""
         bound = case_id != "base" and any(case.id == case_id for case in self.plan.cases)
+        bound &= finding.part != ACROSS_CASES
         if rule(finding.code).family is Family.LINT:
             return replace(finding, reproduce=f"gradverify lint {shlex.quote(self.target.id)}")
         words = [

@@ -42,6 +42,7 @@ from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
+from gradverify.verifier.checks.variations.across_cases import MOST_CASES, overlapping_cases
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
@@ -149,8 +150,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             for event in at_unlisted_sizes(request, live, case, reader) if history.stands else ():
                 history.add(event, case)
                 yield event
-        if history.is_verified and is_wanted("GV101", request.settings, request.ignored):
-            yield from _past_constants(request, live, reader, wanted)
+        yield from _once_verified(request, live, reader, history)
         if any(is_diagnosed(f) for f in history.findings):
             yield DiagnosisStarted()
             causes = causes_of(
@@ -161,6 +161,17 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 history.spent,
             )
             yield from (Found(finding) for finding in causes)
+
+
+def _once_verified(request: Verify, live: Live, reader: Reader | None, history: _History) -> Iterator[Event]:
+    """What only a target whose every case is right is asked."""
+    if history.is_verified and is_wanted("GV408", request.settings, request.ignored):
+        for event in _across_cases(request, live, reader):
+            history.add(event, request.plan.cases[0])
+            yield event
+    if history.is_verified and is_wanted("GV101", request.settings, request.ignored):
+        wanted = wanted_families(request.settings, request.ignored)
+        yield from _past_constants(request, live, reader, wanted)
 
 
 def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | None) -> Iterator[Event]:
@@ -182,6 +193,25 @@ def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | 
     state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
     state.swept = Swept(sizes=(case.id,) if found.judged else ())
     yield _verified(case, state)
+
+
+def _across_cases(request: Verify, live: Live, reader: Reader | None) -> Iterator[Event]:
+    """Let calls of different cases overlap: what one of them keeps must not reach another."""
+    samples = []
+    for case in (*request.plan.cases, *request.plan.open_sized)[:MOST_CASES]:
+        built = build_subject(request, live, case, reader)
+        sample = NoSample() if isinstance(built, Finding) else prepare(*built, Point.TYPICAL, 0)
+        if isinstance(sample, Sample):
+            samples.append(sample)
+    if len(samples) < 2:
+        return
+    yield CaseStarted(samples[0].case.id, Point.TYPICAL, 0)
+    varied = overlapping_cases(samples)
+    yield from _wanted_findings(varied.findings, request)
+    counters = [sample.problem.counter for sample in samples]
+    evaluations = Evaluations(sum(c.forward for c in counters), sum(c.backward for c in counters))
+    state = _CaseState(evaluations=evaluations, swept=varied.swept)
+    yield _verified(replace(samples[0].case, id=" with ".join(s.case.id for s in samples)), state)
 
 
 def _past_constants(

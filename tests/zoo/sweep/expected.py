@@ -3,7 +3,7 @@
 RIGHT = [
     "Scale", "ImageScale", "OnlyContiguous", "Views", "Linear", "NeedsBoth", "ReluInPlace", "BatchMean",
     "SumBoth", "TotalOf", "Windowed", "Cached", "Dropout", "SoftmaxScores", "RowLargest", "SinCos",
-    "ByPointer", "Gather", "scaled_sum",
+    "ByPointer", "Gather", "Mean", "Power", "scaled_sum",
 ]  # fmt: skip
 
 WRONG = {
@@ -32,6 +32,10 @@ WRONG = {
     "OnTheClass": ("GV408", "second forward"),
     "FirstInFirstOut": ("GV408", "second forward"),
     "ReturnsItsBuffer": ("GV408", "buffer"),
+    "Mean": ("GV408", "other sizes or options"),
+    "Power": ("GV408", "other sizes or options"),
+    "Clipped": ("GV408", "other sizes or options"),
+    "Reshaped": ("GV408", "raises RuntimeError"),
     "FirstAtASize": ("GV408", "first call"),
     "Accumulates": ("GV409", "retain_graph"),
     "FreesEarly": ("GV409", "AttributeError"),

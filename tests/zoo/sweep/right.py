@@ -309,6 +309,34 @@ class Gather(Function):
         return g.new_zeros(ctx.shape).scatter_add(1, index, g), None
 
 
+class Mean(Function):
+    """Its count is on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.count = x.shape[0]
+        return x.mean(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g / ctx.count).expand(ctx.count, *g.shape)
+
+
+class Power(Function):
+    """Its option is on ctx."""
+
+    @staticmethod
+    def forward(ctx, x, exponent):
+        ctx.save_for_backward(x)
+        ctx.exponent = exponent
+        return x**exponent
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.exponent * x ** (ctx.exponent - 1), None
+
+
 def scaled_sum(x, w):
     """A composite over a Function, with an in-place step that autograd follows."""
     y = Scale.apply(x, w)

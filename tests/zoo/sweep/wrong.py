@@ -531,3 +531,61 @@ class BothUndefined(Function):
         if g is None:
             return -h * x.sin()
         return g * x.cos() if h is None else g * x.cos() - h * x.sin()
+
+
+class Mean(Function):
+    """Its count is on the class, where a call with another size overwrites it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        Mean.count = x.shape[0]
+        return x.mean(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return (g / Mean.count).expand(ctx.shape)
+
+
+class Power(Function):
+    """Its option is on the class, where a call with another one overwrites it."""
+
+    @staticmethod
+    def forward(ctx, x, exponent):
+        ctx.save_for_backward(x)
+        Power.exponent = exponent
+        return x**exponent
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * Power.exponent * x ** (Power.exponent - 1), None
+
+
+class Reshaped(Function):
+    """Its shape is on the class: backward raises after a call with another one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        Reshaped.shape = x.shape
+        return x.reshape(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.reshape(Reshaped.shape)
+
+
+class Clipped(Function):
+    """Its flag is on the class: only an unclipped call after a clipped one does harm."""
+
+    @staticmethod
+    def forward(ctx, x, clip):
+        inside = (x.abs() < 1) if clip else torch.ones_like(x, dtype=torch.bool)
+        ctx.save_for_backward(inside)
+        Clipped.clip = clip
+        return torch.where(inside, x, 0.0)
+
+    @staticmethod
+    def backward(ctx, g):
+        (inside,) = ctx.saved_tensors
+        return g * inside if Clipped.clip else g, None
