@@ -1,12 +1,12 @@
 """Right Functions over many seeds: is one of them accused, or left in doubt?
 
     python benchmarks/right_runs.py --by check|gradcheck [--seeds 5] [--first-seed 0] [--set NAME ...]
-                                    [--without-spec] [--dtype float32] [--only NAME] [--results FILE]
+                                    [--without-spec] [--dtype float32] [--only REGEX] [--results FILE]
 
 Subjects are the Functions of the modules `right.py` of `tests/zoo`, of `benchmarks/right_functions`, and the
 specs of published packages in `specs/` that are installed (`--set published`), each with its spec. By `check`
 every seed is a run of the command's session, whose process stays warm; by `gradcheck` it is
-`gradverify.gradcheck` at two draws of every case, and `gradgradcheck` where `check` verified the second order.
+`gradverify.gradcheck` at two draws of every case, and `gradgradcheck` where `check` verified it.
 One line of JSON for every run is appended to --results, and what stands there is not run again. Prints
 Markdown. A run that failed is an alarm, unless the spec expects it; one that is not green otherwise is listed
 with what it said.
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -76,7 +77,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], help="folder of the zoo, `hard` or `published`")
     parser.add_argument("--without-spec", action="store_true")
     parser.add_argument("--dtype", action="append", default=[])
-    parser.add_argument("--only", default="", help="part of a Function's name")
+    parser.add_argument("--only", default="", help="a regular expression for their names")
     parser.add_argument("--results", type=Path)
     return parser.parse_args()
 
@@ -100,7 +101,9 @@ def subjects(wanted: list[str]) -> Iterator[tuple[str, Path]]:
                 yield "published", spec
 
 
-def by_check(options: argparse.Namespace, _: list[Run], done: set[tuple[str, str, str, int]]) -> Iterator[Run]:
+def by_check(
+    options: argparse.Namespace, _: list[Run], done: set[tuple[str, str, str, int]]
+) -> Iterator[Run]:
     """Runs of the command's own session: the worker is warm, the plan is made anew for each seed."""
     from gradverify.cli.asked import request_of  # noqa: PLC0415 - by gradcheck it is not needed
     from gradverify.session.planning import plan_targets  # noqa: PLC0415
@@ -133,7 +136,7 @@ def by_check(options: argparse.Namespace, _: list[Run], done: set[tuple[str, str
                     for planned in (p for m in session.modules for p in plan_targets(m, asked)):
                         name = f"{file.parent.name}/{file.name.partition('.')[0]}::{planned.target.name}"
                         unnamed = planned.plan is None and not options.without_spec
-                        if (kind, where, name, seed) in done or unnamed or options.only not in name:
+                        if (kind, where, name, seed) in done or unnamed or not re.search(options.only, name):
                             continue
                         begun = time.perf_counter()
                         report = verify_target(planned, asked, lambda _: None).report
@@ -149,13 +152,15 @@ def bare_copy(file: Path, folder: Path) -> Path:
     return copy
 
 
-def told(report) -> str:  # noqa: ANN001 - a TargetReport
+def told(report) -> str:
     """What keeps a target from being green, and which orders were verified where it is."""
     if report.status.value in GREEN:
         notes = sorted({f.code for f in report.findings if f.severity.value == "note"})
         return " ".join([*(f"{family}={outcome.value}" for family, outcome in report.checks), *notes])
     loud = [f for f in report.findings if f.severity.value != "note"]
-    return " | ".join([report.reason, *(f"{f.code} [{f.case_id}] {f.message}" for f in loud)])
+    places = [f.case.id if f.case is not None else "" for f in loud]
+    sentences = [f"{f.code} [{place}] {f.message}" for f, place in zip(loud, places, strict=True)]
+    return " | ".join([report.reason, *sentences])
 
 
 def by_gradcheck(
@@ -182,7 +187,7 @@ def by_gradcheck(
             value = resolve(plan.attribute, module)
             if getattr(entry, "surrogate", None) or plan.skip or not hasattr(value, "apply"):
                 continue
-            if options.only not in name:
+            if not re.search(options.only, name):
                 continue
             for seed in range(options.first_seed, options.first_seed + options.seeds):
                 if ("gradcheck", where, name, seed) not in done:
@@ -194,7 +199,7 @@ def folders() -> list[str]:
     return [folder.name for folder in ZOO.iterdir() if folder.is_dir()]
 
 
-def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:  # noqa: ANN001, PLR0913
+def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:
     """Both drop-ins at two draws of every case of one Function."""
     import gradverify  # noqa: PLC0415
     from gradverify.model import Point, Settings  # noqa: PLC0415
@@ -202,7 +207,9 @@ def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:  # no
     from gradverify.verifier.collect.discover import defaults_of, describe_target  # noqa: PLC0415
 
     target = describe_target(value, plan.name, plan.attribute, "right.py")
-    subject = Subject(target, value.apply, Settings(seed=seed), outputs=plan.outputs, defaults=defaults_of(value))
+    subject = Subject(
+        target, value.apply, Settings(seed=seed), outputs=plan.outputs, defaults=defaults_of(value)
+    )
     said, asked, begun = [], 0, time.perf_counter()
     for case in plan.cases:
         for draw in DRAWS:
@@ -223,11 +230,11 @@ def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:  # no
     return Run("gradcheck", where, name, seed, verdict, asked, " | ".join(said), seconds)
 
 
-def function_of(sample):  # noqa: ANN001, ANN201 - a Sample, and a function of its tensors
+def function_of(sample):
     """The Function at this sample as a function of its differentiable inputs, random states replayed."""
     from gradverify.verifier.numerics.problem import returned_tensors, substitute  # noqa: PLC0415
 
-    def function(*leaves):  # noqa: ANN002, ANN202
+    def function(*leaves):
         primals = [leaf.clone() for leaf in leaves]  # some write into their inputs
         sample.problem.random_states.replay()
         returned = returned_tensors(sample.subject.function(*substitute(sample.arguments, primals)))

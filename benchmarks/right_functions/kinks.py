@@ -207,6 +207,7 @@ class TableLookup(Function):
         return table[left] * (1 - share) + table[left + 1] * share
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         left, share, table, inside = ctx.saved_tensors
         slope = (table[left + 1] - table[left]) * (table.shape[0] - 1)

@@ -1,10 +1,11 @@
-"""Right Functions that use what autograd offers: state, randomness, views, graphs within graphs, odd returns."""
+"""Right Functions that use what autograd offers: state, randomness, views, graphs in graphs, odd returns."""
 
 import functools
 import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -426,10 +427,8 @@ class Hooked(Function):
 class ByNumpy(Function):
     @staticmethod
     def forward(ctx, x):
-        import numpy
-
         ctx.save_for_backward(x)
-        return torch.from_numpy(numpy.arctan(x.detach().numpy()))
+        return torch.from_numpy(np.arctan(x.detach().numpy()))
 
     @staticmethod
     @once_differentiable
@@ -566,6 +565,7 @@ class EvenOnly(Function):
         return first * torch.sigmoid(second)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         first, second = ctx.saved_tensors
         s = torch.sigmoid(second)

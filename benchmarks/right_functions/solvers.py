@@ -23,7 +23,7 @@ def nearly_degenerate(generator, device, dtype, shape):
 class BadlyScaledCholesky(Function):
     @staticmethod
     def forward(ctx, a):
-        factor = torch.linalg.cholesky(a)
+        factor = torch.linalg.cholesky(0.5 * (a + a.mT))
         ctx.save_for_backward(factor)
         return factor
 
@@ -52,7 +52,7 @@ class LogDeterminant(Function):
 class Eigenvalues(Function):
     @staticmethod
     def forward(ctx, a):
-        values, vectors = torch.linalg.eigh(a)
+        values, vectors = torch.linalg.eigh(0.5 * (a + a.mT))
         ctx.save_for_backward(vectors)
         return values
 

@@ -1,4 +1,4 @@
-"""Right Functions whose values are hard: steep, saturated, cancelling, tiny, huge, at the edge of a domain."""
+"""Right Functions whose values are hard: steep, saturated, cancelling, tiny, huge, near an edge."""
 
 import math
 
