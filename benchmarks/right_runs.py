@@ -9,7 +9,7 @@ every seed is a run of the command's session, whose process stays warm; by `grad
 `gradverify.gradcheck` at two draws of every case, and `gradgradcheck` where `check` verified it.
 One line of JSON for every run is appended to --results, and what stands there is not run again. Prints
 Markdown. A run that failed is an alarm, unless the spec expects it; one that is not green otherwise is listed
-with what it said.
+with what it said. `as torch` is a drop-in that fails where torch's slow check fails as well.
 """
 
 from __future__ import annotations
@@ -169,6 +169,7 @@ def by_gradcheck(
     """Runs of the drop-in in this process."""
     import torch  # noqa: PLC0415 - the session's front does without
 
+    from gradverify.model import tensors_of  # noqa: PLC0415
     from gradverify.rules import RULES  # noqa: PLC0415
     from gradverify.spec import find_specs, plan_function  # noqa: PLC0415
     from gradverify.verifier.collect.importing import import_file, resolve  # noqa: PLC0415
@@ -185,7 +186,8 @@ def by_gradcheck(
             name = f"{file.parent.name}/{file.stem}::{key}"
             plan = plan_function(spec, key)
             value = resolve(plan.attribute, module)
-            if getattr(entry, "surrogate", None) or plan.skip or not hasattr(value, "apply"):
+            held = any(t.constant_at for case in plan.cases for i in case.inputs for t in tensors_of(i))
+            if getattr(entry, "surrogate", None) or plan.skip or held or not hasattr(value, "apply"):
                 continue
             if not re.search(options.only, name):
                 continue
@@ -210,7 +212,7 @@ def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:
     subject = Subject(
         target, value.apply, Settings(seed=seed), outputs=plan.outputs, defaults=defaults_of(value)
     )
-    said, asked, begun = [], 0, time.perf_counter()
+    said, as_torch, asked, begun = [], [], 0, time.perf_counter()
     for case in plan.cases:
         for draw in DRAWS:
             sample = prepare(subject, case, Point.TYPICAL, draw)
@@ -224,10 +226,22 @@ def asked_of_the_drop_in(plan, value, where, name, seed, *, twice) -> Run:
                     check(function, inputs, check_undefined_grad=False)
                 except Exception as error:  # noqa: BLE001 - what it raises is the alarm
                     first = " ".join(str(error).split())[:400]
-                    said.append(f"{check.__name__} [{case.id}] draw {draw}: {type(error).__name__} {first}")
-    verdict = "failed" if said else "passed" if asked else "not asked"
+                    sentence = f"{check.__name__} [{case.id}] draw {draw}: {type(error).__name__} {first}"
+                    (as_torch if torch_fails(check.__name__, function, inputs) else said).append(sentence)
+    verdict = "failed" if said else "as torch" if as_torch else "passed" if asked else "not asked"
     seconds = round(time.perf_counter() - begun, 2)
-    return Run("gradcheck", where, name, seed, verdict, asked, " | ".join(said), seconds)
+    return Run("gradcheck", where, name, seed, verdict, asked, " | ".join(said + as_torch), seconds)
+
+
+def torch_fails(name: str, function, inputs) -> bool:
+    """Whether torch's own slow check fails there too: a float32 interior, a kink, no deterministic order."""
+    import torch  # noqa: PLC0415
+
+    try:
+        getattr(torch.autograd, name)(function, inputs, check_undefined_grad=False)
+    except Exception:  # noqa: BLE001 - what it raises is a failure
+        return True
+    return False
 
 
 def function_of(sample):

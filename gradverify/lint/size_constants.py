@@ -114,6 +114,9 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
             | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
         ):
             yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
+            for one, part in zip(names, parts, strict=False):
+                yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
         case ast.keyword(arg=str() as name, value=value) if name.isupper():
             yield from _named(name, value, 2)
         case ast.Dict(keys=keys, values=values):

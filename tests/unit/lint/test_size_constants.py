@@ -58,6 +58,11 @@ def test_a_source_that_cannot_be_read_has_none() -> None:
     assert size_constants(MODULE, "missing") == ()
 
 
+def test_a_constant_in_a_tuple() -> None:
+    found = size_constants("def call(x):\n    y, step = f(x), 32\n    return y\n", "call")
+    assert [str(c) for c in found] == ["step = 32"]
+
+
 @pytest.mark.parametrize(
     ("loop", "values"),
     [
