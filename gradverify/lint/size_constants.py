@@ -84,9 +84,26 @@ def _targets(statement: ast.stmt) -> tuple[str, ...]:
 
 def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
     on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
+    rounds = {id(call) for node in ast.walk(statement) for call in _rounds(node)}
     for node in ast.walk(statement):
         yield from _with_a_name(node, module_level=on_its_own)
-        yield from _without(node)
+        if id(node) not in rounds:
+            yield from _without(node)
+
+
+def _rounds(node: ast.AST) -> Iterator[ast.AST]:
+    """The `range(50)` of an iteration: nothing in its loop counts with the variable or steps through memory.
+
+    How often Newton's step is repeated is not held against a size, and a size past it is only slow.
+    """
+    match node:
+        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[_]) as call, body=body):
+            inside = [n for statement in body for n in ast.walk(statement)]
+            counted = any(isinstance(n, ast.Name) and n.id == name for n in inside)
+            if not counted and not any(isinstance(n, ast.AugAssign) for n in inside):
+                yield call
+        case _:
+            pass
 
 
 def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:
@@ -97,6 +114,9 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
             | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
         ):
             yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
+            for one, part in zip(names, parts, strict=False):
+                yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
         case ast.keyword(arg=str() as name, value=value) if name.isupper():
             yield from _named(name, value, 2)
         case ast.Dict(keys=keys, values=values):

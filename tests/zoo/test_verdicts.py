@@ -46,6 +46,8 @@ MODULES = [
     ("kernels", "right"),
     ("kernels", "wrong"),
     ("authors", "bare"),
+    ("reported", "right"),
+    ("reported", "wrong"),
 ]
 
 

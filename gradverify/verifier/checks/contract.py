@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.verifier.checks.first_order import RETURN_NONE
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
@@ -169,8 +170,7 @@ def _undefined_raised(sample: Sample, which: str, position: int, error: RaisedEr
         "GV407",
         f"backward raises {error.type} when grad_output of {which} is undefined (None): "
         f"{first_line(error.message)}",
-        hint="After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, "
-        "or leave out set_materialize_grads.",
+        hint=RETURN_NONE,
         raised=error,
         output=position,
         **({"severity": Severity.NOTE} if deliberate else {}),

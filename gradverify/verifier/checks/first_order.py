@@ -38,6 +38,12 @@ COARSE_GRID = 4096.0
 FEWEST_VALUES = 2
 """Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
 
+RETURN_NONE = (
+    "After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, or leave out "
+    "set_materialize_grads."
+)
+"""The remedy of GV407."""
+
 
 def first_order(sample: Sample) -> FirstOrder:
     """The certificate; where it does not close, both Jacobians."""
@@ -64,7 +70,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     if isinstance(judged, Certificate):
         return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
     if isinstance(judged, Raised):
-        return FirstOrder(CheckResult((backward_raised(sample, judged.error),), Outcome.FAILED))
+        return FirstOrder(CheckResult((_raised(sample, judged.error),), Outcome.FAILED))
     if isinstance(judged, NotJudged):
         return FirstOrder(_nothing_known(sample, judged.reason))
     whole = judged.inputs.size == sample.inputs.size
@@ -121,6 +127,25 @@ def _judge_blocks(
         if unknown is not None:
             uncovered[positions[o], names[i]] = unknown
     return findings, uncovered
+
+
+def _raised(sample: Sample, error: RaisedError) -> Finding:
+    """GV407 where backward runs once every grad_output is defined, else GV102.
+
+    Outputs are differentiated one at a time, so the others' grad_outputs may have been undefined.
+    """
+    outputs = sample.problem.outputs
+    if len(outputs.blocks) > 1 and sample.subject.has_python_backward and not error.deliberate:
+        defined = outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
+        if not isinstance(sample.problem.pull_back(sample.problem.primals, defined), Raised):
+            return sample.finding(
+                "GV407",
+                f"backward raises {error.type} when a grad_output is undefined (None): "
+                f"{first_line(error.message)}",
+                hint=RETURN_NONE,
+                raised=error,
+            )
+    return backward_raised(sample, error)
 
 
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:

@@ -94,7 +94,7 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
     if nearer is not None:
         candidates.append(nearer[0])
     x = sampler.x[columns, None]
-    flat = torch.stack([c.flat for c in candidates]).all(dim=0)
+    flat = _flat(candidates, finest=fine)
     errors = [_trusted(c, measured_error(c, floor, x, known.own), flat, known) for c in candidates]
     errors = _within_resolution([large, first, coarse, fine], errors, x, known.typical)
     value, error, step = _best(candidates, errors)
@@ -112,6 +112,17 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
         step=torch.where(kink, fine.step, step),
         noise=floor,
     )
+
+
+def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:
+    """Whether no step moves f; one that leads out of its domain says nothing.
+
+    The finest alone proves nothing: it does not move f over the stairs of a coarse interior.
+    """
+    outside = torch.stack([c.truncation.isinf() for c in candidates])
+    flat = torch.stack([c.flat for c in candidates])
+    telling = torch.stack([c.flat for c in candidates if c is not finest])
+    return (flat | outside).all(dim=0) & telling.any(dim=0)
 
 
 def measured_error(samples: Samples, floor: Tensor, x: Tensor, own: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
+from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
 from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.problem import CallProblem, Problem
 from gradverify.verifier.numerics.rounding import backward_round_off
@@ -104,13 +105,18 @@ def confirmed(
     comparison: Comparison,
     known: KnownColumns | None = None,
 ) -> Comparison:
-    """Keep only conflicts that an independent measurement repeats; the others are not covered."""
+    """Keep only conflicts that an independent measurement repeats; the others are not covered.
+
+    What is the derivative of one of several pieces that meet here lies on a kink, and is none.
+    """
     conflicts = comparison.wrong | comparison.imprecise
     repeated = confirm_columns(problem, measured, comparison.analytical, conflicts, known)
     dropped = conflicts & ~repeated
+    explained = explained_by_joint_kinks(problem, measured, comparison.analytical, conflicts & repeated)
     return replace(
         comparison,
-        wrong=comparison.wrong & repeated,
-        imprecise=comparison.imprecise & repeated,
+        wrong=comparison.wrong & repeated & ~explained,
+        imprecise=comparison.imprecise & repeated & ~explained,
+        kinks=comparison.kinks | explained,
         covered=comparison.covered & ~dropped,
     )

@@ -56,3 +56,24 @@ def test_a_target_bound_by_another_name(name: str) -> None:
 def test_a_source_that_cannot_be_read_has_none() -> None:
     assert size_constants("def (", "f") == ()
     assert size_constants(MODULE, "missing") == ()
+
+
+def test_a_constant_in_a_tuple() -> None:
+    found = size_constants("def call(x):\n    y, step = f(x), 32\n    return y\n", "call")
+    assert [str(c) for c in found] == ["step = 32"]
+
+
+@pytest.mark.parametrize(
+    ("loop", "values"),
+    [
+        ("for _ in range(50):\n        x = x - f(x)", []),
+        ("for i in range(50):\n        x = x - f(x)", []),
+        ("for i in range(50):\n        x = x - f(x, i)", [50]),
+        ("for _ in range(50):\n        x = f(x)\n        at += 8", [50]),
+        ("for _ in range(0, n, 50):\n        x = f(x)", [50]),
+        ("for _ in range(50):\n        x = x[:64]", [64]),
+    ],
+)
+def test_a_number_of_rounds_is_no_size(loop: str, values: list[int]) -> None:
+    found = size_constants(f"def call(x, at, n):\n    {loop}\n    return x\n", "call")
+    assert [c.value for c in found] == values

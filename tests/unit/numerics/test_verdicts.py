@@ -173,3 +173,24 @@ def test_what_stands_still_below_some_step_is_not_the_function(maps, shift):
 
     x = torch.tensor([0.72, 0.84, -0.41, 1.8], dtype=torch.float64)
     assert_innocent(maps.judged(Saturated.apply, x), shift, kinds=("wrong", "nonfinite"))
+
+
+def test_zero_where_larger_steps_leave_the_domain_is_zero(maps):
+    """Entries of a Cholesky factor above the diagonal, of a matrix with a variable in tiny units."""
+
+    def factor(x):
+        return torch.linalg.cholesky(torch.diag(x) + 1e-9 * torch.ones(3, 3, dtype=x.dtype))
+
+    judged = maps.judged(factor, torch.tensor([1e-7, 4.0, 400.0], dtype=torch.float64))
+    assert judged.comparison.covered[judged.comparison.analytical == 0].all()
+
+
+def test_stairs_near_the_edge_of_the_domain_prove_nothing(maps):
+    """Larger steps leave the domain, and within the finest one float16 does not move: no zero is measured."""
+
+    def stairs(x):
+        inside = torch.where((x - 1.0).abs() < 1e-6, x, torch.nan)
+        return inside.half().double() * torch.tensor([1.0, 0.0], dtype=x.dtype)
+
+    judged = maps.judged(stairs, torch.tensor([1.0, 1.0], dtype=torch.float64))
+    assert not judged.comparison.wrong.any()

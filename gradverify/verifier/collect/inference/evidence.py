@@ -12,8 +12,8 @@ from typing import Any
 
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
-TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd")
-"""Routines that read only part of a matrix, and are right only for the kind of matrix they are meant for."""
+TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
+"""Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
 
 
 @dataclass(frozen=True)
