@@ -186,6 +186,8 @@ def rows(half: str, package: str, listed: str, *, with_specs: bool) -> Iterator[
     inferred = checked(names, ())
     folder = SPECS / package
     files = sorted(folder.glob("*.gradverify.yaml")) if with_specs and folder.is_dir() else []
+    modules = {f"module: {n.partition('::')[0]}" for n in names}
+    files = [f for f in files if modules & set(f.read_text().splitlines())]
     text = "\n".join(f.read_text() for f in files)
     named = [n for n in names if f"\n  {n.partition('::')[2]}:" in text]
     written = checked(named, files) if named else {}

@@ -195,8 +195,9 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     if guess.kind in {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST} and not (
         guess.kind is Kind.LIST and guess.found
     ):
-        yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})")
+        plain = guess.kind in {Kind.INDEX, Kind.BOOL}
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:
-        yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})")
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})", of_values=True)
     elif guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str):
-        yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],))
+        yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],), of_values=True)
