@@ -22,9 +22,6 @@ from gradverify.verifier.checks.subject import Sample
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
 
-COUNTS = (1, 2, 3, 4)
-"""Other integers."""
-
 LEAST_RUN = 2
 """Other values that forward must take: one alone tells little."""
 
@@ -104,7 +101,7 @@ def _is_index(value: Any) -> bool:  # noqa: ANN401 - an argument
 def _is_plain(value: Any) -> bool:  # noqa: ANN401 - an argument
     if isinstance(value, Tensor):
         return not value.is_floating_point() and not value.is_complex() and value.numel() > 0
-    return isinstance(value, bool | int)
+    return isinstance(value, bool)  # a count goes with shapes: other ones are other inputs altogether
 
 
 def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
@@ -115,20 +112,17 @@ def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
 
 
 def _discrete(given: Mapping[str, Any], bounds: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
-    """The other values: all integer tensors of one kind at a time, with each flag and count."""
+    """The other values: all integer tensors of one kind at a time, with each flag."""
     tensors = {n: v for n, v in given.items() if _is_index(v)}
     masks = {n: v for n, v in given.items() if isinstance(v, Tensor) and v.dtype is torch.bool}
     flags = [n for n, v in given.items() if isinstance(v, bool)]
-    counts = [n for n, v in given.items() if isinstance(v, int) and not isinstance(v, bool)]
     of_tensors = [{}, *({n: make(v, bounds[n]) for n, v in tensors.items()} for make in INTEGERS)]
     of_masks = [{}, *({n: torch.full_like(v, on) for n, v in masks.items()} for on in (True, False))]
     of_flags = [{}, *(dict.fromkeys(flags, on) for on in (True, False))]
-    of_counts = [{}, *(dict.fromkeys(counts, count) for count in COUNTS)]
     several = (
         of_tensors if tensors else [{}],
         of_masks if masks else [{}],
         of_flags if flags else [{}],
-        of_counts if counts else [{}],
     )
     rows = [{n: v for part in parts for n, v in part.items()} for parts in itertools.product(*several)]
     # What changes everything first: the row without a change is the sample itself.

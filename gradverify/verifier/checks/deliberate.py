@@ -13,7 +13,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
 
-FLAT = (1e-3, -1e-3)
+FLAT = (1e-5, -1e-5)
 """How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
 SCALES = (-1.0, 64.0)
@@ -39,20 +39,34 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     base = problem.evaluate(problem.primals)
     if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
         return ""
-    shown = _shown(sample, place, output, base.value[output])
+    shown = _shown(sample, place, output, base.value)
     return f"that backward should be the derivative ({shown})" if shown else ""
 
 
-def _shown(sample: Sample, place: int, output: int, value: Tensor) -> str:
+def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
     """What shows it; empty for nothing."""
-    name = sample.problem.input_names[place]
+    name, value = sample.problem.input_names[place], values[output]
     if torch.equal(value, sample.problem.primals[place]):
         return f"forward returns `{name}` as it is"
     if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, STEPS):
         return f"forward is a step in `{name}`, flat between"
     if _is_cut_short(sample, place, output, value):
         return "it hands grad_output on where forward cuts off"
+    stepped = next(
+        (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
+    )
+    if stepped is not None:
+        return f"forward is a step in `{name}` at another output, and backward gives that a gradient"
     return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
+
+
+def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
+    """Whether an output is a step, and backward gives a gradient for it all the same."""
+    if _moves(sample, place, output, value, FLAT) or not _moves(sample, place, output, value, STEPS):
+        return False
+    alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
+    gradient = _gradient(sample, place, alone)
+    return gradient is not None and bool((gradient != 0).any())
 
 
 def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.repairs import refused_gradient, repairs, unbroadcast
+from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 
@@ -18,6 +18,9 @@ MOST_TRIES = 400
 
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
+
+MORE_IF_OUTER = 12
+"""Calls after one whose output has more dimensions than any input: an input with one too many is broadcast."""
 
 KEPT_ATTEMPTS = 5
 """Attempts that are told where no inputs are found."""
@@ -80,6 +83,7 @@ def search(
     attempts: list[Attempt] = []
     fallback: Solution | None = None
     likeliest: State | None = None
+    outer: Solution | None = None
     refusals = _Refusals()
     tries = 0
     while tries < most and (tried := queue.pop()) is not None:
@@ -93,15 +97,23 @@ def search(
             for further in repairs(state, result):
                 queue.push(further)
             continue
-        if _is_whole(result):
+        if _is_whole(result) and not (_is_outer(state, result) and outer is None):
             found = Solution(state, result, tries)
             return refusals.doubting(found) or _refused_before(fallback, found) or found
+        if _is_whole(result):
+            outer = Solution(state, result, tries)
+            most = min(most, tries + MORE_IF_OUTER)
+            for further in lower_ranks(state):
+                queue.push(further)
+            continue
         refusals.note(Solution(state, result, tries), parameters)
         if fallback is None or _rank(result) > _rank(fallback.ran):
             fallback = Solution(state, result, tries)
             most = min(most, tries + MORE_TRIES)
         for further in _alternatives(state, result, parameters):
             queue.push(further)
+    if outer is not None:
+        return replace(outer, tries=tries)
     if fallback is not None:
         return replace(fallback, tries=tries)
     return NoSolution(tuple(attempts), tries, likeliest)
@@ -120,7 +132,7 @@ def _described(state: State, place: int) -> str:
             said = f"={guess.choices[0]!r}"
         case Kind.SIZE:
             said = f"={shape[0]}"
-        case Kind.CALLABLE:
+        case Kind.CALLABLE | Kind.OBJECT:
             said = f"={guess.path}"
         case Kind.OMITTED:
             said = " left out"
@@ -150,6 +162,13 @@ def _is_whole(ran: Ran) -> bool:
         and ran.backward is None
         and any(g is not None for g in gradients.values())
     )
+
+
+def _is_outer(state: State, ran: Ran) -> bool:
+    """Whether an output has more dimensions than any of several inputs."""
+    given = [len(a.dims) for a in state.arguments if a.is_tensor]
+    ranks = [o.dim() for o in ran.outputs]
+    return len(given) > 1 and max(given) > 1 and max(ranks, default=0) > max(given)
 
 
 def _rank(ran: Ran) -> int:
