@@ -21,12 +21,13 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _PROSE = re.compile(
     r"quanti[sz]\w*|binari[sz]\w*|heaviside|spik(?:e|ing)\w*|compress\w*|sketch\w*"
-    r"|(?:clip|clamp|scal|stop|detach|modif|mask|filter|custom|bypass|approximat|estimat|smooth|fak)\w* (?:the |its |of |a )*"
-    r"(?:gradient|grad|backward)s?|(?:gradient|grad|backward)s? (?:is |are |will be |of )*"
+    r"|(?:clip|clamp|scal|stop|detach|modif|mask|filter|custom|bypass|approximat|estimat|smooth|fak)\w*"
+    r" (?:the |its |of |a )*(?:gradient|grad|backward)s?"
+    r"|(?:gradient|grad|backward)s? (?:is |are |will be |of )*"
     r"(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth)\w*",
     re.IGNORECASE,
 )
-"""What in a name or a docstring goes with such a gradient; in the lines of code the words are ordinary ones."""
+"""What in a name or a docstring goes with such a gradient; in lines of code these are ordinary words."""
 
 
 def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: ANN401

@@ -20,7 +20,7 @@ MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
 MORE_IF_OUTER = 12
-"""Calls after one whose output has more dimensions than any input: an input with one too many is broadcast."""
+"""Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
 KEPT_ATTEMPTS = 5
 """Attempts that are told where no inputs are found."""
@@ -83,7 +83,6 @@ def search(
     attempts: list[Attempt] = []
     fallback: Solution | None = None
     likeliest: State | None = None
-    outer: Solution | None = None
     refusals = _Refusals()
     tries = 0
     while tries < most and (tried := queue.pop()) is not None:
@@ -97,23 +96,15 @@ def search(
             for further in repairs(state, result):
                 queue.push(further)
             continue
-        if _is_whole(result) and not (_is_outer(state, result) and outer is None):
+        if _is_whole(result) and not _is_outer(state, result):
             found = Solution(state, result, tries)
             return refusals.doubting(found) or _refused_before(fallback, found) or found
-        if _is_whole(result):
-            outer = Solution(state, result, tries)
-            most = min(most, tries + MORE_IF_OUTER)
-            for further in lower_ranks(state):
-                queue.push(further)
-            continue
         refusals.note(Solution(state, result, tries), parameters)
         if fallback is None or _rank(result) > _rank(fallback.ran):
             fallback = Solution(state, result, tries)
-            most = min(most, tries + MORE_TRIES)
+            most = min(most, tries + (MORE_IF_OUTER if _is_whole(result) else MORE_TRIES))
         for further in _alternatives(state, result, parameters):
             queue.push(further)
-    if outer is not None:
-        return replace(outer, tries=tries)
     if fallback is not None:
         return replace(fallback, tries=tries)
     return NoSolution(tuple(attempts), tries, likeliest)
@@ -172,8 +163,8 @@ def _is_outer(state: State, ran: Ran) -> bool:
 
 
 def _rank(ran: Ran) -> int:
-    """How far a call came that did not go all the way."""
-    return ran.finite + 2 * ran.connected + (ran.backward is None)
+    """How far a call came."""
+    return ran.finite + 2 * ran.connected + (ran.backward is None) + _is_whole(ran)
 
 
 @dataclass
@@ -228,7 +219,9 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
-    if ran.backward is not None:
+    if _is_whole(ran):
+        yield from lower_ranks(state)
+    elif ran.backward is not None:
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
