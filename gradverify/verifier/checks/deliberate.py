@@ -30,6 +30,8 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     What forward returns as it got it needs no backward, and a step has no derivative to give: with such a
     forward somebody wrote a gradient that is meant to be another one.
     """
+    if finding.code == "GV106":
+        return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:
         return ""

@@ -201,4 +201,4 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})", of_values=True)
     elif guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str):
-        yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],), of_values=True)
+        yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],))

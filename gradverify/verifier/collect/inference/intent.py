@@ -37,18 +37,10 @@ def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: 
         own = inspect.getsource(value)
     except (OSError, TypeError):
         own = getattr(value, "__doc__", None) or ""
-    prose = (name.replace("_", " "), getattr(value, "__doc__", None) or "")
-    for text in prose:
-        found = _PROSE.search(_HUMP.sub(" ", text))
-        if found is not None:
-            return " ".join(found[0].lower().split())
-    for text in (
-        name.replace("_", " "),
-        place.replace("_", " "),
-        own,
-        getattr(module, "__doc__", None) or "",
-    ):
-        found = _WORDS.search(_HUMP.sub(" ", text))
+    doc, about = getattr(value, "__doc__", None) or "", getattr(module, "__doc__", None) or ""
+    told = [(_WORDS, t) for t in (name.replace("_", " "), place.replace("_", " "), own, about)]
+    for words, text in [*told, (_PROSE, name.replace("_", " ")), (_PROSE, doc)]:
+        found = words.search(_HUMP.sub(" ", text))
         if found is not None:
             return " ".join(found[0].lower().split())
     return ""

@@ -177,7 +177,7 @@ def _configurations(target: Target, module: ModuleType | None) -> Iterator[tuple
             yield f"{short_name(module)}:{name}", found
 
 
-_KNOWN = (torch.Tensor, torch.nn.Module, torch.Size, int, float, str, list, dict, Callable)  # type: ignore[arg-type]
+_KNOWN = (torch.Tensor, torch.nn.Module, torch.Size, int, float, str, list, dict)
 """Types that other guesses stand for."""
 
 
