@@ -27,6 +27,7 @@ VERDICTS = {
     "Act": "inconclusive",
     "ClampSte": "inconclusive",
     "Bounded": "inconclusive",
+    "Weighted": "inconclusive",
     "UnitStep": "inconclusive",
     "Membrane": "inconclusive",
     "Spike": "inconclusive",
@@ -68,7 +69,7 @@ def test_verdicts_without_a_spec(drafted):
 
 def test_the_drafted_spec_gives_the_same_verdicts(drafted):
     here, _, ran = drafted
-    assert "28 functions" in ran.out
+    assert "29 functions" in ran.out
     assert verdicts(here) == VERDICTS
     text = (here.folder / "functions.gradverify.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=")
@@ -155,6 +156,7 @@ def test_a_gradient_that_looks_deliberate_is_for_the_author_to_declare(drafted):
         "ClampSte": "its source says `ste`",
         "Spike": "forward is a step in `x`",
         "Bounded": "hands grad_output on where forward cuts off",
+        "Weighted": "backward goes by `strength`, and forward does not",
         "UnitStep": "cuts off or normalises grad_output",
         "Flip": "forward returns `x` as it is",
     }.items():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.model import Finding
-from gradverify.verifier.checks.manifolds import STEPS
+from gradverify.verifier.checks.manifolds import STEPS, with_values
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
@@ -19,6 +20,9 @@ FLAT = (1e-5, -1e-5)
 SCALES = (-1.0, 64.0)
 """Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
 of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
+
+OTHER = (1.5, 0.3)
+"""Factor and summand that make another real number of an argument."""
 
 LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
@@ -54,6 +58,9 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
         return f"forward is a step in `{name}`, flat between"
     if _is_cut_short(sample, place, output, value):
         return "it hands grad_output on where forward cuts off"
+    alone = _backward_alone_reads(sample, place)
+    if alone:
+        return f"backward goes by `{alone}`, and forward does not"
     stepped = next(
         (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
     )
@@ -69,6 +76,34 @@ def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
     gradient = _gradient(sample, place, alone)
     return gradient is not None and bool((gradient != 0).any())
+
+
+def _backward_alone_reads(sample: Sample, place: int) -> str:
+    """An argument that backward goes by and forward does not; empty for none.
+
+    Forward is the same function whatever it is, so its derivative is, too: a gradient that changes with it is
+    scaled, widened or reversed by choice.
+    """
+    problem = sample.problem
+    cotangents = _cotangents(sample)
+    base, own = problem.evaluate(problem.primals), _gradient(sample, place, cotangents)
+    if isinstance(base, Raised) or own is None:
+        return ""
+    for argument in sample.arguments:
+        if argument.differentiable or not _is_real(argument.value):
+            continue
+        moved = with_values(sample, {argument.name: argument.value * OTHER[0] + OTHER[1]})
+        result = moved.problem.evaluate(problem.primals)
+        if isinstance(result, Raised) or not all(map(torch.equal, result.value, base.value)):
+            continue
+        gradient = _gradient(moved, place, cotangents)
+        if gradient is not None and not torch.equal(gradient, own):
+            return argument.name
+    return ""
+
+
+def _is_real(value: Any) -> bool:  # noqa: ANN401 - an argument
+    return isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point())
 
 
 def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:

@@ -198,7 +198,9 @@ class LogDeterminant(Function):
     def forward(ctx, a):
         factor = torch.linalg.cholesky(a @ a.mT + torch.eye(a.shape[0], dtype=a.dtype))
         ctx.save_for_backward(factor)
-        return torch.linalg.cholesky(a.abs() + 20 * torch.eye(a.shape[0], dtype=a.dtype)).diagonal().log().sum()
+        return (
+            torch.linalg.cholesky(a.abs() + 20 * torch.eye(a.shape[0], dtype=a.dtype)).diagonal().log().sum()
+        )
 
     @staticmethod
     def backward(ctx, g):
@@ -339,6 +341,20 @@ class Bounded(Function):
     @staticmethod
     def backward(ctx, g):
         return g
+
+
+class Weighted(Function):
+    """Deliberate, as a strength says that backward alone goes by."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(x, strength)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, strength = ctx.saved_tensors
+        return 2 * strength * g * x, None
 
 
 class UnitStep(Function):
