@@ -79,6 +79,7 @@ def test_the_drafted_spec_gives_the_same_verdicts(drafted):
         r"^      mean: \{shape: .*requires_grad: false\}  # backward returns None", text, re.MULTILINE
     )
     assert "tried x [4, 3], secret" in text
+    assert re.search(r"^  # Weighted is inconclusive: its gradient looks deliberate", text, re.MULTILINE)
     assert "reference: functions:attention_reference" in text
 
 
