@@ -43,7 +43,7 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
     kept_results = {}
     for family, result in results.items():
         findings = tuple(
-            guard.judged(f) if f.severity is Severity.ERROR and not f.code.startswith(CERTAIN) else f
+            guard.judged(f) if f.severity is Severity.ERROR and not guard.is_certain(f) else f
             for f in result.findings
         )
         failed = any(f.severity is Severity.ERROR for f in findings)
@@ -78,6 +78,10 @@ class _Guard:
     persistent: bool | None = None
     settled: dict[str | None, bool] = field(default_factory=dict)
     """By input: whether the mismatch is there whatever was invented."""
+
+    def is_certain(self, finding: Finding) -> bool:
+        """Whether no guess can have made it: what raises may do so because of what was invented."""
+        return finding.code.startswith(CERTAIN) and not (finding.raised is not None and self.invented)
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""

@@ -264,6 +264,19 @@ class Leaky(Function):
         return torch.where(x > 0, g, ctx.slope * g), None
 
 
+class Portal(Function):
+    """Nobody can guess its portal: forward hands it on, with nothing in it, and only backward enters it."""
+
+    @staticmethod
+    def forward(ctx, portal, tensor):
+        ctx.portal = portal
+        return tensor.new_zeros(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, ctx.portal.through(2 * g)
+
+
 class Residual(Function):
     """Right: around a module, whose parameters come behind it."""
 
