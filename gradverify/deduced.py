@@ -53,6 +53,8 @@ class DeducedObject:
 
     name: str
     path: str
+    made: bool = False
+    """Called without arguments; what it returns is passed."""
 
 
 DeducedInput = DeducedTensor | DeducedLiteral | DeducedSize | DeducedList | DeducedObject

@@ -51,6 +51,8 @@ class Doubt:
     """The choice of a swept literal that stands in the source: there the argument is not invented."""
     intent: bool = False
     """Not an argument but the gradient itself: its author may not mean the derivative."""
+    of_values: bool = False
+    """Its values are in doubt and nothing else: others can be tried."""
 
 
 @dataclass(frozen=True)

@@ -125,10 +125,20 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
         accepted = replace(as_spec, ignore=tuple(ignored.items()))
         if _status(planned, accepted, request).status is inferred.status:
             return replace(entry, data={**entry.data, "ignore": ignored})
+    if any(f.cause == "looks-surrogate" for f in inferred.findings):
+        return _deliberate(entry)
     guessed = ", ".join(d.what for d in found.doubts) or "the kind of values"
     comments = (f"{planned.target.name} is {inferred.status}: {guessed} had to be guessed.",
                 "If these inputs are valid, remove the # from the entry; else correct it.")  # fmt: skip
     return replace(entry, active=False, comments=comments)
+
+
+def _deliberate(entry: DraftedEntry) -> DraftedEntry:
+    """An entry of what looks like a deliberate gradient, with the line by which its author says so."""
+    comments = (f"{entry.name} is inconclusive: its gradient looks deliberate, not like the derivative.",
+                "If it is meant, give the reason and remove the #; else it is a mistake.")  # fmt: skip
+    data = {**entry.data, "surrogate": {"reason": "to fill in"}}
+    return replace(entry, data=data, active=False, comments=comments)
 
 
 def _status(planned: Planned, plan: TargetPlan, request: Request) -> TargetReport:

@@ -65,8 +65,8 @@ def input_data(deduced: DeducedInput) -> object:
             return {"size": _dimension(expression)}
         case DeducedList(items=items):
             return {"list": [_tensor(item) for item in items]}
-        case DeducedObject(path=path):
-            return {"object": path}
+        case DeducedObject(path=path, made=made):
+            return {"object": path, "init": []} if made else {"object": path}
 
 
 PLACEHOLDERS: Mapping[str, object] = {
@@ -136,5 +136,5 @@ def _short(deduced: DeducedInput) -> str:
             return f"= {expression}"
         case DeducedList(items=items):
             return f"{len(items)} tensors [{', '.join(items[0].shape)}]" if items else "[]"
-        case DeducedObject(path=path):
-            return path
+        case DeducedObject(path=path, made=made):
+            return f"{path}()" if made else path

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Linear(Function):
@@ -52,7 +53,7 @@ class CrossEntropy(Function):
 
 
 class CrossEntropyUnweighted(Function):
-    """Wrong: forgets to divide; but the labels are invented, so nobody can be certain."""
+    """Wrong for whatever labels: forgets to divide."""
 
     @staticmethod
     def forward(ctx, logits, target):
@@ -64,6 +65,51 @@ class CrossEntropyUnweighted(Function):
         logits, target = ctx.saved_tensors
         hot = torch.zeros_like(logits).scatter_(1, target.unsqueeze(1), 1.0)
         return g * (logits.softmax(-1) - hot), None
+
+
+class PickedRows(Function):
+    """Right for rows that are picked once; what is guessed may pick one twice."""
+
+    @staticmethod
+    def forward(ctx, table, index):
+        ctx.save_for_backward(index)
+        ctx.shape = table.shape
+        return 1.5 * table[index]
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        out = g.new_zeros(ctx.shape)
+        out[index] = 1.5 * g
+        return out, None
+
+
+class Repeated(Function):
+    """Wrong; but a count that is invented goes with shapes, so nobody can be certain."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.count = count
+        return x.unsqueeze(1).repeat(1, count, 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g.sum(1), None
+
+
+class Normalized(Function):
+    """Wrong by the norm: right on unit rows, but forward is made for others."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x / x.norm(dim=-1, keepdim=True)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g - y * (g * y).sum(-1, keepdim=True)
 
 
 class Attention(Function):
@@ -152,7 +198,9 @@ class LogDeterminant(Function):
     def forward(ctx, a):
         factor = torch.linalg.cholesky(a @ a.mT + torch.eye(a.shape[0], dtype=a.dtype))
         ctx.save_for_backward(factor)
-        return torch.linalg.cholesky(a.abs() + 20 * torch.eye(a.shape[0], dtype=a.dtype)).diagonal().log().sum()
+        return (
+            torch.linalg.cholesky(a.abs() + 20 * torch.eye(a.shape[0], dtype=a.dtype)).diagonal().log().sum()
+        )
 
     @staticmethod
     def backward(ctx, g):
@@ -192,6 +240,62 @@ class Constant(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
+
+
+class Settings:
+    """What an annotation names can be made."""
+
+    def __init__(self, slope=0.3):
+        self.slope = slope
+
+
+class Leaky(Function):
+    """Right: of settings."""
+
+    @staticmethod
+    def forward(ctx, x, settings: Settings):
+        ctx.save_for_backward(x)
+        ctx.slope = settings.slope
+        return torch.where(x > 0, x, settings.slope * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.where(x > 0, g, ctx.slope * g), None
+
+
+class Portal(Function):
+    """Nobody can guess its portal: forward hands it on, with nothing in it, and only backward enters it."""
+
+    @staticmethod
+    def forward(ctx, portal, tensor):
+        ctx.portal = portal
+        return tensor.new_zeros(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, ctx.portal.through(2 * g)
+
+
+class Residual(Function):
+    """Right: around a module, whose parameters come behind it."""
+
+    @staticmethod
+    def forward(ctx, x, inner, *weights):
+        ctx.save_for_backward(x, *weights)
+        ctx.inner = inner
+        with torch.no_grad():
+            return x + inner.forward(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, *weights = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            y = ctx.inner.forward(x)
+        dx, *of_weights = torch.autograd.grad(y, (x, *weights), g)
+        return dx + g, None, *of_weights
 
 
 class Impossible(Function):
@@ -238,6 +342,60 @@ class ClampSte(Function):
     @staticmethod
     def backward(ctx, g):
         return g
+
+
+class Bounded(Function):
+    """Deliberate, as a backward says that hands on what forward cuts off."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-0.5, 0.5)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Weighted(Function):
+    """Deliberate, as a strength says that backward alone goes by."""
+
+    @staticmethod
+    def forward(ctx, x, strength):
+        ctx.save_for_backward(x, strength)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x, strength = ctx.saved_tensors
+        return 2 * strength * g * x, None
+
+
+class UnitStep(Function):
+    """Deliberate, as a backward says that is not linear."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return (2 * g * ctx.saved_tensors[0]).clamp(-0.1, 0.1)
+
+
+class Membrane(Function):
+    """Deliberate at both outputs, as the step in one of them says."""
+
+    @staticmethod
+    def forward(ctx, x):
+        fired = (x > 0).to(x.dtype)
+        ctx.save_for_backward(x)
+        return fired, x - 0.5 * fired * x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        return g / (1 + x * x) + h
 
 
 class Spike(Function):

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     SIZE = "size"
     LIST = "list of tensors"
     CALLABLE = "callable"
+    OBJECT = "object"
     OMITTED = "left to its default"
 
 
@@ -39,7 +40,9 @@ class Guess:
     found: bool = True
     """The source says so; otherwise it is invented."""
     path: str = ""
-    """Of a callable."""
+    """Of a live object."""
+    made: bool = False
+    """The object behind the path is called without arguments, and what it returns is passed."""
 
 
 FACTORS = (0.7, 2.5, 0.3)
@@ -88,7 +91,7 @@ def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) ->
         found = [*(g for g in found if _fits(g, parameter.annotation)), *_of_type(parameter.annotation)]
     best: dict[tuple[Kind, tuple[Nested, ...]], Guess] = {}
     for guess in found:
-        key = guess.kind, guess.choices
+        key = guess.kind, (*guess.choices, guess.path)
         if key not in best or guess.cost < best[key].cost:
             best[key] = guess
     return sorted(best.values(), key=lambda g: g.cost)
@@ -199,6 +202,8 @@ def _tensors(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
     as_index = bool(_INDEX.match(name)) or "index" in kinds
     as_mask = bool(_BOOL.match(name)) or "bool" in kinds
+    if parameter.variadic:
+        yield Guess(Kind.OMITTED, 0.9, found=False)
     if parameter.variadic or _LIST.match(name) or "sequence" in kinds:
         yield Guess(
             Kind.LIST, 0.5 if parameter.variadic or "sequence" in kinds else 1.5, found=parameter.variadic
@@ -208,7 +213,7 @@ def _tensors(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
         1.0 * constant * (not tensor) + 1.5 * scalar + 0.6 * (as_index and not facts.gradient) + 0.5 * as_mask
     )
     cost += 0.8 * bool(_FLOAT.match(name) or _FLAG.match(name) or _INT.match(name)) * (not facts.gradient)
-    cost += 3.0 * (_CALLABLE.match(name) is not None or "callable" in kinds)
+    cost += 3.0 * (_CALLABLE.match(name) is not None or bool(kinds & {"callable", "module"}))
     yield Guess(Kind.FLOAT, cost)
     penalty = 2.5 * (facts.gradient is True) + 1.5 * scalar
     yield Guess(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty, found=False)
@@ -234,9 +239,12 @@ def _scalars(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     yield from _integers(base + (0.5 if integer or "int" in kinds else 1.8))
     flags = base + (0.3 if flag else 0.6 if "flag" in kinds else 2.0)
     yield Guess(Kind.LITERAL, flags, (True, False), found=False)
-    callable_ = "callable" in kinds or _CALLABLE.match(name) is not None
-    if callable_:
+    if kinds & {"callable", "module"} or _CALLABLE.match(name) is not None:
         yield Guess(Kind.CALLABLE, 0.3, found=False)
+    if "dtype" in kinds or name in {"dtype", "out_dtype"}:
+        yield Guess(Kind.OBJECT, 0.2, found=False, path="torch.float64")
+    if name == "device":
+        yield Guess(Kind.LITERAL, 0.2, ("cpu",))
 
 
 def _integers(cost: float) -> Iterator[Guess]:

@@ -30,6 +30,7 @@ from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
 from gradverify.verifier.guard import default_dtype
@@ -67,13 +68,14 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
 
 def _mixes_dtypes(found: NoSolution) -> bool:
     words = " ".join(a.answer for a in found.attempts).lower()
-    return "float" in words and "double" in words
+    return "float" in words and ("double" in words or "overflow" in words)
 
 
 def _entry(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     state, ran = found.state, found.ran
     caller, facts = known.caller, known.evidence.facts
     state, remarks = _constants(caller, state, ran, facts, known.passed)
+    state, ran = without_unread(caller, state, ran)
     state = shrunk(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     state = with_other_values(caller, state, facts)
@@ -170,8 +172,8 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
             return DeducedLiteral(argument.name, guess.choices)
         case Kind.SIZE:
             return DeducedSize(argument.name, shape[0])
-        case Kind.CALLABLE:
-            return DeducedObject(argument.name, guess.path)
+        case Kind.CALLABLE | Kind.OBJECT:
+            return DeducedObject(argument.name, guess.path, made=guess.made)
         case Kind.LIST:
             item = DeducedTensor(argument.name, shape, domain=argument.domain)
             return DeducedList(argument.name, (item,) * argument.items)
@@ -194,12 +196,12 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
             argument.name,
             f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
         )
-    if guess.kind in {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST} and not (
-        guess.kind is Kind.LIST and guess.found
-    ):
-        yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})")
+    invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
+    if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
+        plain = guess.kind in {Kind.INDEX, Kind.BOOL}
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:
-        yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})")
+        yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})", of_values=True)
     elif (
         guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str | bool)
     ):

@@ -19,6 +19,17 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 """Where a new word of a name begins: `RoundSteFn` is `Round Ste Fn`."""
 
 
+_PROSE = re.compile(
+    r"quanti[sz]\w*|binari[sz]\w*|heaviside|spik(?:e|ing)\w*|compress\w*|sketch\w*"
+    r"|(?:clip|clamp|scal|stop|detach|modif|mask|filter|custom|bypass|approximat|estimat|smooth|fak)\w*"
+    r" (?:the |its |of |a )*(?:gradient|grad|backward)s?"
+    r"|(?:gradient|grad|backward)s? (?:is |are |will be |of )*"
+    r"(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth)\w*",
+    re.IGNORECASE,
+)
+"""What in a name or a docstring goes with such a gradient; in lines of code these are ordinary words."""
+
+
 def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: ANN401
     """The words by which the class, or the module it stands in, calls its gradient deliberate; else empty."""
     name, place = getattr(value, "__qualname__", ""), getattr(module, "__name__", "").rpartition(".")[2]
@@ -26,13 +37,10 @@ def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: 
         own = inspect.getsource(value)
     except (OSError, TypeError):
         own = getattr(value, "__doc__", None) or ""
-    for text in (
-        name.replace("_", " "),
-        place.replace("_", " "),
-        own,
-        getattr(module, "__doc__", None) or "",
-    ):
-        found = _WORDS.search(_HUMP.sub(" ", text))
+    doc, about = getattr(value, "__doc__", None) or "", getattr(module, "__doc__", None) or ""
+    told = [(_WORDS, t) for t in (name.replace("_", " "), place.replace("_", " "), own, about)]
+    for words, text in [*told, (_PROSE, name.replace("_", " ")), (_PROSE, doc)]:
+        found = words.search(_HUMP.sub(" ", text))
         if found is not None:
             return " ".join(found[0].lower().split())
     return ""

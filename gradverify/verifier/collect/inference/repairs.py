@@ -80,11 +80,29 @@ _SCALAR = re.compile(
 )
 
 
+_DEFINITE = re.compile(
+    r"positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor", re.IGNORECASE
+)
+_MODULE = re.compile(
+    r"'Tensor' object has no attribute '(forward|parameters|modules|children|named_parameters|state_dict"
+    r"|train|eval|training|buffers)'"
+)
+_FUNCTION = re.compile(r"'(Tensor|int|float)' object is not callable")
+_SEVERAL = re.compile(
+    r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
+)
+
+A_MODULE = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.nn.Tanh", made=True)
+A_FUNCTION = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.tanh")
+
+
 def repairs(state: State, error: RaisedError) -> Iterator[State]:
     """States to try next, each with its own cost."""
     suspects = _suspects(state, error)
     yield from _by_conditions(state, error)
     yield from _by_type(state, error.message, suspects)
+    yield from _by_use(state, error, suspects)
+    yield from _by_structure(state, error.message, suspects)
     yield from _by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
     yield from _by_parts(state, error.message, suspects)
@@ -169,6 +187,43 @@ def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[St
             argument = state.arguments[place]
             if argument.is_tensor and argument.dims:
                 yield _more(state.with_argument(place, replace(argument, dims=())), RERANK)
+
+
+def _by_use(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What the code does with an argument says that it is a module, a function, or several tensors."""
+    module, function = _MODULE.search(error.message), _FUNCTION.search(error.message)
+    wanted = A_MODULE if module else A_FUNCTION if function else None
+    for place in suspects:
+        argument = state.arguments[place]
+        if wanted is not None and argument.guess.kind is Kind.FLOAT:
+            yield _more(state.with_argument(place, Argument(argument.name, wanted)), RETYPE)
+        elif _SEVERAL.search(error.message) and argument.guess.kind in {Kind.LITERAL, Kind.FLOAT}:
+            dims = argument.dims or next((a.dims for a in state.arguments if a.is_tensor and a.dims), ())
+            guess = Guess(Kind.LIST, 0.0, found=False)
+            yield _more(state.with_argument(place, Argument(argument.name, guess, dims, items=2)), RETYPE)
+
+
+def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """A factorization that refuses a matrix of any kind takes a positive definite one."""
+    for place in suspects if _DEFINITE.search(message) else ():
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.structure:
+            *batch, rows, columns = argument.dims
+            changed = state.with_argument(
+                place, replace(argument, structure="spd", dims=(*batch, rows, rows))
+            )
+            # The other arguments go on with the size that is left.
+            squared = changed.substituted(columns.symbol, rows) if columns.is_plain else changed
+            yield from (_more(s, RETYPE) for s in (squared, changed) if s is not None)
+
+
+def lower_ranks(state: State) -> Iterator[State]:
+    """One tensor at a time with one dimension less, one of its own: the first, the last."""
+    for place, argument in enumerate(state.arguments):
+        if argument.is_tensor and len(argument.dims) > 1:
+            for number, dims in enumerate(dict.fromkeys((argument.dims[:-1], argument.dims[1:]))):
+                changed = state.with_argument(place, replace(argument, dims=dims))
+                yield _more(changed, 0.01 * (1 + number) - state.cost)
 
 
 def _by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:

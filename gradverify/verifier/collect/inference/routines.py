@@ -23,6 +23,21 @@ TENSOR_ATTRIBUTES = frozenset(
 )
 """Attributes that an argument has only if it is a tensor."""
 
+MODULE_METHODS = frozenset(
+    {
+        "forward",
+        "parameters",
+        "named_parameters",
+        "modules",
+        "children",
+        "eval",
+        "train",
+        "state_dict",
+        "buffers",
+    }
+)
+"""Methods that an argument has only if it is an `nn.Module`."""
+
 RANK_OF_METHOD = {"t": 2, "mm": 2, "addmm": 2, "bmm": 3, "baddbmm": 3, "mv": 2}
 """Rank that the first operand of a method must have."""
 

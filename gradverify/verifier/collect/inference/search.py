@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.repairs import refused_gradient, repairs, unbroadcast
+from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 
@@ -18,6 +18,9 @@ MOST_TRIES = 400
 
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
+
+MORE_IF_OUTER = 12
+"""Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
 KEPT_ATTEMPTS = 5
 """Attempts that are told where no inputs are found."""
@@ -93,13 +96,13 @@ def search(
             for further in repairs(state, result):
                 queue.push(further)
             continue
-        if _is_whole(result):
+        if _is_whole(result) and not _is_outer(state, result):
             found = Solution(state, result, tries)
             return refusals.doubting(found) or _refused_before(fallback, found) or found
         refusals.note(Solution(state, result, tries), parameters)
         if fallback is None or _rank(result) > _rank(fallback.ran):
             fallback = Solution(state, result, tries)
-            most = min(most, tries + MORE_TRIES)
+            most = min(most, tries + (MORE_IF_OUTER if _is_whole(result) else MORE_TRIES))
         for further in _alternatives(state, result, parameters):
             queue.push(further)
     if fallback is not None:
@@ -120,7 +123,7 @@ def _described(state: State, place: int) -> str:
             said = f"={guess.choices[0]!r}"
         case Kind.SIZE:
             said = f"={shape[0]}"
-        case Kind.CALLABLE:
+        case Kind.CALLABLE | Kind.OBJECT:
             said = f"={guess.path}"
         case Kind.OMITTED:
             said = " left out"
@@ -152,9 +155,16 @@ def _is_whole(ran: Ran) -> bool:
     )
 
 
+def _is_outer(state: State, ran: Ran) -> bool:
+    """Whether an output has more dimensions than any of several inputs."""
+    given = [len(a.dims) for a in state.arguments if a.is_tensor]
+    ranks = [o.dim() for o in ran.outputs]
+    return len(given) > 1 and max(given) > 1 and max(ranks, default=0) > max(given)
+
+
 def _rank(ran: Ran) -> int:
-    """How far a call came that did not go all the way."""
-    return ran.finite + 2 * ran.connected + (ran.backward is None)
+    """How far a call came."""
+    return ran.finite + 2 * ran.connected + (ran.backward is None) + _is_whole(ran)
 
 
 @dataclass
@@ -209,7 +219,9 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
-    if ran.backward is not None:
+    if _is_whole(ran):
+        yield from lower_ranks(state)
+    elif ran.backward is not None:
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower

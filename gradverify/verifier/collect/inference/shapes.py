@@ -124,8 +124,8 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, self.shape(a), a.dtype, a.domain, a.structure, a.items,
-                a.requires_grad, a.bound.value(self.values) if a.bound else None,
+                a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.structure,
+                a.items, a.requires_grad, a.bound.value(self.values) if a.bound else None,
             )
             for a in self.arguments
         )  # fmt: skip

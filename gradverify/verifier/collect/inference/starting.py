@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +20,7 @@ from gradverify.verifier.collect.inference.modules import observed_calls
 from gradverify.verifier.collect.inference.passing import state_of
 from gradverify.verifier.collect.inference.shapes import State, states
 from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
 
@@ -69,7 +71,7 @@ def started(known: Known) -> Iterator[State]:
             each.append([Guess(Kind.OMITTED, 0.0)])
         else:
             found = guesses(p, evidence.facts[p.name], passed, caller.defaults.get(p.name, ...))
-            each.append(_with_paths(found, caller))
+            each.append([*_configured(p, caller), *_with_paths(found, caller, evidence.facts[p.name])])
     yield from _started(known.parameters, each, evidence)
 
 
@@ -137,6 +139,8 @@ def _caller(
         if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
     }
     live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+    live |= {o.path: attrgetter(o.path.removeprefix("torch."))(torch) for o in _OBJECTS}
+    live |= dict(_configurations(target, module))
     call = value.apply if target.kind is TargetKind.FUNCTION else value
     if target.kind is not TargetKind.FUNCTION:
         call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
@@ -153,16 +157,66 @@ def _has_one_parameter(function: Callable[..., Any]) -> bool:
     return len(inspect.signature(function).parameters) == 1
 
 
-def _with_paths(found: Sequence[Guess], caller: Caller) -> list[Guess]:
+_OBJECTS = (
+    Guess(Kind.CALLABLE, 0.0, found=False, path="torch.nn.Tanh", made=True),
+    Guess(Kind.CALLABLE, 0.0, found=False, path="torch.mul"),
+    Guess(Kind.CALLABLE, 0.0, found=False, path="torch.addcmul"),
+    Guess(Kind.OBJECT, 0.0, found=False, path="torch.float64"),
+)
+"""What stands for a module that keeps the shape of what it gets, for functions of two and of three arguments,
+and for a dtype."""
+
+
+def _configurations(target: Target, module: ModuleType | None) -> Iterator[tuple[str, type]]:
+    """Classes that a parameter is annotated with and that can be made without arguments, by path."""
+    own = vars(module) if module is not None else {}
+    for parameter in target.parameters:
+        name = parameter.annotation.strip("'\"").rpartition(".")[2]
+        found = own.get(name)
+        if isinstance(found, type) and not issubclass(found, _KNOWN) and _can_be_made(found):
+            yield f"{short_name(module)}:{name}", found
+
+
+_KNOWN = (torch.Tensor, torch.nn.Module, torch.Size, int, float, str, list, dict)
+"""Types that other guesses stand for."""
+
+
+def _can_be_made(found: type) -> bool:
+    try:
+        parameters = inspect.signature(found).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(p.default is not p.empty or p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD} for p in parameters)
+
+
+def _configured(parameter: Parameter, caller: Caller) -> Iterator[Guess]:
+    name = parameter.annotation.strip("'\"").rpartition(".")[2]
+    for path in caller.live:
+        if name and ":" in path and path.endswith(f":{name}") and not inspect.isfunction(caller.live[path]):
+            yield Guess(Kind.OBJECT, 0.0, path=path, made=True)
+
+
+def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> list[Guess]:
     """Guesses with each callable spelt out: torch's own first, since they do what they are named after."""
     kept: list[Guess] = []
     for guess in found:
-        if guess.kind is Kind.CALLABLE:
-            paths = sorted(caller.live, key=lambda p: not p.startswith("torch."))
+        if guess.kind is Kind.CALLABLE and (facts.arity in {2, 3} or "module" in facts.kinds):
+            place = 0 if "module" in facts.kinds else facts.arity - 1
+            kept.append(replace(_OBJECTS[place], cost=guess.cost))
+        elif guess.kind is Kind.CALLABLE:
+            paths = sorted(
+                (p for p in caller.live if _is_called(p, caller)), key=lambda p: not p.startswith("torch.")
+            )
             kept += [replace(guess, path=p, cost=guess.cost + k / 10) for k, p in enumerate(paths[:4])]
         else:
             kept.append(guess)
     return kept
+
+
+def _is_called(path: str, caller: Caller) -> bool:
+    """Whether a path names a function of one argument."""
+    others = {o.path for o in _OBJECTS}
+    return path not in others and not isinstance(caller.live[path], type)
 
 
 def _started(

@@ -122,10 +122,10 @@ def built_argument(
             return guess.choices[0]
         case Kind.SIZE:
             return state.shape(argument)[0]
-        case Kind.CALLABLE:
-            return caller.live[guess.path]
+        case Kind.CALLABLE | Kind.OBJECT:
+            return caller.live[guess.path]() if guess.made else caller.live[guess.path]
         case Kind.OMITTED:
-            return caller.defaults[argument.name]
+            return [] if argument.name in caller.variadic else caller.defaults[argument.name]
         case Kind.LIST:
             items = [tensor_input(argument, state, f"{argument.name}[{k}]") for k in range(argument.items)]
             return [_tensor(i, argument, leaves, seed, draw) for i in items]

@@ -12,6 +12,7 @@ from gradverify.verifier.collect.inference.routines import (
     INDEX_ARGUMENT,
     KEYWORDS,
     MATH_CALLS,
+    MODULE_METHODS,
     RANK_OF_METHOD,
     RANKS_OF_CALL,
     SHAPE_CALLS,
@@ -25,7 +26,9 @@ class Facts:
     """What is known of one parameter."""
 
     kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float callable none sequence dtype`, each seen in some use."""
+    """`tensor index bool int dim float callable module none sequence dtype`, each seen in some use."""
+    arity: int = 1
+    """Arguments that it is called with."""
     rank: int | None = None
     least_rank: int = 0
     names: tuple[str, ...] = ()
@@ -153,9 +156,14 @@ class UseReader(ast.NodeVisitor):
         name = called_name(node)
         if isinstance(node.func, ast.Name):
             self._note(node.func, "callable")
+            called = self._of(node.func)
+            if called is not None and not any(isinstance(a, ast.Starred) for a in node.args):
+                called.arity = len(node.args)
         receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
         facts = self._of(receiver) if receiver is not None else None
-        if facts is not None and name not in {"append", "lower", "upper", "items", "keys"}:
+        if facts is not None and name in MODULE_METHODS:
+            facts.kinds.add("module")
+        elif facts is not None and name not in {"append", "lower", "upper", "items", "keys"}:
             facts.kinds.add("tensor")
             if name in RANK_OF_METHOD:
                 facts.rank = facts.rank or RANK_OF_METHOD[name]

@@ -1,0 +1,158 @@
+"""How a Function shows that its gradient is a choice of its author's, and not meant to be the derivative."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding
+from gradverify.verifier.checks.manifolds import STEPS, with_values
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import Tensors
+
+FLAT = (1e-5, -1e-5)
+"""How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
+
+SCALES = (-1.0, 64.0)
+"""Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
+of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
+
+OTHER = (1.5, 0.3)
+"""Factor and summand that make another real number of an argument."""
+
+LINEAR = 1e-6
+"""Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
+
+
+def looks_deliberate(sample: Sample, finding: Finding) -> str:
+    """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
+
+    What forward returns as it got it needs no backward, and a step has no derivative to give: with such a
+    forward somebody wrote a gradient that is meant to be another one.
+    """
+    if finding.code == "GV106":
+        return "that backward should be the derivative (it cuts off or normalises grad_output)"
+    problem, name = sample.problem, finding.input
+    if name not in problem.input_names or finding.output not in problem.output_positions:
+        return ""
+    output = problem.output_positions.index(finding.output)
+    place = problem.input_names.index(name)
+    primal = problem.primals[place]
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
+        return ""
+    shown = _shown(sample, place, output, base.value)
+    return f"that backward should be the derivative ({shown})" if shown else ""
+
+
+def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
+    """What shows it; empty for nothing."""
+    name, value = sample.problem.input_names[place], values[output]
+    if torch.equal(value, sample.problem.primals[place]):
+        return f"forward returns `{name}` as it is"
+    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, STEPS):
+        return f"forward is a step in `{name}`, flat between"
+    if _is_cut_short(sample, place, output, value):
+        return "it hands grad_output on where forward cuts off"
+    alone = _backward_alone_reads(sample, place)
+    if alone:
+        return f"backward goes by `{alone}`, and forward does not"
+    stepped = next(
+        (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
+    )
+    if stepped is not None:
+        return f"forward is a step in `{name}` at another output, and backward gives that a gradient"
+    return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
+
+
+def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
+    """Whether an output is a step, and backward gives a gradient for it all the same."""
+    if _moves(sample, place, output, value, FLAT) or not _moves(sample, place, output, value, STEPS):
+        return False
+    alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
+    gradient = _gradient(sample, place, alone)
+    return gradient is not None and bool((gradient != 0).any())
+
+
+def _backward_alone_reads(sample: Sample, place: int) -> str:
+    """An argument that backward goes by and forward does not; empty for none.
+
+    Forward is the same function whatever it is, so its derivative is, too: a gradient that changes with it is
+    scaled, widened or reversed by choice.
+    """
+    problem = sample.problem
+    cotangents = _cotangents(sample)
+    base, own = problem.evaluate(problem.primals), _gradient(sample, place, cotangents)
+    if isinstance(base, Raised) or own is None:
+        return ""
+    for argument in sample.arguments:
+        if argument.differentiable or not _is_real(argument.value):
+            continue
+        moved = with_values(sample, {argument.name: argument.value * OTHER[0] + OTHER[1]})
+        result = moved.problem.evaluate(problem.primals)
+        if isinstance(result, Raised) or not all(map(torch.equal, result.value, base.value)):
+            continue
+        gradient = _gradient(moved, place, cotangents)
+        if gradient is not None and not torch.equal(gradient, own):
+            return argument.name
+    return ""
+
+
+def _is_real(value: Any) -> bool:  # noqa: ANN401 - an argument
+    return isinstance(value, float) or (isinstance(value, Tensor) and value.is_floating_point())
+
+
+def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:
+    """Whether backward is the identity, as forward is at some entries and not at others."""
+    primal = sample.problem.primals[place]
+    if value.shape != primal.shape or not (value == primal).any():
+        return False
+    cotangents = _cotangents(sample)
+    alone = [c if k == output else None for k, c in enumerate(cotangents)]
+    gradient = _gradient(sample, place, alone)
+    return gradient is not None and torch.equal(gradient, cotangents[output].to(gradient))
+
+
+def _is_not_linear(sample: Sample, place: int) -> bool:
+    """Whether backward of a multiple of grad_output is not that multiple: no derivative can be like this."""
+    cotangents = _cotangents(sample)
+    own, again = (_gradient(sample, place, cotangents) for _ in range(2))
+    if own is None or again is None or not torch.equal(own, again):
+        return False
+    for scale in SCALES:
+        scaled = _gradient(sample, place, [scale * c for c in cotangents])
+        if scaled is None:
+            return False
+        if (scaled / scale - own).abs().max() > LINEAR * own.abs().max():
+            return True
+    return False
+
+
+def _gradient(sample: Sample, place: int, cotangents: Sequence[Tensor | None]) -> Tensor | None:
+    """What backward gives for one input; None where it raises or gives nothing."""
+    result = sample.problem.pull_back(sample.problem.primals, cotangents)
+    return None if isinstance(result, Raised) else result.value[place]
+
+
+def _cotangents(sample: Sample) -> Tensors:
+    """Signed grad_outputs of ordinary size, one for each output."""
+    generator = torch.Generator().manual_seed(sample.key)
+    base = sample.problem.evaluate(sample.problem.primals)
+    values = () if isinstance(base, Raised) else base.value
+    return tuple(torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v) for v in values)
+
+
+def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequence[float]) -> bool:
+    """Whether an output changes when all entries of an input are moved, each by another distance."""
+    for step in steps:
+        moved = [p.clone() for p in sample.problem.primals]
+        distance = step * torch.linspace(1.0, 1.5, moved[place].numel(), dtype=torch.float64)
+        moved[place] += distance.to(moved[place]).reshape(moved[place].shape)
+        result = sample.problem.evaluate(moved)
+        if not isinstance(result, Raised) and not torch.equal(result.value[output], value):
+            return True
+    return False

@@ -1,0 +1,203 @@
+"""Whether a mismatch on inferred inputs is one at inputs of every kind, or only off a manifold.
+
+A Function of unit vectors or of symmetric matrices has a gradient that need be right only along that
+manifold. Inputs guessed off it make a right backward look wrong. So the mismatch is measured again at
+row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that takes
+its inputs onto the manifold by itself is made for inputs off it, and that question does not arise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+Move = Callable[[Tensor], Tensor]
+"""An input to the nearest one on a manifold."""
+
+Projection = Callable[[Tensor, Tensor], Tensor]
+"""(differences of one row shaped like the input, the input) -> their part along the manifold."""
+
+TAKES_BACK = 1e-2
+"""Relative change of the outputs below which forward has taken the inputs to the manifold by itself: the
+epsilon under a root, and the like, may change them a little."""
+
+LOPSIDED = 3.0
+"""Factor between the rows of an input that is tried: another one for each row."""
+
+STEPS = (0.37, 7.3, -7.3)
+"""How far an entry is moved to see whether forward reads it: far enough to cross a threshold, too."""
+
+MOST_ENTRIES = 400
+"""Entries of an input that are moved one by one."""
+
+
+def persists(sample: Sample) -> bool:
+    """Whether the mismatch at this sample is there on both kinds of manifold, as far as they apply."""
+    kinds: list[tuple[Move, Projection]] = []
+    if not all(_takes_back(sample, place, _row_normalised) for place in _wrong_places(sample)):
+        kinds.append((_row_normalised, _along_sphere))
+    if all(_is_square(p) for p in sample.problem.primals):
+        kinds.append((_symmetrised, _along_symmetric))
+    return all(_mismatch_along(sample, move, project) for move, project in kinds)
+
+
+def mismatched(sample: Sample, name: str | None = None) -> bool | None:
+    """Whether backward differs from the derivative at this sample, for one input or for any.
+
+    None where forward or backward refuses the inputs.
+    """
+    judged = judge(sample.problem, rtol=sample.subject.settings.rtol)
+    if not isinstance(judged, Judged):
+        return None
+    wrong = judged.comparison.wrong | judged.comparison.nonfinite
+    columns = [
+        wrong[:, block.start : block.stop].any()
+        for block, one in zip(judged.inputs.blocks, sample.problem.input_names, strict=True)
+        if name is None or one == name
+    ]
+    return any(map(bool, columns))
+
+
+def unread_slice(sample: Sample) -> str:
+    """A dimension of an input of which forward leaves whole slices unread, in words; empty for none.
+
+    A pair of real and imaginary parts has a last dimension of two: of three, the third is never read, and
+    what backward says of it means nothing. Where the mismatch is there as well if what is not read is zero,
+    and in what is read, it has nothing to do with them.
+    """
+    for place, (name, primal) in enumerate(
+        zip(sample.problem.input_names, sample.problem.primals, strict=True)
+    ):
+        read = _read_entries(sample, name, primal)
+        if read is None:
+            continue
+        for dimension in range(primal.dim()):
+            others = [k for k in range(primal.dim()) if k != dimension]
+            slices = read.any(dim=others) if others else read
+            if slices.any() and not slices.all() and not _mismatch_in_read(sample, place, read):
+                return f"the size of dimension {dimension} of `{name}`, part of which is never read,"
+    return ""
+
+
+def _mismatch_in_read(sample: Sample, place: int, read: Tensor) -> bool:
+    name = sample.problem.input_names[place]
+    moved = with_values(sample, {name: torch.where(read, sample.problem.primals[place], 0.0)})
+    judged = judge(moved.problem, rtol=sample.subject.settings.rtol)
+    if not isinstance(judged, Judged):
+        return False
+    block = judged.inputs.blocks[place]
+    return bool(judged.comparison.wrong[:, block.start : block.stop][:, read.reshape(-1)].any())
+
+
+def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
+    """bool, the input's shape: entries that move the output at all. None where forward refuses."""
+    problem = sample.problem
+    place = problem.input_names.index(name)
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or primal.is_complex() or primal.numel() > MOST_ENTRIES:
+        return None
+    read = torch.zeros(primal.numel(), dtype=torch.bool)
+    for entry in range(primal.numel()):
+        for step in STEPS:
+            moved = [p.clone() for p in problem.primals]
+            moved[place].view(-1)[entry] += step
+            result = problem.evaluate(moved)
+            if isinstance(result, Raised):
+                return None
+            if any(not torch.equal(a, b) for a, b in zip(result.value, base.value, strict=True)):
+                read[entry] = True
+                break
+    return read.reshape(primal.shape)
+
+
+def _wrong_places(sample: Sample) -> list[int]:
+    """Places of the inputs whose gradient is wrong; all where that cannot be told."""
+    problem = sample.problem
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    every = list(range(len(problem.primals)))
+    if not isinstance(judged, Judged):
+        return every
+    wrong = judged.comparison.wrong | judged.comparison.nonfinite
+    return [k for k, b in enumerate(judged.inputs.blocks) if wrong[:, b.start : b.stop].any()] or every
+
+
+def _takes_back(sample: Sample, place: int, move: Move) -> bool:
+    """Whether forward gives for an input what it gives for the nearest one on a manifold."""
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim():
+        return False
+    rows = torch.linspace(1.0, LOPSIDED, max(1, primal[..., 0].numel()), dtype=torch.float64)
+    off = primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal)
+    outputs = []
+    for value in (off, move(primal)):
+        result = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
+        if isinstance(result, Raised):
+            return False
+        outputs.append(result.value)
+    return all(
+        a.shape == b.shape and bool(((a - b).norm() <= TAKES_BACK * b.norm()).all())
+        for a, b in zip(*outputs, strict=True)
+    )
+
+
+def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
+    """The sample with other values of some arguments."""
+    arguments = tuple(
+        replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
+    )
+    return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
+
+
+def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
+    arguments = tuple(replace(a, value=move(a.value)) if a.differentiable else a for a in sample.arguments)
+    problem = replace(sample.problem, arguments=arguments)
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    if not isinstance(judged, Judged):
+        return True  # forward or backward refuses such inputs: it is not meant for them
+    comparison = judged.comparison
+    nonfinite = comparison.nonfinite.any()
+    difference = torch.where(comparison.wrong, comparison.analytical - comparison.numerical, 0.0)
+    for block, primal in zip(sample.inputs.blocks, problem.primals, strict=True):
+        columns = slice(block.start, block.stop)
+        point = torch.view_as_real(primal) if primal.is_complex() else primal
+        allowed = (
+            comparison.bound[:, columns].nan_to_num(0.0, 0.0, 0.0).amax() if block.stop > block.start else 0.0
+        )
+        for row in difference[:, columns]:
+            along = project(row.reshape(block.shape), point.cpu())
+            if along.numel() and (along.abs() > allowed + 1e-9 * row.abs().max()).any():
+                return True
+    return bool(nonfinite)
+
+
+def _row_normalised(x: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(x, dim=-1) if x.dim() else x
+
+
+def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the part along x: moving along x leaves the unit sphere."""
+    if not x.dim():
+        return difference
+    return difference - (difference * x).sum(dim=-1, keepdim=True) * x
+
+
+def _symmetrised(x: Tensor) -> Tensor:
+    return (x + x.mT) / 2
+
+
+def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
+    del x
+    return (difference + difference.mT) / 2
+
+
+def _is_square(x: Tensor) -> bool:
+    return x.dim() >= 2 and x.shape[-1] == x.shape[-2]

@@ -1,0 +1,84 @@
+"""Sizes of which forward reads only a part: real and imaginary parts have a last dimension of two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier import guard
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
+from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.guard import Raised
+
+STEPS = (0.37, 7.3, -7.3)
+"""How far the entries of a slice are moved: far enough to cross a threshold, too."""
+
+SMALLER = (2, 1)
+"""Last dimensions that are tried where a part of a larger one is never read."""
+
+
+def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
+    """The same with a last dimension of two, or one, where forward leaves the rest of a larger one unread.
+
+    Only a last dimension that nothing else shares: a scan leaves its first step unread at every size.
+    """
+    for argument in state.arguments:
+        if argument.guess.kind is not Kind.FLOAT or not argument.dims or not argument.dims[-1].is_plain:
+            continue
+        place = state.arguments.index(argument)
+        if not _has_unread(caller, ran.arguments, place):
+            continue
+        for size in SMALLER:
+            found = _resized(caller, state, argument, size)
+            if found is not None and not _has_unread(caller, found[1].arguments, place):
+                state, ran = found
+                break
+    return state, ran
+
+
+def _resized(caller: Caller, state: State, argument: Argument, size: int) -> tuple[State, Ran] | None:
+    changed = state.substituted(argument.dims[-1].symbol, Dim(plus=size))
+    result = attempt(caller, changed) if changed is not None else None
+    if changed is None or not isinstance(result, Ran) or result.backward is not None or not result.finite:
+        return None
+    return changed, result
+
+
+def _has_unread(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
+    """Whether some slice along the last dimension, and not all of them, can be anything."""
+    given = arguments[place] if place < len(arguments) else None
+    if not isinstance(given, Tensor) or not given.dim():
+        return False
+    base = _outputs(caller, arguments, place, given)
+    if base is None:
+        return False
+    read = [_is_read(caller, arguments, place, k, base) for k in range(given.shape[-1])]
+    return any(read) and not all(read)
+
+
+def _is_read(caller: Caller, arguments: Sequence[Any], place: int, k: int, base: Sequence[Tensor]) -> bool:
+    for step in STEPS:
+        moved = arguments[place].detach().clone()
+        moved[..., k] += step
+        outputs = _outputs(caller, arguments, place, moved)
+        if outputs is None or any(not torch.equal(a, b) for a, b in zip(outputs, base, strict=True)):
+            return True
+    return False
+
+
+def _outputs(caller: Caller, arguments: Sequence[Any], place: int, value: Tensor) -> Sequence[Tensor] | None:
+    """What forward returns, on copies of its tensors; None where it refuses them."""
+    given = [value if k == place else a for k, a in enumerate(arguments)]
+    copied = [g.detach().clone() if isinstance(g, Tensor) else g for g in given]
+    guard.RandomStates(0).replay()
+    with torch.no_grad():
+        result = guard.call(caller.call, *copied)
+    if isinstance(result, Raised):
+        return None
+    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
+    outputs = [r.clone() for r in returned if isinstance(r, Tensor) and r.layout is torch.strided]
+    return outputs or None
