@@ -19,7 +19,7 @@ from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.subject import NoSample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.inputs.regimes import is_declared
+from gradverify.model.points import is_declared
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""

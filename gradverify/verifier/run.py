@@ -46,7 +46,7 @@ from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.inputs.regimes import is_declared, points_of
+from gradverify.model.points import is_declared, points_of
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,

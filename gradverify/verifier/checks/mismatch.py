@@ -18,7 +18,7 @@ from gradverify.verifier.checks.wording import (
     number,
     part,
 )
-from gradverify.verifier.inputs.regimes import is_declared
+from gradverify.model.points import is_declared
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 

@@ -7,7 +7,7 @@ from gradverify.model import Case, Effort, Point, TensorInput
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import show_value
 from gradverify.verifier.inputs.hooks import call_hook
-from gradverify.verifier.inputs.regimes import points_of
+from gradverify.model.points import points_of
 from gradverify.verifier.inputs.tensors import build_tensor
 
 NAMES = ("x", "weight", "mode")
