@@ -1,8 +1,8 @@
 """What verifying a target would cost, told before any of it runs: calls of forward and backward, and memory.
 
-A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly every
-right one. Where they do not, the Jacobian is measured, which is told apart. The shares below were read off the
-counts of the Functions in `tests/zoo/general`; a test holds them to it.
+A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
+every right one. Where they do not, the Jacobian is measured, which is told apart. The shares below were read
+off the counts of the Functions in `tests/zoo/general`; a test holds them to it.
 """
 
 from __future__ import annotations

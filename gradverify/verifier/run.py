@@ -28,6 +28,7 @@ from gradverify.model import (
     Swept,
     TargetKind,
 )
+from gradverify.model.points import is_declared, points_of
 from gradverify.rules import RULES, Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
@@ -46,7 +47,6 @@ from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
-from gradverify.model.points import is_declared, points_of
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,

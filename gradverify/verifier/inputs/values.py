@@ -10,8 +10,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from gradverify.model.points import KEEP_AWAY
 from gradverify.model import Point, TensorInput
+from gradverify.model.points import KEEP_AWAY
 
 MODERATE = 2.0
 """Typical values stay within ±2 where their domain and range allow it."""

@@ -1,4 +1,4 @@
-"""Columns that are measured together: fewer forwards for the same verdict, and no mistake that hides in it."""
+"""Columns that are measured together: fewer forwards for the same verdict, and no mistake that hides."""
 
 import pytest
 import torch
