@@ -53,6 +53,14 @@ Clock = Callable[[], float]
 Meanwhile = Callable[[], None]
 
 
+def deadline_of_diagnosis(started: float, now: float, deadline: float) -> float:
+    """Until when a cause may be looked for, in seconds of one clock.
+
+    Verifying began at `started`, all of it must be over at `deadline`.
+    """
+    return min(deadline, now + max(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * (now - started)))
+
+
 class WorkerError(Exception):
     """A worker owes an answer that will never come: its process is dead."""
 
@@ -187,8 +195,7 @@ class Worker:
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case DiagnosisStarted():
-                    now = self._clock()
-                    deadline = min(deadline, now + max(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * (now - started)))
+                    deadline = deadline_of_diagnosis(started, self._clock(), deadline)
                     yield event
                 case _:
                     yield event

@@ -26,6 +26,8 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import CHECK_FAMILIES, TargetState
 from gradverify.session.budget import run_within_budget
+from gradverify.session.pool import WorkerTimedOutError, deadline_of_diagnosis
+from gradverify.session.verifying import _without_worker
 
 TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
 PAST = tuple(
@@ -113,3 +115,20 @@ def test_without_a_budget_nothing_is_left_out():
     assert worker.asked == list(events)
     assert state.report().swept.past == ("BLOCK = 8 (n=9)",)
     assert not state.report().left_out
+
+
+@pytest.mark.parametrize(
+    ("now", "until"),
+    [(101.0, 121.0), (110.0, 140.0), (150.0, 160.0)],
+    ids=["always so long", "three times the verification", "never past the limit of the target"],
+)
+def test_how_long_a_cause_is_looked_for(now, until):
+    assert deadline_of_diagnosis(100.0, now, 160.0) == until
+
+
+def test_a_search_that_takes_too_long_is_told():
+    _, state = ran(started("a"), verified("a"), DiagnosisStarted(), budget=None)
+    planned = SimpleNamespace(module=None, target=TARGET)
+    judged = _without_worker(planned, state, WorkerTimedOutError("was still running"), None)
+    assert judged.report.left_out == ("the search for a cause: the process was still running",)
+    assert not state.unchecked_because
