@@ -176,10 +176,12 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     exclude: options.Exclude = None,
     config: options.ConfigFile = None,
     keyword: options.Keyword = "",
+    dtype: options.Dtypes = None,
+    effort: options.EffortOption = None,
     verbose: options.Verbose = 0,
     color: options.ColorOption = Color.AUTO,
 ) -> None:
-    """Show what is discovered, where its inputs come from, which cases and checks would run."""
+    """Show what is discovered, where inputs come from, which cases and checks would run, at what cost."""
     from gradverify.session.listing import list_targets  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
@@ -191,6 +193,8 @@ def list_(  # noqa: PLR0913 - one parameter for each option
             no_infer=no_infer,
             exclude=exclude,
             keyword=keyword,
+            dtypes=dtype,
+            effort=effort,
         )
         with progress() as shown:
             listing = list_targets(request, shown)

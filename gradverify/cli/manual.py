@@ -100,6 +100,8 @@ LIST = """\
 Examples:
   gradverify list module.py
   gradverify list src/ --no-infer     what has no spec yet
+  gradverify list m.py -v --effort thorough
+                                      what a thorough run would cost
 
 Exit codes:
   0  targets were found

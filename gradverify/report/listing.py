@@ -15,6 +15,9 @@ from gradverify.report.layout import field, hang
 from gradverify.report.nothing import module_lines, nothing_lines
 from gradverify.report.words import clean, plural
 
+KIBI = 1024
+"""From one unit of memory to the next."""
+
 _CASES = 4
 """Case ids listed at normal verbosity."""
 
@@ -30,6 +33,10 @@ class ListedTarget:
     """The checks that would run, in order."""
     cost: Evaluations | None = None
     """About how often user code would be called; None where that is not known before running."""
+    a_point: int = 0
+    """Forwards, at most, at a point whose Jacobian must be measured; 0 where that is not known."""
+    input_bytes: int = 0
+    """What the tensors of its largest call take; 0 where that is not known."""
     reason: str = ""
     """Why it would not be checked, in words; empty if it would."""
 
@@ -95,8 +102,23 @@ def _details(one: ListedTarget, plan: TargetPlan, style: TextStyle) -> list[Text
     pairs += [("reference", plan.reference)] if plan.reference else []
     pairs += [("ignored", f"{code}: {reason}") for code, reason in plan.ignore]
     if one.cost is not None:
-        pairs.append(("cost", f"about {_calls(one.cost)}"))
+        pairs.append(("cost", f"about {_calls(one.cost)}{_in_detail(one) if style.verbosity > 0 else ''}"))
     return [Text.assemble("  ", line) for label, prose in pairs for line in field(label, prose, style)]
+
+
+def _in_detail(one: ListedTarget) -> str:
+    """Say what a point costs that probes do not settle, and how large the inputs are."""
+    more = f"; up to {one.a_point} more at a point that probes do not settle" if one.a_point else ""
+    return f"{more}; inputs of {_memory(one.input_bytes)} a call" if one.input_bytes else more
+
+
+def _memory(count: float) -> str:
+    """Say a number of bytes with two digits."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < KIBI:
+            return f"{count:.2g} {unit}" if unit != "bytes" and count < 10 else f"{count:.0f} {unit}"
+        count /= KIBI
+    return f"{count:.3g} GiB"
 
 
 def _calls(cost: Evaluations) -> str:

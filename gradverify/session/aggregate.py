@@ -138,6 +138,10 @@ class TargetState:
         known = {case.id for case in self.plan.cases}
         return [c for c in self.verified if c.case_id in known]
 
+    def leave_out(self, what: str) -> None:
+        """Note what was planned and did not run, in words: never silently."""
+        self.plan = replace(self.plan, left_out=(*self.plan.left_out, what))
+
     def end_beyond(self, reason: str = "") -> None:
         """Note what the case past a constant that is running has shown; `reason` is why nothing."""
         if self.beyond is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gradverify.model import Mistake, ModuleReport
 from gradverify.report import ListedTarget
+from gradverify.session.costing import check_names, cost_of
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
 from gradverify.session.request import Progress, Request
@@ -49,5 +50,14 @@ def _listed(planned: Planned, request: Request, at_case: Callable[[str], None]) 
     plan = plan_or_reason(planned, request)
     if isinstance(plan, NoInputs):
         return ListedTarget(planned.target, reason=plan.finding.message)
-    checks = ("gradcheck", "contract", "gradgradcheck", *(("reference",) if plan.reference else ()))
-    return ListedTarget(planned.target, plan, checks)
+    if plan.skip:
+        return ListedTarget(planned.target, plan)
+    cost = cost_of(plan, request.settings)
+    return ListedTarget(
+        planned.target,
+        plan,
+        check_names(plan, request.settings),
+        cost.usual,
+        cost.a_point,
+        cost.input_bytes,
+    )

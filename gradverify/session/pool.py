@@ -14,7 +14,18 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from gradverify.events import CHANNEL_LOST, Broken, DeviceLost, Done, Event, Ready, Request, decode, encode
+from gradverify.events import (
+    CHANNEL_LOST,
+    Broken,
+    DeviceLost,
+    DiagnosisStarted,
+    Done,
+    Event,
+    Ready,
+    Request,
+    decode,
+    encode,
+)
 from gradverify.model import RaisedError
 from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
 from gradverify.session.traces import fold, read_tail
@@ -28,12 +39,26 @@ DUMP_LIMIT = 1.0
 LOOK_SECONDS = 0.05
 """Between two looks at a worker's memory where it is limited, or at what else happens meanwhile."""
 
+DIAGNOSIS_SECONDS = 20.0
+"""What the search for a cause may always take: it is over in less, but for a forward of many milliseconds."""
+
+DIAGNOSIS_SHARE = 3.0
+"""... or so many times what verifying the target has taken, if that is more."""
+
 LOST_DEVICE = "lost the context of its device"
 
 LOST = "lost its connection to gradverify"
 
 Clock = Callable[[], float]
 Meanwhile = Callable[[], None]
+
+
+def deadline_of_diagnosis(started: float, now: float, deadline: float) -> float:
+    """Until when a cause may be looked for, in seconds of one clock.
+
+    Verifying began at `started`, all of it must be over at `deadline`.
+    """
+    return min(deadline, now + max(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * (now - started)))
 
 
 class WorkerError(Exception):
@@ -153,7 +178,8 @@ class Worker:
         if self._channel is None:
             raise WorkerDiedError("was gone already")
         self._since = os.fstat(self._log.fileno()).st_size
-        deadline = self._clock() + limit
+        started = self._clock()
+        deadline = started + limit
         self._memory = memory
         try:
             self._channel.send(encode(request))
@@ -168,6 +194,9 @@ class Worker:
                     raise device_lost(self._over(WorkerDeviceLostError, LOST_DEVICE), event)
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
+                case DiagnosisStarted():
+                    deadline = deadline_of_diagnosis(started, self._clock(), deadline)
+                    yield event
                 case _:
                     yield event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.events import BeyondStarted, CaseStarted, Verify
+from gradverify.events import CaseStarted
 from gradverify.model import (
     CasePoint,
     Effort,
@@ -24,6 +24,7 @@ from gradverify.model import (
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.beside import static_findings
+from gradverify.session.budget import run_within_budget
 from gradverify.session.dumping import dumped
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
@@ -84,7 +85,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         if reason:
             return Judged(state.skipped(reason))
         if plan.cases:
-            _run(planned, plan, request, state, at_case)
+            run_within_budget(planned, request, state, at_case)
         report = state.report()
         if request.mutate and report.status is Verdict.PASSED:
             report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
@@ -123,33 +124,6 @@ def _device(planned: Planned, plan: TargetPlan, request: Request) -> str:
     return request.settings.device
 
 
-def _run(
-    planned: Planned, plan: TargetPlan, request: Request, state: TargetState, at_case: Callable[[str], None]
-) -> None:
-    worker = planned.module.running(request)
-    started = request.clock()
-    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
-        spent = request.budget is not None and request.clock() - started > request.budget
-        if isinstance(event, BeyondStarted) and spent:
-            planned.module.close()
-            state.add(event, worker.printed)
-            state.end_beyond("the budget was spent")
-            return
-        if isinstance(event, CaseStarted):
-            another = state.verified and event.case_id not in {c.case_id for c in state.verified}
-            if another and spent:
-                planned.module.close()  # its worker is in the middle of an answer
-                done = len(state.cases_verified)
-                if done < len(plan.cases):
-                    state.unchecked_because = (
-                        f"its budget of {request.budget:g} s was spent with {done} of "
-                        f"{len(plan.cases)} cases verified"
-                    )
-                return
-            at_case(event.case_id)
-        state.add(event, worker.printed)
-
-
 def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> TargetState:
     if plan is None:
         plan = TargetPlan(planned.target.name, planned.target.attribute, InputSource.NONE)
@@ -178,6 +152,7 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
 def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:
     """What to say of a target whose worker owes an answer."""
     if state.diagnosing and not isinstance(error, WorkerBrokenError):
+        state.leave_out(f"the search for a cause: the process {error.how}")
         return Judged(state.report())
     if state.beyond is not None and not isinstance(error, WorkerBrokenError):
         return Judged(_ended_beyond(state, error).report())

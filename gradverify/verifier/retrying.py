@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from gradverify.events import Retried, Retry
 from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Severity, TargetKind
+from gradverify.model.points import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
@@ -19,7 +20,6 @@ from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.subject import NoSample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.inputs.regimes import is_declared
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""

@@ -23,17 +23,18 @@ from gradverify.model import (
     Finding,
     Outcome,
     Point,
-    Settings,
     Severity,
     Swept,
     TargetKind,
 )
-from gradverify.rules import RULES, Family, rule
+from gradverify.model.points import is_declared, points_of
+from gradverify.rules import Family
+from gradverify.verifier.asked import is_wanted, wanted_families
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
-from gradverify.verifier.checks.diagnosis import Place, causes_of, is_diagnosed
+from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded, with_given_options
 from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
 from gradverify.verifier.checks.precision.alone import refusing_float64
@@ -47,7 +48,7 @@ from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.inputs.regimes import is_declared, points_of
+from gradverify.verifier.history import History
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,
@@ -84,44 +85,6 @@ class _CaseState:
         self.swept = self.swept.joined(result.swept)
 
 
-@dataclass
-class _History:
-    """What was verified, for the diagnosis of what failed."""
-
-    visited: list[Place] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    spent: int = 0
-    """Evaluations of forward and backward."""
-    judged: bool = False
-    """Some case has a gradient."""
-    unverified: bool = False
-    """Some case was not verified."""
-
-    @property
-    def stands(self) -> bool:
-        """Whether nothing is wrong so far: then sizes that nobody listed can add something."""
-        return self.judged and all(f.severity is not Severity.ERROR for f in self.findings)
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether every case was verified, and nothing is wrong or open."""
-        return self.stands and not self.unverified and all(f.code != "GV109" for f in self.findings)
-
-    def add(self, event: Event, case: Case) -> None:
-        """Take in one event of a case."""
-        match event:
-            case CaseStarted():
-                self.visited.append(Place(case, event.point, event.draw))
-            case Found():
-                self.findings.append(event.finding)
-            case CaseVerified():
-                self.spent += event.evaluations.forward + event.evaluations.backward
-                self.judged |= not event.no_gradient
-                self.unverified |= event.no_gradient
-            case _:
-                pass
-
-
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     is_function = request.target.kind is TargetKind.FUNCTION
@@ -135,7 +98,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             reader = stack.enter_context(reading_backward(live.value))
         elif operator is not None and operator.backward is not None:
             reader = stack.enter_context(reading_operator(operator))
-        history = _History()
+        history = History()
         for number, case in enumerate(request.plan.cases):
             built = build_subject(request, live, case, reader)
             if isinstance(built, Finding):
@@ -165,7 +128,7 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             yield from (Found(finding) for finding in causes)
 
 
-def _once_verified(request: Verify, live: Live, reader: Reader | None, history: _History) -> Iterator[Event]:
+def _once_verified(request: Verify, live: Live, reader: Reader | None, history: History) -> Iterator[Event]:
     """What only a target whose every case is right is asked."""
     if history.is_verified and is_wanted("GV408", request.settings, request.ignored):
         for event in _across_cases(request, live, reader):
@@ -231,24 +194,6 @@ def _past_constants(
                 event.finding.code, request.settings, request.ignored
             ):
                 yield event
-
-
-def wanted_families(settings: Settings, ignored: Sequence[str]) -> frozenset[Family]:
-    """Families with at least one code that is selected and not ignored."""
-    return frozenset(r.family for r in RULES if is_wanted(r.code, settings, ignored))
-
-
-def is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
-    """Whether findings with this code are asked for.
-
-    What speaks of the run itself (no inputs, a forward that raises, what could not be judged) always is,
-    unless it is ignored by name: else `--select` could turn "not verified" into green.
-    """
-    prefixes = (*settings.ignore, *ignored)
-    if any(code.startswith(p) for p in prefixes):
-        return False
-    always = rule(code).family is Family.RUN or code in {"GV002", "GV102", "GV109"}
-    return always or not settings.select or any(code.startswith(p) for p in settings.select)
 
 
 def _verify_case(

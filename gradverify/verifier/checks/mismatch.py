@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entry, Finding, Severity
+from gradverify.model.points import is_declared
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     count_of,
@@ -18,7 +19,6 @@ from gradverify.verifier.checks.wording import (
     number,
     part,
 )
-from gradverify.verifier.inputs.regimes import is_declared
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 

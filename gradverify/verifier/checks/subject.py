@@ -10,9 +10,18 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Case, CasePoint, Doubt, Finding, Point, RaisedError, Settings, Target, TargetKind
+from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, Target, TargetKind
 from gradverify.rules import rule
 from gradverify.verifier import guard
+from gradverify.verifier.checks.no_sample import (
+    NoSample,
+    all_constant,
+    first_line,
+    forward_raised,
+    not_built,
+    nothing_chosen,
+    returns_nothing,
+)
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.guard import Raised, Returned
@@ -20,6 +29,20 @@ from gradverify.verifier.inputs.arguments import Argument, build_arguments, show
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
+
+__all__ = [
+    "NoSample",
+    "Sample",
+    "Subject",
+    "Surrogate",
+    "another_draw",
+    "arguments_at",
+    "first_line",
+    "prepare",
+    "prepared",
+    "reference_problem",
+    "with_defaults",
+]
 
 
 @dataclass(frozen=True)
@@ -160,21 +183,12 @@ class Sample:
         return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
 
 
-@dataclass(frozen=True)
-class NoSample:
-    """Nothing can be judged at this point: why, or that the target declares no gradient."""
-
-    findings: tuple[Finding, ...] = ()
-    no_gradient: bool = False
-    raised: RaisedError | None = None
-
-
 def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
     """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
     where = CasePoint(case.id, case.sizes, case.options, point, draw)
     arguments = arguments_at(subject, case, point, draw)
     if isinstance(arguments, Raised):
-        return _unchecked(arguments.error, where)
+        return not_built(arguments.error, where)
     return prepared(subject, case, where, arguments)
 
 
@@ -188,22 +202,22 @@ def prepared(
     with torch.enable_grad():
         result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
     if isinstance(result, Raised):
-        return _forward_raised(subject, arguments, result.error, where)
+        return forward_raised(arguments, result.error, where, inferred=subject.inferred)
     returned = returned_tensors(result.value)
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
     if not any(isinstance(r, Tensor) for r in returned):
-        return _returns_nothing(subject, where)
+        return returns_nothing(subject.target.name, where)
     if continuous and marks and not any(a.differentiable for a in arguments):
-        return _all_constant(where)
+        return all_constant(where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
     # In a dict or deeper there are figures for a log as well, which nobody differentiates.
     of_graph = marks or (is_nested(result.value) and bool(connected))
     judged = [i for i in (connected if of_graph else continuous) if _is_chosen(i, subject.outputs)]
     if not judged:
-        return _nothing_chosen(subject, len(returned), where)
+        return nothing_chosen(subject.outputs or (), len(returned), where)
     problem = CallProblem(
         function=subject.call,
         arguments=arguments,
@@ -297,88 +311,8 @@ def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple
     return built if isinstance(built, Raised) else built.value
 
 
-def _unchecked(error: RaisedError, where: CasePoint) -> NoSample:
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"the inputs could not be built: {error.type}: {error.message}",
-        hint="Mend the function that builds them: `arguments:` is called as f(generator, device, dtype, "
-        "**sizes), `make:` as f(generator, device, dtype, shape).",
-        case=where,
-        raised=error,
-    )
-    return NoSample((finding,), raised=error)
-
-
-def _forward_raised(
-    subject: Subject, arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint
-) -> NoSample:
-    if subject.inferred:
-        code, message = "GV001", f"forward raised {error.type} on inferred inputs"
-        hint = "Write a spec that gives this Function valid inputs."
-    else:
-        code, message = "GV002", f"forward raised {error.type}: {first_line(error.message)}"
-        hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec."
-        if any(isinstance(a.value, Tensor) and not a.value.numel() for a in arguments):
-            code = "GV412"
-            message = f"forward raised {error.type} for an empty input: {first_line(error.message)}"
-            hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
-    finding = Finding(
-        code,
-        rule(code).severity,
-        message,
-        hint=hint,
-        case=where,
-        raised=error,
-        shown_inputs=shown_inputs(arguments),
-    )
-    return NoSample((finding,), raised=error)
-
-
-def first_line(text: str) -> str:
-    """The first line of a message, shortened."""
-    line = text.strip().splitlines()[0] if text.strip() else "(no message)"
-    return line if len(line) <= 160 else line[:157] + "..."
-
-
 def _is_chosen(position: int, outputs: Sequence[int] | None) -> bool:
     return outputs is None or position in outputs
-
-
-def _all_constant(where: CasePoint) -> NoSample:
-    """Nothing was asked of backward: that is no statement of the author's that there is no gradient."""
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        "none of the inputs requires grad, so backward is never called",
-        hint="Leave out `requires_grad: false` or `mutated: true` on an input that is differentiated, or "
-        "write `skip:` with the reason.",
-        case=where,
-    )
-    return NoSample((finding,))
-
-
-def _nothing_chosen(subject: Subject, returned: int, where: CasePoint) -> NoSample:
-    chosen = ", ".join(map(str, subject.outputs or ()))
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"none of the chosen outputs ({chosen}) is differentiable: forward returned {returned} in all",
-        hint="`outputs:` counts positions from 0, as forward returned them.",
-        case=where,
-    )
-    return NoSample((finding,))
-
-
-def _returns_nothing(subject: Subject, where: CasePoint) -> NoSample:
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"`{subject.target.name}` returns no tensor: there is nothing to differentiate",
-        hint="Name a function in `target:` that returns the tensors to be verified.",
-        case=where,
-    )
-    return NoSample((finding,))
 
 
 def _is_continuous(value: Any) -> bool:  # noqa: ANN401

@@ -24,7 +24,7 @@ from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.confirm import SAME
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.sampling import Sampler
-from gradverify.verifier.numerics.verdict import Judged, judge
+from gradverify.verifier.numerics.verdict import Columns, Judged, judge
 
 RTOL = 1e-6
 """Relative: extreme values are no place to argue about the last digits."""
@@ -73,14 +73,14 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     settings = sample.subject.settings
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)
-    judged = judge(sample.problem, rtol=max(RTOL, settings.rtol), atol=settings.atol)
+    judged = judge(
+        sample.problem, rtol=max(RTOL, settings.rtol), atol=settings.atol, columns=Columns.IF_RIGHT
+    )
     if isinstance(judged, Raised):
         return replace(_SILENCE, raised=judged.error)
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
-    comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
-    comparison = where_differentiable(sample, comparison, judged.measured)
-    findings = tuple(_findings(sample, comparison))
+    findings = () if judged.in_groups else tuple(_findings(sample, _confirmed(sample, judged)))
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
 
@@ -99,6 +99,11 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
         for one in found
         if one is not None and one.code in CERTAIN
     ]
+
+
+def _confirmed(sample: Sample, judged: Judged) -> Comparison:
+    comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
+    return where_differentiable(sample, comparison, judged.measured)
 
 
 def _certain(sample: Sample, judged: Judged) -> Comparison:

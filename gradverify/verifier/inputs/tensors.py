@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Point, TensorInput
+from gradverify.model.points import is_declared
 from gradverify.verifier.inputs.plain import draw_plain
-from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared, is_declared
+from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
 from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
 

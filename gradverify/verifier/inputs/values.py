@@ -11,12 +11,10 @@ import random
 from collections.abc import Sequence
 
 from gradverify.model import Point, TensorInput
+from gradverify.model.points import KEEP_AWAY
 
 MODERATE = 2.0
 """Typical values stay within ±2 where their domain and range allow it."""
-
-KEEP_AWAY = 0.05
-"""Drawn values keep this share of the interval's width away from zero, declared kinks and the ends."""
 
 MANY = 100_000
 """From this many numbers on, distinct ones are found by dropping repetitions: several times faster."""

@@ -10,9 +10,9 @@ from torch.autograd import Function
 
 from gradverify.events import CaseVerified, Found, Mutate, Mutated, Verify
 from gradverify.model import Finding, Mutation, MutationOutcome, Severity, TargetKind
+from gradverify.model.points import points_of
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.subject import Sample, prepare
-from gradverify.verifier.inputs.regimes import points_of
 from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope, fault_named
 from gradverify.verifier.mutation.planting import Planted, planting
 from gradverify.verifier.run import verify

@@ -105,7 +105,7 @@ def numerical_jacobian(
         refined = refine(sampler, columns, samples.at(torch.tensor(columns)), context)
         _put(result, columns, refined)
         result = replace(result, noise=refined.noise)
-    return result if known is None else _joined(result, known, own)
+    return result if known is None else joined(result, known, own)
 
 
 def natural_slope(centre: Tensor, scale: Tensor, outputs: Layout) -> Tensor:
@@ -142,6 +142,8 @@ def _unresolved_columns(result: NumericalJacobian, suspect: Tensor | None, outpu
     unresolved = (result.error > RESOLVED * reference) & ~zero & ~result.flat
     if suspect is not None:
         unresolved |= ~((result.value - suspect).abs() <= SAFETY * result.error)
+    # Where f itself is not finite, no other step helps.
+    unresolved &= result.centre.isfinite()[:, None]
     return [int(j) for j in unresolved.any(dim=0).nonzero().flatten().tolist()]
 
 
@@ -153,7 +155,7 @@ def _put(result: NumericalJacobian, columns: list[int], refined: Refined) -> Non
     result.step[:, columns] = refined.step.mT
 
 
-def _joined(measured: NumericalJacobian, known: KnownColumns, own: Tensor) -> NumericalJacobian:
+def joined(measured: NumericalJacobian, known: KnownColumns, own: Tensor) -> NumericalJacobian:
     """Known columns are no better than the noise of f: they are its values at coordinates of size one."""
     none = torch.zeros_like(known.value)
     return NumericalJacobian(

@@ -6,6 +6,7 @@ This is the seam for the engine: whoever gives a `Judged` for a `Problem` can ta
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -13,11 +14,18 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.compare import Comparison, compare
+from gradverify.verifier.numerics.compressed import measured_together
 from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
+from gradverify.verifier.numerics.jacobian import (
+    KnownColumns,
+    NumericalJacobian,
+    joined,
+    numerical_jacobian,
+)
 from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
+from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.problem import CallProblem, Problem
 from gradverify.verifier.numerics.rounding import backward_round_off
@@ -33,6 +41,8 @@ class Judged:
     """Its columns."""
     outputs: Layout
     """Its rows."""
+    in_groups: bool = False
+    """Its columns are groups of the inputs, and nothing is wrong."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,28 @@ class NotJudged:
     reason: str
 
 
+class Columns(Enum):
+    """Which columns of a Jacobian may be measured together: never those with which something is wrong."""
+
+    ALONE = auto()
+    """None."""
+    TOGETHER = auto()
+    """Those that meet in no output, if all that could be known of each is known then."""
+    IF_RIGHT = auto()
+    """The same, if only mistakes matter; where there are none, the columns of what is told are groups."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How a Jacobian is to be measured, see `judge`."""
+
+    rtol: float
+    atol: float
+    noise: Tensor | None
+    known: KnownColumns | None
+    columns: Columns
+
+
 def judge(
     problem: Problem,
     *,
@@ -49,6 +81,7 @@ def judge(
     atol: float = 0.0,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
+    columns: Columns = Columns.TOGETHER,
 ) -> Judged | NotJudged | Raised:
     """Compare a problem's backward with the derivative of its forward.
 
@@ -62,6 +95,10 @@ def judge(
     if isinstance(analytical, Raised):
         return analytical
     inputs = inputs_of(problem)
+    if columns is not Columns.ALONE:
+        agreed = _together(problem, centre, analytical.value, _Asked(rtol, atol, noise, known, columns))
+        if agreed is not None:
+            return agreed
     measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
     comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
     suspicious = comparison.wrong | comparison.imprecise
@@ -71,6 +108,33 @@ def judge(
             analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
         )
         comparison = confirmed(problem, measured, comparison, known)
+    return Judged(comparison, measured, inputs, problem.outputs)
+
+
+def _together(problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked) -> Judged | None:
+    """The verdict where every group of columns agrees with the claim; None where one does not."""
+    only_mistakes = asked.columns is Columns.IF_RIGHT
+    count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
+    slopes = measured_together(
+        problem, centre, claimed[:, :count], rtol=asked.rtol, noise=asked.noise, meeting=only_mistakes
+    )
+    if slopes is None or bool((slopes.comparison.wrong | slopes.comparison.nonfinite).any()):
+        return None
+    if only_mistakes and slopes.hides(asked.rtol):
+        return None
+    if only_mistakes:
+        columns = Layout.of(slopes.together.primals)
+        return Judged(slopes.comparison, slopes.measured, columns, problem.outputs, in_groups=True)
+    measured = slopes.entries()
+    if asked.known is not None:
+        own = own_noise(centre, problem.outputs)
+        own = own if asked.noise is None else torch.maximum(own, asked.noise)
+        measured = joined(measured, asked.known, own)
+    inputs = inputs_of(problem)
+    comparison = compare(claimed, measured, inputs, problem.outputs, rtol=asked.rtol, atol=asked.atol)
+    conflicts = comparison.wrong | comparison.imprecise | comparison.nonfinite | comparison.kinks
+    if bool(conflicts.any()) or not bool(comparison.covered.all()):
+        return None
     return Judged(comparison, measured, inputs, problem.outputs)
 
 

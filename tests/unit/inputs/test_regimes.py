@@ -7,16 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradverify.model import Case, Point, TensorInput
+from gradverify.model.points import KEEP_AWAY, is_declared, points_of
 from gradverify.verifier.inputs.regimes import (
     LARGE,
     SMALL,
     draw_duplicates,
     draw_one_truth,
     draw_undeclared,
-    is_declared,
-    points_of,
 )
-from gradverify.verifier.inputs.values import DOMAINS, KEEP_AWAY, draw_integers
+from gradverify.verifier.inputs.values import DOMAINS, draw_integers
 
 DOMAIN = st.sampled_from(sorted(DOMAINS))
 SEED = st.integers(0, 1000)

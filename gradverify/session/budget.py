@@ -1,0 +1,67 @@
+"""One target through its worker within `--budget`: no further step begins once it is spent.
+
+What is not begun is said: cases make a target unchecked, what comes after them is told as left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradverify.events import BeyondStarted, CaseStarted, DiagnosisStarted, Event, Verify
+from gradverify.session.aggregate import TargetState
+from gradverify.session.planning import Planned
+from gradverify.session.request import Request
+from gradverify.spec import OPEN_SIZES
+
+SPENT = "the budget was spent"
+
+
+def run_within_budget(
+    planned: Planned, request: Request, state: TargetState, at_case: Callable[[str], None]
+) -> None:
+    """Let the worker verify a target, and take in what it says.
+
+    `at_case` is called with the id of each case as it begins. Raises `WorkerError`.
+    """
+    worker = planned.module.running(request)
+    started = request.clock()
+    for event in worker.ask(
+        Verify(planned.target, state.plan, state.settings), request.timeout, request.memory
+    ):
+        spent = request.budget is not None and request.clock() - started > request.budget
+        if spent and _begins_a_step(event, state):
+            planned.module.close()  # its worker is in the middle of an answer
+            _end(event, state, request, worker.printed)
+            return
+        if isinstance(event, CaseStarted):
+            at_case(event.case_id)
+        state.add(event, worker.printed)
+
+
+def _begins_a_step(event: Event, state: TargetState) -> bool:
+    """Whether what comes now may be left out; the first case never is."""
+    match event:
+        case CaseStarted(case_id=case_id):
+            return bool(state.verified) and case_id not in {c.case_id for c in state.verified}
+        case BeyondStarted() | DiagnosisStarted():
+            return True
+        case _:
+            return False
+
+
+def _end(event: Event, state: TargetState, request: Request, printed: Callable[[int | None], str]) -> None:
+    """Say what is left out."""
+    done, cases = len(state.cases_verified), len(state.plan.cases)
+    match event:
+        case BeyondStarted(beyond=first):
+            for beyond in state.plan.beyond[state.plan.beyond.index(first) :]:
+                state.add(BeyondStarted(beyond), printed)
+                state.end_beyond(SPENT)
+        case DiagnosisStarted():
+            state.leave_out(f"the search for a cause: {SPENT}")
+        case _ if done < cases:
+            state.unchecked_because = (
+                f"its budget of {request.budget:g} s was spent with {done} of {cases} cases verified"
+            )
+        case _:
+            state.leave_out(f"{OPEN_SIZES}: {SPENT}")

@@ -1,0 +1,143 @@
+"""What verifying a target would cost, told before any of it runs: calls of forward and backward, and memory.
+
+A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
+every right one. Where they do not, the Jacobian is measured, which is told apart. The shares below were read
+off the counts of the Functions in `tests/zoo/general`; a test holds them to it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gradverify.model import Case, Effort, Engine, Evaluations, Settings, TargetPlan, TensorInput, tensors_of
+from gradverify.model.points import is_declared, is_floating, points_of
+from gradverify.rules import RULES, Family
+
+FIRST_DRAW = Evaluations(66, 58)
+"""The first typical draw with one input: both orders, the contract, the sweep, the transforms."""
+
+FOR_A_SUBSET = Evaluations(3, 3)
+"""Each further requires_grad set."""
+
+NEXT_DRAW = Evaluations(30, 32)
+"""Every further typical draw, and what a composite sharpens there."""
+
+DECLARED = Evaluations(14, 12)
+"""A declared wide or special point."""
+
+UNDECLARED = Evaluations(8, 3)
+"""A draw that nobody declared."""
+
+NATIVE = Evaluations(18, 10)
+"""Each dtype at one case."""
+
+UNLISTED = Evaluations(14, 8)
+"""A case at sizes that nobody listed."""
+
+PAST = Evaluations(14, 8)
+"""A case past a constant of the source."""
+
+A_COLUMN = 42
+"""Forwards for one column of a Jacobian that is measured, at most: 6, then 24 at other steps, and 12 to
+confirm what they say."""
+
+RESOLVED_COLUMN = Evaluations(8, 1)
+"""One column that resolves at once, and a row for it: what thorough effort measures without need. Where
+columns can be measured together it takes less."""
+
+ALL_SUBSETS = 4
+"""Up to so many inputs, every requires_grad set is swept; of more, single ones and all but one."""
+
+VALUE_BYTES = 8
+"""Of a float64."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What verifying one target takes."""
+
+    usual: Evaluations
+    """Where a few probes prove the gradient at every point."""
+    a_point: int
+    """Forwards, at most, at a point of the largest case where they do not."""
+    input_bytes: int
+    """What the tensors of one call of the largest case take."""
+
+
+def cost_of(plan: TargetPlan, settings: Settings) -> Cost:
+    """The cost of a plan."""
+    every = (*plan.cases, *plan.open_sized, *plan.degenerate, *(one.case for one in plan.beyond))
+    usual = sum((_of_case(case, plan, settings) for case in plan.cases), Evaluations())
+    usual += _times(UNLISTED, len(plan.open_sized) + len(plan.degenerate))
+    usual += _times(PAST, len(plan.beyond))
+    columns = max((_coordinates(case) for case in every), default=0)
+    return Cost(usual, A_COLUMN * columns, max((_bytes(case) for case in every), default=0))
+
+
+def check_names(plan: TargetPlan, settings: Settings) -> tuple[str, ...]:
+    """The families of checks that would run, in the order in which they do."""
+    ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
+    families = [Family.GRADCHECK, Family.CONTRACT, Family.GRADGRADCHECK]
+    families += [Family.REFERENCE] if plan.reference or plan.surrogate is not None else []
+    families += [Family.PRECISION] if _dtypes(plan, settings) else []
+    return tuple(f.value for f in families if _is_asked(f, settings, ignored))
+
+
+def _is_asked(family: Family, settings: Settings, ignored: tuple[str, ...]) -> bool:
+    """Whether some code of a family is selected and not ignored; the first order is what others build on."""
+    codes = [r.code for r in RULES if r.family is family]
+    kept = [c for c in codes if not any(c.startswith(i) for i in ignored)]
+    chosen = not settings.select or any(c.startswith(s) for c in kept for s in settings.select)
+    return family is Family.GRADCHECK or (bool(kept) and chosen)
+
+
+def _dtypes(plan: TargetPlan, settings: Settings) -> int:
+    """How many native dtypes a target is judged in: those that are listed, else float32."""
+    listed = settings.dtypes or plan.dtypes
+    cheap = settings.effort is Effort.QUICK or settings.engine is Engine.TORCH
+    return sum(d != "float64" for d in listed) if listed else int(not cheap)
+
+
+def _of_case(case: Case, plan: TargetPlan, settings: Settings) -> Evaluations:
+    total, subsets = Evaluations(), _subsets(len(_differentiable(case)))
+    points = points_of(case, settings.effort)
+    for number, (point, draw) in enumerate(points):
+        if not number:
+            total += FIRST_DRAW + _times(FOR_A_SUBSET, subsets - 1)
+        elif not is_declared(point, draw):
+            total += UNDECLARED
+        else:
+            total += NEXT_DRAW if point == points[0][0] else DECLARED
+    total += _times(NATIVE, _dtypes(plan, settings))
+    if settings.effort is Effort.THOROUGH:
+        measured = sum(is_declared(*where) for where in points)
+        total += _times(RESOLVED_COLUMN, measured * _coordinates(case))
+    return total
+
+
+def _times(cost: Evaluations, count: int) -> Evaluations:
+    return Evaluations(cost.forward * count, cost.backward * count)
+
+
+def _subsets(count: int) -> int:
+    """requires_grad sets that are swept, that of all inputs among them."""
+    return max(1, 2**count - 1 if count <= ALL_SUBSETS else 2 * count + 1)
+
+
+def _tensors(case: Case) -> tuple[TensorInput, ...]:
+    return tuple(t for one in case.inputs for t in tensors_of(one))
+
+
+def _differentiable(case: Case) -> tuple[TensorInput, ...]:
+    return tuple(t for t in _tensors(case) if is_floating(t) and t.requires_grad is not False)
+
+
+def _coordinates(case: Case) -> int:
+    """Columns of the Jacobian; a hook's are not known before it is called."""
+    return sum(math.prod(t.shape) * (1 + t.dtype.startswith("complex")) for t in _differentiable(case))
+
+
+def _bytes(case: Case) -> int:
+    parts = (math.prod(t.shape) * (1 + t.dtype.startswith("complex")) for t in _tensors(case))
+    return VALUE_BYTES * sum(parts)

@@ -1,0 +1,134 @@
+"""`--budget`: what is not begun once it is spent is said, whatever comes after the cases."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from gradverify.events import (
+    BeyondJudged,
+    BeyondStarted,
+    CaseStarted,
+    CaseVerified,
+    DiagnosisStarted,
+)
+from gradverify.model import (
+    Beyond,
+    Case,
+    Evaluations,
+    InputSource,
+    Outcome,
+    Point,
+    Settings,
+    Target,
+    TargetKind,
+    TargetPlan,
+)
+from gradverify.session.aggregate import CHECK_FAMILIES, TargetState
+from gradverify.session.budget import run_within_budget
+from gradverify.session.pool import WorkerTimedOutError, deadline_of_diagnosis
+from gradverify.session.verifying import _without_worker
+
+TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
+PAST = tuple(
+    Beyond(Case(f"n={n}", n, (("n", n),)), constant, "n")
+    for constant, n in (("BLOCK = 8", 9), ("TILE = 16", 17))
+)
+
+
+@dataclass
+class Worker:
+    """Answers with given events; the budget is spent at once."""
+
+    events: tuple
+    seconds: float = 0.0
+    closed: bool = False
+    asked: list = field(default_factory=list)
+
+    def ask(self, request, limit, memory):
+        for event in self.events:
+            self.seconds += 1.0
+            self.asked.append(event)
+            yield event
+
+    def printed(self, until):
+        return ""
+
+
+def verified(case_id):
+    return CaseVerified(
+        case_id=case_id,
+        checks=tuple((f.value, Outcome.PASSED) for f in CHECK_FAMILIES),
+        evaluations=Evaluations(1, 1),
+        points=1,
+        smallest_visible_error=None,
+        capabilities=(),
+    )
+
+
+def ran(*events, budget=0.5, cases=("a",), **plan):
+    worker = Worker(events)
+    plan = TargetPlan("f", "f", InputSource.SPEC, tuple(Case(c, 1) for c in cases), **plan)
+    state = TargetState(TARGET, plan, Settings(), None)
+    module = SimpleNamespace(running=lambda request: worker, close=lambda: setattr(worker, "closed", True))
+    request = SimpleNamespace(clock=lambda: worker.seconds, budget=budget, timeout=60.0, memory=0)
+    run_within_budget(SimpleNamespace(module=module, target=TARGET), request, state, lambda case_id: None)
+    return worker, state
+
+
+def started(case_id):
+    return CaseStarted(case_id, Point.TYPICAL, 0)
+
+
+def test_the_first_case_is_always_verified():
+    worker, state = ran(started("a"), verified("a"), started("b"), cases=("a", "b"))
+    assert worker.closed
+    assert state.unchecked_because == "its budget of 0.5 s was spent with 1 of 2 cases verified"
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (started("n=7"), "other sizes, which the spec leaves open: the budget was spent"),
+        (DiagnosisStarted(), "the search for a cause: the budget was spent"),
+    ],
+)
+def test_what_comes_after_the_cases_is_told_as_left_out(event, said):
+    worker, state = ran(started("a"), verified("a"), event)
+    assert worker.closed
+    assert not state.unchecked_because
+    assert said in state.report().left_out
+
+
+def test_every_case_past_a_constant_is_told():
+    _, state = ran(started("a"), verified("a"), BeyondStarted(PAST[0]), beyond=PAST)
+    assert list(state.report().swept.not_past) == [
+        "BLOCK = 8 (n=9): the budget was spent",
+        "TILE = 16 (n=17): the budget was spent",
+    ]
+
+
+def test_without_a_budget_nothing_is_left_out():
+    events = (started("a"), verified("a"), BeyondStarted(PAST[0]), BeyondJudged(), DiagnosisStarted())
+    worker, state = ran(*events, budget=None, beyond=PAST)
+    assert not worker.closed
+    assert worker.asked == list(events)
+    assert state.report().swept.past == ("BLOCK = 8 (n=9)",)
+    assert not state.report().left_out
+
+
+@pytest.mark.parametrize(
+    ("now", "until"),
+    [(101.0, 121.0), (110.0, 140.0), (150.0, 160.0)],
+    ids=["always so long", "three times the verification", "never past the limit of the target"],
+)
+def test_how_long_a_cause_is_looked_for(now, until):
+    assert deadline_of_diagnosis(100.0, now, 160.0) == until
+
+
+def test_a_search_that_takes_too_long_is_told():
+    _, state = ran(started("a"), verified("a"), DiagnosisStarted(), budget=None)
+    planned = SimpleNamespace(module=None, target=TARGET)
+    judged = _without_worker(planned, state, WorkerTimedOutError("was still running"), None)
+    assert judged.report.left_out == ("the search for a cause: the process was still running",)
+    assert not state.unchecked_because
