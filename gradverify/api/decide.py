@@ -59,7 +59,7 @@ def decide(question: Question) -> bool:
     if only_for_torch(question.inputs, question.options):
         return _torch_decides(question, "")
     require_usable(question.inputs)
-    with states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+    with guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
         answer = _answer(question)
     match answer:
         case Wrong():
@@ -102,7 +102,8 @@ def _answer(question: Question) -> Answer:
     own = OwnGraph(original, question.problem_of(original, states))
     if own.proves(_finest(question.options)):
         return _unlike_a_gradient(original, question.options, linear=True) or Right()
-    return _answer_at_length(question)
+    with states_kept():
+        return _answer_at_length(question)
 
 
 def _answer_at_length(question: Question) -> Answer:

@@ -1,7 +1,7 @@
 """The derivative of forward along one direction, by two or four evaluations.
 
-    two points:   D = (F₁ - F₋₁) / 2h
-    four points:  D = (8 (F₁ - F₋₁) - (F₂ - F₋₂)) / 12h,     F_k = f(x + k T),  T = fl(x + h v) - x
+    two points:    2 J T = F₁ - F₋₁
+    four points:  12 J T = 8 (F₁ - F₋₁) - (F₂ - F₋₂),     F_k = f(x + k T),  T = fl(x + h v) - x
 
 (For the weights see Fornberg, *Generation of finite difference formulas*, 1988.)
 """
@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import Problem
 
 DAMPING = 1024.0
-"""A row counts by its error relative to |D_i|, but to no less than its output's mean |D| over this."""
+"""A row counts by its error relative to |J T|_i, but to no less than its output's mean of that over this."""
 
 NOISY = 2.0**-7
 """Nor to less than this share of |f_i|: so the rounding of f, a few times 2^-52 |f_i|, over the step stays
@@ -45,84 +46,96 @@ class Level:
 
 @dataclass(frozen=True)
 class CentralDifference:
-    """What forward has along one direction."""
+    """What forward has along one direction, in units in which nothing needs dividing."""
 
     step: Tensor
-    """T / h, N entries."""
-    derivative: Tensor
-    """D, M entries."""
+    """T, N entries."""
+    factor: float
+    """`change` is this times the derivative along T."""
+    unit: float
+    """`change` is this times the derivative along v: factor · h."""
+    change: Tensor
+    """A difference of values of f, M entries."""
     lower_order: Tensor | None
-    """(F₁ - F₋₁) / 2h, M entries, where D is of the fourth order."""
+    """The same from the two nearest values alone, M entries, where there are four."""
     size: Tensor
-    """By what an error in each row counts, M entries."""
+    """By what an error in each row of `change` counts, M entries."""
     negligible: Tensor | float
-    """|D| below which a row counts by more than its own, M entries or one for all."""
-
-    @property
-    def flat(self) -> bool:
-        """Whether forward did not move."""
-        return not self.derivative.count_nonzero().item()
+    """|change| below which a row counts by more than its own, M entries or one for all."""
+    flat: bool
+    """Whether forward did not move."""
 
     @property
     def smooth(self) -> bool:
         """Whether no other step would give another derivative."""
         if self.lower_order is None:
             return False
-        difference = (self.derivative - self.lower_order).abs()
+        difference = (self.change - self.lower_order).abs()
         return bool((difference <= SMOOTH * self.size).all())
 
     def sees(self, allowed: float, rtol: float) -> bool:
         """Whether an error of rtol in a row of ordinary size is larger than what is allowed."""
-        size = self.derivative.abs()
-        return not ((size > self.negligible) & (self.size * (allowed / rtol) > size)).count_nonzero().item()
+        size, share = self.change.abs(), allowed / rtol
+        return not ((size > self.negligible) & (self.size * share > size)).count_nonzero().item()
 
 
-def central_difference(problem: Problem, inputs: Layout, x: Tensor, tangent: Tensor, level: Level) -> CentralDifference | None:
-    """The derivative along a direction; None where forward raises or is not finite there.
-
-    Each value is used up before the next evaluation: a forward may return the same memory every time.
-    """
+def central_difference(
+    problem: Problem, inputs: Layout, x: Tensor, tangent: Tensor, level: Level
+) -> CentralDifference | None:
+    """The derivative along a direction; None where forward raises or is not finite there."""
     exact = torch.add(x, tangent, alpha=level.step).sub_(x)
     moved = inputs.moving(x, exact)
-    values: list[Tensor] = []
-    for k in (1, 2) if level.four_points else (1,):
-        ahead = _at(problem, moved(k), keep=True)
-        behind = None if ahead is None else _at(problem, moved(-k))
-        if ahead is None or behind is None:
+    near = _between(problem, moved, 1)
+    if near is None:
+        return None
+    change, size = near
+    lower_order, factor = None, 2.0
+    if level.four_points:
+        far = _between(problem, moved, 2)
+        if far is None:
             return None
-        if k == 1:
-            noisy = ahead.abs().mul_(NOISY)
-        values.append(ahead.sub_(behind))
-    near = values[0]
-    lower_order = near / (2 * level.step)
-    derivative = torch.sub(8 * near, values[1]).div_(12 * level.step) if level.four_points else lower_order
-    magnitude = derivative.abs()
-    negligible = _negligible(problem.outputs, magnitude)
+        change, lower_order, factor = change * 8 - far[0], change * 6, 12.0
+    magnitude = change.abs()
+    total = magnitude.sum().item()
+    negligible = _negligible(problem.outputs, magnitude, total)
     if negligible is None:
         return None
-    size = noisy.add_(magnitude).add_(negligible + TINIEST)
-    return CentralDifference(
-        exact.div_(level.step), derivative, lower_order if level.four_points else None, size, negligible
-    )
+    unit = factor * level.step
+    size = magnitude.add_(size, alpha=NOISY * unit).add_(negligible + TINIEST)
+    return CentralDifference(exact, factor, unit, change, lower_order, size, negligible, flat=total == 0)
 
 
-def _at(problem: Problem, point: tuple[Tensor, ...], *, keep: bool = False) -> Tensor | None:
-    """f at a point, as one vector; of its own where it is kept. None where it raises."""
+def _between(
+    problem: Problem, moved: Callable[[float], tuple[Tensor, ...]], k: int
+) -> tuple[Tensor, Tensor] | None:
+    """(F_k - F_-k, |F_k|), as vectors; None where forward raises.
+
+    A forward may return the same memory every time: its values are copied, then, before it is called again.
+    """
+    ahead = _at(problem, moved(k))
+    behind = None if ahead is None else _at(problem, moved(-k))
+    if ahead is not None and behind is not None and ahead.data_ptr() == behind.data_ptr():
+        ahead = _at(problem, moved(k))
+        ahead = None if ahead is None else ahead.clone()
+        behind = _at(problem, moved(-k))
+    return None if ahead is None or behind is None else (ahead - behind, ahead.abs())
+
+
+def _at(problem: Problem, point: tuple[Tensor, ...]) -> Tensor | None:
+    """f at a point, as one vector. None where it raises."""
     result = problem.evaluate_fresh(point)
     if isinstance(result, Raised):
         return None
-    outputs = problem.outputs
-    if len(outputs.blocks) == 1:
-        (vector,) = outputs.flattened(result.value)
-        if vector is not None:
-            return vector.clone() if keep else vector
-    return outputs.flatten(result.value)
+    if len(result.value) == 1:
+        return problem.outputs.flattened(result.value)[0]
+    return problem.outputs.flatten(result.value)
 
 
-def _negligible(outputs: Layout, size: Tensor) -> Tensor | float | None:
+def _negligible(outputs: Layout, size: Tensor, total: float) -> Tensor | float | None:
     """For each row a share of the mean of its output's rows; None where a row is not finite."""
+    if not math.isfinite(total):
+        return None
     if len(outputs.blocks) == 1:
-        mean = size.sum().item() / max(1, size.numel())
-        return mean / DAMPING if math.isfinite(mean) else None
+        return total / size.numel() / DAMPING
     means = torch.cat([part.mean().expand(part.numel()) for part in outputs.cut(size) if part.numel()])
-    return means / DAMPING if bool(means.isfinite().all()) else None
+    return means / DAMPING

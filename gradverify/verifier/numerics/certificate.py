@@ -73,6 +73,7 @@ class _Point:
     """v, N entries."""
     key: int
     back_each: BackEach | None
+    quick: bool
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
@@ -85,41 +86,43 @@ class _Probes:
 
     values: Tensor
     """One line of M entries for each, its magnitude included; zero where an output stays undefined."""
-    magnitudes: tuple[float, ...]
     only: tuple[int | None, ...]
     """The one output that each is defined for, by number; None for all of them."""
-    rows: tuple[int, ...]
-    """How many rows each weighs."""
+    scales: tuple[float, ...]
+    """The size of each, times the root of the number of rows that it weighs."""
 
 
 @dataclass(frozen=True)
 class _Functionals:
-    """Several grad_outputs and what backward gave for them."""
+    """Several grad_outputs u and what backward gave for them."""
 
     probes: _Probes
-    size: Tensor
-    """What the probes were divided by, M entries."""
+    weighed: CentralDifference
+    """By whose sizes the probes were divided."""
+    expected: list[float]
+    """u · change of that difference for every u: worked out before user code could write into u."""
     gradients: tuple[tuple[Tensor | None, ...], ...]
-    """For each of them a vector for each input."""
-    expected: tuple[Tensor, list[float]]
-    """A derivative D, and u·D for every u: worked out before user code could write into u."""
+    """For each u a vector for each input."""
 
-    def close(self, inputs: Layout, slope: CentralDifference, allowed: float) -> list[float] | None:
-        """What each input has of G(u)·T/h for the first u, if it sums to u·D for every u; else None."""
-        known, expected = self.expected
-        if known is not slope.derivative:
-            expected = (self.probes.values / self.size @ slope.derivative).tolist()
-        steps = inputs.cut(slope.step)
-        shares: list[float] | None = None
+    def close(self, inputs: Layout, found: CentralDifference, allowed: float) -> list[float] | None:
+        """What each input has of G(u)·T for the first u, if all sum to u·J T, for every u; else None.
+
+        Told for rows of weight one, as `allowed` is.
+        """
+        expected = self.expected
+        if found is not self.weighed:
+            expected = (self.probes.values / self.weighed.size @ found.change).tolist()
+        relative = found.unit / self.weighed.unit
+        steps = inputs.cut(found.step)
+        first: list[float] = []
         for number, gradients in enumerate(self.gradients):
-            share = [_dot(g, step) for g, step in zip(gradients, steps, strict=True)]
-            shares = shares or share
-            magnitude = abs(self.probes.magnitudes[number])
-            most = allowed * magnitude * math.sqrt(self.probes.rows[number])
-            if not abs(expected[number] - sum(share)) <= most:  # also where one of them is NaN
+            shares = [_dot(g, step) for g, step in zip(gradients, steps, strict=True)]
+            residual = expected[number] - found.factor * sum(shares)
+            scale = relative * self.probes.scales[number]
+            if not abs(residual) <= allowed * scale:  # also where it is NaN
                 return None
-        first = abs(self.probes.magnitudes[0])
-        return [s / first for s in shares or ()]
+            first = first or [found.factor * s / scale for s in shares]
+        return first
 
     def vanish(self, number: int | None = None) -> bool:
         """Whether every gradient, or every one for one input, is exactly zero."""
@@ -142,7 +145,7 @@ def certify(
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each, quick)
     typical = math.sqrt(problem.outputs.size * inputs.size)
     functionals: _Functionals | None = None
     for level in (*_quick_levels(rtol / typical), *LEVELS) if quick else LEVELS:
@@ -156,7 +159,7 @@ def certify(
             break
         shares = functionals.close(inputs, found, level.allowed)
         if shares is not None and found.sees(level.allowed, rtol):
-            least = level.allowed * math.sqrt(problem.outputs.size) / rtol
+            least = level.allowed / rtol
             proven = all(_closes_alone(point, number, rtol) for number in _faint(inputs, shares, least))
             return Certificate(level.allowed * typical) if proven else None
         if found.smooth:
@@ -199,20 +202,23 @@ def _is_flat(point: _Point) -> bool:
     far = point.along(point.tangent, FAR)
     if far is None or not far.flat:
         return False
-    functionals = _pull_back(point, far, weighed=False)
+    functionals = _pull_back(point, far)
     return functionals is not None and functionals.vanish()
 
 
 def _pull_back(
-    point: _Point, found: CentralDifference, magnitudes: tuple[float, ...] = MAGNITUDES, *, weighed: bool = True
+    point: _Point, found: CentralDifference, magnitudes: tuple[float, ...] = MAGNITUDES
 ) -> _Functionals | None:
     """Gradients for all outputs together, at each magnitude; or at one, and for each output alone."""
     outputs = point.problem.outputs
-    probes = _probes(outputs, point.key, magnitudes)
-    size = found.size if weighed else torch.ones_like(found.size)
-    u = probes.values / size
-    expected = (u @ found.derivative).tolist()
-    cotangents = [_cotangent(outputs, line, only) for line, only in zip(u, probes.only, strict=True)]
+    draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
+    sizes = tuple(m * found.unit for m in magnitudes)
+    probes = draw(tuple(outputs.lengths), point.key, sizes, point.quick)
+    # Where forward is flat nothing weighs a row: all count alike.
+    u = probes.values.clone() if found.flat else probes.values / found.size
+    expected = (u @ found.change).tolist()
+    lines = u.unbind(0)
+    cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
     result = (
         point.problem.pull_back_each(point.problem.primals, cotangents)
         if point.back_each is None
@@ -221,16 +227,17 @@ def _pull_back(
     if isinstance(result, Raised):
         return None
     gradients = tuple(point.inputs.flattened(given) for given in result.value)
-    return _Functionals(probes, size, gradients, (found.derivative, expected))
+    return _Functionals(probes, found, expected, gradients)
 
 
-def _probes(outputs: Layout, key: int, magnitudes: tuple[float, ...]) -> _Probes:
-    lengths = tuple(outputs.lengths)
-    kept = outputs.size <= KEPT_ROWS
-    return (_kept_probes if kept else _drawn_probes)(lengths, key, magnitudes)
+def _drawn_probes(
+    lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...], quick: bool  # noqa: FBT001
+) -> _Probes:
+    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone.
 
-
-def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...]) -> _Probes:
+    Those for all differ but by their magnitude where it is quick: what a right backward gives for them then
+    differs by it alone, to the last bit.
+    """
     count = sum(lengths)
     asked: list[tuple[float, int | None]]
     asked = [(m, None) for m in magnitudes]
@@ -240,9 +247,10 @@ def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, .
     for number, (magnitude, only) in enumerate(asked):
         start = 0 if only is None else sum(lengths[:only])
         stop = count if only is None else start + lengths[only]
-        values[number, start:stop] = signed_values(stop - start, key + 7 * number + 1) * magnitude
-    rows = tuple(count if only is None else lengths[only] for _, only in asked)
-    return _Probes(values, tuple(m for m, _ in asked), tuple(only for _, only in asked), rows)
+        own_key = key + 7 * (0 if quick and only is None else number) + 1
+        values[number, start:stop] = signed_values(stop - start, own_key) * magnitude
+    scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
+    return _Probes(values, tuple(only for _, only in asked), scales)
 
 
 _kept_probes = lru_cache(maxsize=64)(_drawn_probes)

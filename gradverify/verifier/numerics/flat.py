@@ -150,7 +150,8 @@ def _tensor(part: Tensor, block: Block) -> Tensor:
 def _flat(tensor: Tensor | None, block: Block) -> Tensor:
     if tensor is None:
         return torch.zeros(block.stop - block.start, dtype=torch.float64)
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if block.is_plain and tensor.dtype is torch.float64 and tensor.device.type == "cpu":
         if tensor.shape != block.shape:
             raise ValueError(f"shape {list(tensor.shape)} where {list(block.shape)} was laid out")
