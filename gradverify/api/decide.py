@@ -46,6 +46,9 @@ SEED = 0
 """Where every call of the function starts from, so that a stochastic one repeats itself."""
 
 
+FAINT = 1e-2
+"""Share of `atol` below which nobody is told of a difference in a row that is all but noise."""
+
 CALLER = 4
 """Stack frames from a warning made in `decide` to the test that called the drop-in."""
 
@@ -100,7 +103,7 @@ def _answer(question: Question) -> Answer:
     if refused is not None:
         return refused
     own = OwnGraph(original, question.problem_of(original, states))
-    if own.proves(_finest(question.options)):
+    if own.proves(_finest(question.options), FAINT * question.options.atol):
         return _unlike_a_gradient(original, question.options, linear=True) or Right()
     with states_kept():
         return _answer_at_length(question)

@@ -25,14 +25,14 @@ class OwnGraph:
     asked: list[Cotangents] = field(default_factory=list)
     answered: list[Gradients] = field(default_factory=list)
 
-    def proves(self, rtol: float) -> bool:
+    def proves(self, rtol: float, atol: float) -> bool:
         """Whether backward is the derivative of what forward does on moved copies, and gives it each time.
 
         Nothing is set back to the same random numbers: who draws some is not proven right here, nor wrong.
         A problem without inputs or outputs has nothing to prove but that backward runs.
         """
         if self.problem.outputs.size and any(x.numel() for x in self.original.leaves):
-            proven = certify(self.problem, rtol=rtol, back_each=self.back_each, quick=True) is not None
+            proven = certify(self.problem, rtol=rtol, atol=atol, back_each=self.back_each) is not None
         else:
             cotangents = random_cotangents(self.original.outputs)
             proven = isinstance(guard.call(self._gradients, [cotangents]), Returned)

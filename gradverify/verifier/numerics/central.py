@@ -73,10 +73,16 @@ class CentralDifference:
         difference = (self.change - self.lower_order).abs()
         return bool((difference <= SMOOTH * self.size).all())
 
-    def sees(self, allowed: float, rtol: float) -> bool:
-        """Whether an error of rtol in a row of ordinary size is larger than what is allowed."""
+    def sees(self, allowed: float, rtol: float, least: float) -> bool:
+        """Whether an error of rtol in a row of ordinary size is larger than what is allowed.
+
+        Or what is allowed there, in the derivative along v, is no more than `least`.
+        """
         size, share = self.change.abs(), allowed / rtol
-        return not ((size > self.negligible) & (self.size * share > size)).count_nonzero().item()
+        unseen = (size > self.negligible) & (self.size * share > size)
+        if least:
+            unseen &= self.size > least / allowed * self.unit
+        return not unseen.count_nonzero().item()
 
 
 def central_difference(
@@ -84,6 +90,8 @@ def central_difference(
 ) -> CentralDifference | None:
     """The derivative along a direction; None where forward raises or is not finite there."""
     exact = torch.add(x, tangent, alpha=level.step).sub_(x)
+    if not math.isfinite(exact.sum().item()):  # an entry that is infinite stays where it is
+        exact.nan_to_num_(0.0)
     moved = inputs.moving(x, exact)
     near = _between(problem, moved, 1)
     if near is None:
@@ -103,6 +111,20 @@ def central_difference(
     unit = factor * level.step
     size = magnitude.add_(size, alpha=NOISY * unit).add_(negligible + TINIEST)
     return CentralDifference(exact, factor, unit, change, lower_order, size, negligible, flat=total == 0)
+
+
+def flat_on_one_side(problem: Problem, inputs: Layout, x: Tensor, step: Tensor) -> bool:
+    """Whether no row of f moves by a step both ways: each has its value at x on one side at least."""
+    step = torch.where(x.isfinite(), step, 0.0)
+    here, ahead, behind = (_copied(problem, point) for point in map(inputs.moving(x, step), (0, 1, -1)))
+    if here is None or ahead is None or behind is None:
+        return False
+    return bool(((here == ahead) | (here == behind)).all())
+
+
+def _copied(problem: Problem, point: tuple[Tensor, ...]) -> Tensor | None:
+    values = _at(problem, point)
+    return None if values is None else values.clone()
 
 
 def _between(

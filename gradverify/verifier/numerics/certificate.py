@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import Gradients, Problem
-from gradverify.verifier.numerics.central import CentralDifference, Level, central_difference
+from gradverify.verifier.numerics.central import CentralDifference, Level, central_difference, flat_on_one_side
 
 LEVELS = (Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))
 """The first resolves smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator
@@ -38,6 +38,10 @@ ordinary values, 2^-53/h, are alike: 2^-36."""
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
+
+STAIR = 2.0**-5
+"""Step of the same question put to stairs: two steps of bfloat16 at least, half a step of `round` at most for
+values up to 10. Where forward is flat on one side as far as that, it is flat there and no rounding."""
 
 MAGNITUDES = (-(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
@@ -73,7 +77,41 @@ class _Point:
     """v, N entries."""
     key: int
     back_each: BackEach | None
-    quick: bool
+    rtol: float
+    atol: float | None
+
+    @property
+    def quick(self) -> bool:
+        """Whether no more is asked for than the tolerances."""
+        return self.atol is not None
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """How forward is asked, one after the other."""
+        return _quick_levels(self.rtol / self.typical) if self.quick else LEVELS
+
+    @cached_property
+    def typical(self) -> float:
+        """What one entry of ordinary size counts among all, inverted."""
+        return math.sqrt(self.problem.outputs.size * self.inputs.size)
+
+    def visible(self, found: CentralDifference, level: Level) -> bool:
+        """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
+        least = 0.0
+        if self.atol:
+            least = self.atol * torch.linalg.vector_norm(self.tangent).item() / math.sqrt(self.inputs.size)
+        return found.sees(level.allowed, self.rtol, least)
+
+    @cached_property
+    def unmoved(self) -> Sequence[Tensor | None]:
+        """For each input its entries (bool) that are not finite, where there are some.
+
+        No step moves them, so the derivative of forward by them is exactly zero.
+        """
+        finite = self.x.isfinite()
+        if finite.all():
+            return (None,) * len(self.inputs.blocks)
+        return [None if part.all() else ~part for part in self.inputs.cut(finite)]
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
@@ -130,47 +168,63 @@ class _Functionals:
         return not any(g is not None and g.count_nonzero().item() for g in wanted)
 
 
+    def vanish_where(self, unmoved: Sequence[Tensor | None]) -> bool:
+        """Whether every gradient is exactly zero at the entries that cannot be moved."""
+        return all(
+            mask is None or g is None or not g[mask].count_nonzero().item()
+            for line in self.gradients
+            for g, mask in zip(line, unmoved, strict=True)
+        )
+
+
 def certify(
-    problem: Problem, *, rtol: float, key: int = 0, back_each: BackEach | None = None, quick: bool = False
+    problem: Problem,
+    *,
+    rtol: float,
+    key: int = 0,
+    back_each: BackEach | None = None,
+    atol: float | None = None,
 ) -> Certificate | None:
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
-    probes. `back_each` goes back through a graph that is there already. `quick` first tries for what rtol
-    asks for and no more. At most 8 forwards (10 where it is quick) and one graph with a backward for each
-    grad_output; inputs whose share of the derivative is too small to be seen among the others are probed
-    once more, alone.
+    probes. `back_each` goes back through a graph that is there already. With an `atol` it is quick: it first
+    tries for what rtol asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
+    forwards (10 where it is quick) and one graph with a backward for each grad_output; inputs whose share of
+    the derivative is too small to be seen among the others are probed once more, alone.
     """
     inputs = Layout.of(problem.primals)
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each, quick)
-    typical = math.sqrt(problem.outputs.size * inputs.size)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each, rtol, atol)
     functionals: _Functionals | None = None
-    for level in (*_quick_levels(rtol / typical), *LEVELS) if quick else LEVELS:
+    for level in point.levels:
         found = point.along(point.tangent, level)
         if found is None:
             break
         if found.flat:
-            return Certificate(level.allowed * typical) if _is_flat(point) else None
+            return Certificate(level.allowed * point.typical) if _is_flat(point, found) else None
         functionals = functionals or _pull_back(point, found)
-        if functionals is None:
+        if functionals is None or not functionals.vanish_where(point.unmoved):
             break
         shares = functionals.close(inputs, found, level.allowed)
-        if shares is not None and found.sees(level.allowed, rtol):
+        if shares is not None and point.visible(found, level):
             least = level.allowed / rtol
-            proven = all(_closes_alone(point, number, rtol) for number in _faint(inputs, shares, least))
-            return Certificate(level.allowed * typical) if proven else None
+            proven = all(_closes_alone(point, number) for number in _faint(inputs, shares, least))
+            return Certificate(level.allowed * point.typical) if proven else None
         if found.smooth:
             break
     return None
 
 
 def _quick_levels(wanted: float) -> tuple[Level, ...]:
-    """The level of two evaluations, where it can resolve what an error in one typical entry makes."""
-    finest, coarsest = (level.allowed for level in LEVELS)
-    return () if wanted < finest else (Level(QUICK_STEP, min(coarsest, wanted), four_points=False),)
+    """Levels that allow what an error in one typical entry makes, the first of two evaluations."""
+    fine, coarse = LEVELS
+    if wanted < fine.allowed:
+        return LEVELS
+    allowed = min(coarse.allowed, wanted)
+    return Level(QUICK_STEP, allowed, four_points=False), Level(fine.step, allowed), coarse
 
 
 def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
@@ -179,12 +233,12 @@ def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
     return [number for number in moving if abs(shares[number]) < least] if len(moving) > 1 else []
 
 
-def _closes_alone(point: _Point, number: int, rtol: float) -> bool:
+def _closes_alone(point: _Point, number: int) -> bool:
     """The same proof with one input moving alone."""
     tangent = torch.zeros_like(point.tangent)
     block = point.inputs.blocks[number]
     tangent[block.start : block.stop] = point.tangent[block.start : block.stop]
-    for level in LEVELS:
+    for level in point.levels:
         found = point.along(tangent, level)
         functionals = None if found is None else _pull_back(point, found, ALONE)
         if found is None or functionals is None:
@@ -192,17 +246,22 @@ def _closes_alone(point: _Point, number: int, rtol: float) -> bool:
         if found.flat:
             return functionals.vanish(number)
         closed = functionals.close(point.inputs, found, level.allowed)
-        if closed is not None and found.sees(level.allowed, rtol):
+        if closed is not None and point.visible(found, level):
             return True
     return False
 
 
-def _is_flat(point: _Point) -> bool:
-    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u."""
-    far = point.along(point.tangent, FAR)
-    if far is None or not far.flat:
-        return False
-    functionals = _pull_back(point, far)
+def _is_flat(point: _Point, near: CentralDifference) -> bool:
+    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u.
+
+    Where it is quick, on one side at least: a jump on the other one is a stair.
+    """
+    if point.quick:
+        constant = flat_on_one_side(point.problem, point.inputs, point.x, point.tangent * STAIR)
+    else:
+        far = point.along(point.tangent, FAR)
+        constant = far is not None and far.flat
+    functionals = _pull_back(point, near) if constant else None
     return functionals is not None and functionals.vanish()
 
 
