@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -64,6 +64,10 @@ class CentralDifference:
     """|change| below which a row counts by more than its own, M entries or one for all."""
     flat: bool
     """Whether forward did not move."""
+    largest: float
+    """The largest |f_i|, as it counts in `size`."""
+    held: bool
+    """Whether entries that are not finite stayed where they are."""
 
     @property
     def smooth(self) -> bool:
@@ -78,8 +82,12 @@ class CentralDifference:
 
         Or what is allowed there, in the derivative along v, is no more than `least`.
         """
-        size, share = self.change.abs(), allowed / rtol
-        unseen = (size > self.negligible) & (self.size * share > size)
+        share = allowed / rtol
+        negligible = self.negligible
+        if isinstance(negligible, float) and share * (self.largest + 2 * negligible) <= negligible:
+            return True  # no row above `negligible` can be below its share then
+        size = self.change.abs()
+        unseen = (size > negligible) & (self.size * share > size)
         if least:
             unseen &= self.size > least / allowed * self.unit
         return not unseen.count_nonzero().item()
@@ -90,8 +98,17 @@ def central_difference(
 ) -> CentralDifference | None:
     """The derivative along a direction; None where forward raises or is not finite there."""
     exact = torch.add(x, tangent, alpha=level.step).sub_(x)
-    if not math.isfinite(exact.sum().item()):  # an entry that is infinite stays where it is
-        exact.nan_to_num_(0.0)
+    found = _along(problem, inputs, x, exact, level)
+    if found is None and not x.isfinite().all():
+        exact = torch.where(x.isfinite(), exact, 0.0)
+        found = _along(problem, inputs, x, exact, level)
+        return None if found is None else replace(found, held=True)
+    return found
+
+
+def _along(
+    problem: Problem, inputs: Layout, x: Tensor, exact: Tensor, level: Level
+) -> CentralDifference | None:
     moved = inputs.moving(x, exact)
     near = _between(problem, moved, 1)
     if near is None:
@@ -109,8 +126,11 @@ def central_difference(
     if negligible is None:
         return None
     unit = factor * level.step
+    largest = NOISY * unit * size.max().item()
     size = magnitude.add_(size, alpha=NOISY * unit).add_(negligible + TINIEST)
-    return CentralDifference(exact, factor, unit, change, lower_order, size, negligible, flat=total == 0)
+    return CentralDifference(
+        exact, factor, unit, change, lower_order, size, negligible, total == 0, largest, held=False
+    )
 
 
 def flat_on_one_side(problem: Problem, inputs: Layout, x: Tensor, step: Tensor) -> bool:

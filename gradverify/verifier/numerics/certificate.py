@@ -103,15 +103,12 @@ class _Point:
         return found.sees(level.allowed, self.rtol, least)
 
     @cached_property
-    def unmoved(self) -> Sequence[Tensor | None]:
-        """For each input its entries (bool) that are not finite, where there are some.
+    def unmoved(self) -> Sequence[Tensor]:
+        """For each input its entries (bool) that are not finite.
 
         No step moves them, so the derivative of forward by them is exactly zero.
         """
-        finite = self.x.isfinite()
-        if finite.all():
-            return (None,) * len(self.inputs.blocks)
-        return [None if part.all() else ~part for part in self.inputs.cut(finite)]
+        return self.inputs.cut(~self.x.isfinite())
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
@@ -168,10 +165,10 @@ class _Functionals:
         return not any(g is not None and g.count_nonzero().item() for g in wanted)
 
 
-    def vanish_where(self, unmoved: Sequence[Tensor | None]) -> bool:
+    def vanish_where(self, unmoved: Sequence[Tensor]) -> bool:
         """Whether every gradient is exactly zero at the entries that cannot be moved."""
         return all(
-            mask is None or g is None or not g[mask].count_nonzero().item()
+            g is None or not g[mask].count_nonzero().item()
             for line in self.gradients
             for g, mask in zip(line, unmoved, strict=True)
         )
@@ -197,7 +194,7 @@ def certify(
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each, rtol, atol)
+    point = _Point(problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol)
     functionals: _Functionals | None = None
     for level in point.levels:
         found = point.along(point.tangent, level)
@@ -206,7 +203,7 @@ def certify(
         if found.flat:
             return Certificate(level.allowed * point.typical) if _is_flat(point, found) else None
         functionals = functionals or _pull_back(point, found)
-        if functionals is None or not functionals.vanish_where(point.unmoved):
+        if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
             break
         shares = functionals.close(inputs, found, level.allowed)
         if shares is not None and point.visible(found, level):
