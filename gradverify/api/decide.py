@@ -110,7 +110,7 @@ def _answer(question: Question) -> Answer:
 
 
 def _answer_at_length(question: Question) -> Answer:
-    """The same with every call started from the same random numbers, on copies and on the caller's tensors."""
+    """The same with every call from the same random numbers, on copies and on the caller's tensors."""
     states = guard.RandomStates(SEED)
     original = call_original(question.function, question.inputs, states)
     refused = _not_ours(original)

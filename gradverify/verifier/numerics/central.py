@@ -164,7 +164,7 @@ def _between(
 
 
 def _at(problem: Problem, point: tuple[Tensor, ...]) -> Tensor | None:
-    """f at a point, as one vector. None where it raises."""
+    """Value of f at a point, as one vector. None where it raises."""
     result = problem.evaluate_fresh(point)
     if isinstance(result, Raised):
         return None

@@ -1,8 +1,8 @@
 """The certificate: a backward verified by a few random probes, whatever the size of its Jacobian.
 
 For a tangent v and a cotangent u, uᵀ(J v) from forward alone must equal (Aᵀu)·v from backward. J v is a
-central difference D along one direction in which every input entry moves by its own size (`central.py`), and u
-weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error estimate
+central difference D (`central.py`) along one direction in which every input entry moves by its own size, and
+u weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error estimate
 is needed: a residual below the threshold is itself the proof, because a wrong gradient and an error of the
 difference cancel with a probability of nothing. Where it does not close, nothing is said, and the whole
 Jacobian is measured instead.
@@ -22,10 +22,15 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.central import (
+    CentralDifference,
+    Level,
+    central_difference,
+    flat_on_one_side,
+)
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import Gradients, Problem
-from gradverify.verifier.numerics.central import CentralDifference, Level, central_difference, flat_on_one_side
 
 LEVELS = (Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))
 """The first resolves smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator
@@ -161,9 +166,10 @@ class _Functionals:
 
     def vanish(self, number: int | None = None) -> bool:
         """Whether every gradient, or every one for one input, is exactly zero."""
-        wanted = (g for line in self.gradients for g in (line if number is None else line[number : number + 1]))
+        wanted = (
+            g for line in self.gradients for g in (line if number is None else line[number : number + 1])
+        )
         return not any(g is not None and g.count_nonzero().item() for g in wanted)
-
 
     def vanish_where(self, unmoved: Sequence[Tensor]) -> bool:
         """Whether every gradient is exactly zero at the entries that cannot be moved."""
@@ -194,7 +200,9 @@ def certify(
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol)
+    point = _Point(
+        problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
+    )
     functionals: _Functionals | None = None
     for level in point.levels:
         found = point.along(point.tangent, level)
@@ -225,7 +233,7 @@ def _quick_levels(wanted: float) -> tuple[Level, ...]:
 
 
 def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
-    """Inputs, by number, whose gradient could be off by more than rtol without being seen among the others."""
+    """Inputs, by number, whose gradient could be off by rtol without being seen among the others."""
     moving = [number for number, length in enumerate(inputs.lengths) if length]
     return [number for number in moving if abs(shares[number]) < least] if len(moving) > 1 else []
 
@@ -287,7 +295,10 @@ def _pull_back(
 
 
 def _drawn_probes(
-    lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...], quick: bool  # noqa: FBT001
+    lengths: tuple[int, ...],
+    key: int,
+    magnitudes: tuple[float, ...],
+    quick: bool,  # noqa: FBT001
 ) -> _Probes:
     """One grad_output for each magnitude; for several outputs one for all, and one for each output alone.
 
