@@ -31,7 +31,7 @@ MEASURED = (
 )
 """What is another number at each run or on each machine."""
 UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST_ADDOPTS", "PY_COLORS", "CI", "BUILD_NUMBER")
-"""What makes programs print otherwise than at a reader's desk; in CI, pytest's summary does not cut its lines."""
+"""What makes programs print otherwise than at a desk; in CI, the summary of pytest does not cut its lines."""
 
 
 @dataclass(frozen=True)
