@@ -124,10 +124,11 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         masked=masked,
     )
     given = as_tuple(inputs)
+    returned = as_tuple(func(*given))
     u = (
         as_tuple(grad_outputs)
         if grad_outputs is not None
-        else _drawn(func, given, noncontiguous=gen_non_contig_grad_outputs)
+        else _drawn(returned, noncontiguous=gen_non_contig_grad_outputs)
     )
     gradients = gradient_function(func, given, u)
     question = Question(
@@ -136,7 +137,7 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         inputs=(*given, *u),
         options=options,
         ask_torch=lambda: torch.autograd.gradgradcheck(func, given, u, **_second_keywords(options)),
-        problem_of=lambda original, states: second_order_problem(func, given, u, states, original),
+        problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
         findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),
     )
     return _answered(question, raise_exception=raise_exception)
@@ -176,7 +177,7 @@ def _second_keywords(options: Options) -> dict[str, Any]:
     return keywords
 
 
-def _drawn(func: Callable[..., Any], inputs: tuple[Any, ...], *, noncontiguous: bool) -> tuple[Tensor, ...]:
+def _drawn(returned: tuple[Any, ...], *, noncontiguous: bool) -> tuple[Tensor, ...]:
     """Random grad_outputs for every differentiable output, as torch draws them."""
     return tuple(
         torch.testing.make_tensor(
@@ -188,6 +189,6 @@ def _drawn(func: Callable[..., Any], inputs: tuple[Any, ...], *, noncontiguous: 
             requires_grad=True,
             noncontiguous=noncontiguous,
         )
-        for o in as_tuple(func(*inputs))
+        for o in returned
         if is_differentiable(o)
     )

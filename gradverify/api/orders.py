@@ -125,18 +125,20 @@ def _requiring_if_inexact(argument: Any) -> Any:  # noqa: ANN401
 
 def second_order_problem(
     function: Callable[..., Any],
-    inputs: tuple[Any, ...],
+    returned: tuple[Any, ...],
     grad_outputs: tuple[Tensor, ...],
     states: guard.RandomStates,
     original: Original,
 ) -> VjpProblem | CallProblem:
-    """The gradients as a map of inputs and grad_outputs; of only those grad_outputs that require grad."""
+    """The gradients as a map of inputs and grad_outputs; of only those grad_outputs that require grad.
+
+    `returned` is what the function itself returns, `original` the call of its gradients.
+    """
+    inputs = original.inputs[: -len(grad_outputs)]
     if not all(u.requires_grad for u in grad_outputs):
         return first_order_problem(
             watched(gradient_function(function, inputs, grad_outputs)), original, states
         )
-    states.replay()
-    returned = as_tuple(function(*inputs))
     positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
     first = CallProblem(
         function=function,

@@ -154,6 +154,16 @@ class RandomStates:
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
 
 
+class FreeRunning(RandomStates):
+    """Random numbers as they come, none of them set: for a function that is first believed to draw none."""
+
+    def __init__(self) -> None:
+        """Nothing is remembered."""
+
+    def replay(self) -> None:
+        """Leave every generator as it is."""
+
+
 def cuda_in_use() -> bool:
     """Whether this process has used a CUDA device."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

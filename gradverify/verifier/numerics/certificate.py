@@ -1,17 +1,14 @@
 """The certificate: a backward verified by a few random probes, whatever the size of its Jacobian.
 
 For a tangent v and a cotangent u, uᵀ(J v) from forward alone must equal (Aᵀu)·v from backward. J v is a
-central difference along one direction in which every input entry moves by its own size,
-
-    D = (8 (F₁ - F₋₁) - (F₂ - F₋₂)) / 12h,    F_k = f(x + k T),  T = fl(x + h v) - x,
-
-and u weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error
-estimate is needed: a residual below the threshold is itself the proof, because a wrong gradient and an
-error of the difference cancel with a probability of nothing. Where it does not close, nothing is said, and
-the whole Jacobian is measured instead.
+central difference D (`central.py`) along one direction in which every input entry moves by its own size, and
+u weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error estimate
+is needed: a residual below the threshold is itself the proof, because a wrong gradient and an error of the
+difference cancel with a probability of nothing. Where it does not close, nothing is said, and the whole
+Jacobian is measured instead.
 
 (Random probing of a vector-Jacobian product is the dot-product test of adjoint codes: Claerbout, *Earth
-Soundings Analysis*, 1992, ch. 5; for the weights of the difference see Fornberg, 1988.)
+Soundings Analysis*, 1992, ch. 5.)
 """
 
 from __future__ import annotations
@@ -19,35 +16,37 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.flat import Block, Layout
+from gradverify.verifier.numerics.central import (
+    CentralDifference,
+    Level,
+    central_difference,
+    flat_on_one_side,
+)
+from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import Gradients, Problem
 
-DAMPING = 1024.0
-"""A row counts by its error relative to |D_i|, but to no less than its output's mean |D| over this."""
+LEVELS = (Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))
+"""The first resolves smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator
+database."""
 
-NOISY = 2.0**-7
-"""Nor to less than this share of |f_i|: so the rounding of f, a few times 2^-52 |f_i|, over the step 2^-12
-stays below the residual that is allowed."""
+QUICK_STEP = 2.0**-17
+"""Step of two evaluations, for who asks for no more than rtol: there truncation, h²/6, and the rounding of
+ordinary values, 2^-53/h, are alike: 2^-36."""
 
-LEVELS = ((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28))
-"""(Step in units of each entry's size, residual allowed for one row of weight one): the first resolves
-smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator database."""
-
-SMOOTH = 3e-6
-"""Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
-square, a tenth of what the first level allows: what does not close then is no matter of the step."""
-
-FAR = 2.0**-4
+FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
 
-TINIEST = torch.finfo(torch.float64).tiny
+STAIR = 2.0**-5
+"""Step of the same question put to stairs: two steps of bfloat16 at least, half a step of `round` at most for
+values up to 10. Where forward is flat on one side as far as that, it is flat there and no rounding."""
 
 MAGNITUDES = (-(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
@@ -55,6 +54,9 @@ larger, since a right backward may round relative to grad_output (`matrix_exp` s
 
 ALONE = (1.0,)
 """The same where an input is probed alone: that backward is linear has been seen."""
+
+KEPT_ROWS = 4096
+"""Probes for outputs of up to this many rows are kept, since the same sizes come again."""
 
 BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
 """The gradients for several sets of grad_outputs."""
@@ -80,167 +82,207 @@ class _Point:
     """v, N entries."""
     key: int
     back_each: BackEach | None
+    rtol: float
+    atol: float | None
+
+    @property
+    def quick(self) -> bool:
+        """Whether no more is asked for than the tolerances."""
+        return self.atol is not None
+
+    @cached_property
+    def levels(self) -> tuple[Level, ...]:
+        """How forward is asked, one after the other."""
+        return _quick_levels(self.rtol / self.typical) if self.quick else LEVELS
+
+    @cached_property
+    def typical(self) -> float:
+        """What one entry of ordinary size counts among all, inverted."""
+        return math.sqrt(self.problem.outputs.size * self.inputs.size)
+
+    def visible(self, found: CentralDifference, level: Level) -> bool:
+        """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
+        least = 0.0
+        if self.atol:
+            least = self.atol * torch.linalg.vector_norm(self.tangent).item() / math.sqrt(self.inputs.size)
+        return found.sees(level.allowed, self.rtol, least)
+
+    @cached_property
+    def unmoved(self) -> Sequence[Tensor]:
+        """For each input its entries (bool) that are not finite.
+
+        No step moves them, so the derivative of forward by them is exactly zero.
+        """
+        return self.inputs.cut(~self.x.isfinite())
+
+    def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
+        """What forward has along a direction."""
+        return central_difference(self.problem, self.inputs, self.x, tangent, level)
 
 
 @dataclass(frozen=True)
-class _Probe:
-    """One direction: the exact step, and the derivative along it."""
+class _Probes:
+    """Values of several grad_outputs before they are weighed."""
 
-    step: Tensor
-    """T / h, N entries."""
-    derivative: Tensor
-    """D, M entries."""
-    lower_order: Tensor
-    """(F₁ - F₋₁) / 2h, M entries."""
-    size: Tensor
-    """By what an error in each row counts, M entries."""
-    negligible: Tensor
-    """|D| below which a row counts by more than its own, M entries or one for all."""
-
-    @property
-    def smooth(self) -> bool:
-        """Whether no other step would give another derivative."""
-        difference = (self.derivative - self.lower_order).abs()
-        return bool((difference <= SMOOTH * self.size).all())
-
-    def sees(self, allowed: float, rtol: float) -> bool:
-        """Whether an error of rtol in a row of ordinary size is larger than what is allowed."""
-        size = self.derivative.abs()
-        return not bool(((size > self.negligible) & (self.size * (allowed / rtol) > size)).any())
+    values: Tensor
+    """One line of M entries for each, its magnitude included; zero where an output stays undefined."""
+    only: tuple[int | None, ...]
+    """The one output that each is defined for, by number; None for all of them."""
+    scales: tuple[float, ...]
+    """The size of each, times the root of the number of rows that it weighs."""
 
 
 @dataclass(frozen=True)
 class _Functionals:
-    """Several grad_outputs and what backward gave for them, each divided by its magnitude."""
+    """Several grad_outputs u and what backward gave for them."""
 
-    cotangents: Tensor
-    """One line of M entries for each; zero where an output stays undefined."""
-    gradients: Tensor
-    """One line of N entries for each."""
-    rows: Tensor
-    """Root of the number of rows that each weighs."""
+    probes: _Probes
+    weighed: CentralDifference
+    """By whose sizes the probes were divided."""
+    expected: list[float]
+    """u · change of that difference for every u: worked out before user code could write into u."""
+    gradients: tuple[tuple[Tensor | None, ...], ...]
+    """For each u a vector for each input."""
 
-    def close(self, probe: _Probe, allowed: float) -> bool:
-        """u·D = G(u)·T/h for every u."""
-        residual = self.cotangents @ probe.derivative - self.gradients @ probe.step
-        return bool((residual.abs() <= allowed * self.rows).all())
+    def close(self, inputs: Layout, found: CentralDifference, allowed: float) -> list[float] | None:
+        """What each input has of G(u)·T for the first u, if all sum to u·J T, for every u; else None.
+
+        Told for rows of weight one, as `allowed` is.
+        """
+        expected = self.expected
+        if found is not self.weighed:
+            expected = (self.probes.values / self.weighed.size @ found.change).tolist()
+        relative = found.unit / self.weighed.unit
+        steps = inputs.cut(found.step)
+        first: list[float] = []
+        for number, gradients in enumerate(self.gradients):
+            shares = [_dot(g, step) for g, step in zip(gradients, steps, strict=True)]
+            residual = expected[number] - found.factor * sum(shares)
+            scale = relative * self.probes.scales[number]
+            if not abs(residual) <= allowed * scale:  # also where it is NaN
+                return None
+            first = first or [found.factor * s / scale for s in shares]
+        return first
+
+    def vanish(self, number: int | None = None) -> bool:
+        """Whether every gradient, or every one for one input, is exactly zero."""
+        wanted = (
+            g for line in self.gradients for g in (line if number is None else line[number : number + 1])
+        )
+        return not any(g is not None and g.count_nonzero().item() for g in wanted)
+
+    def vanish_where(self, unmoved: Sequence[Tensor]) -> bool:
+        """Whether every gradient is exactly zero at the entries that cannot be moved."""
+        return all(
+            g is None or not g[mask].count_nonzero().item()
+            for line in self.gradients
+            for g, mask in zip(line, unmoved, strict=True)
+        )
 
 
 def certify(
-    problem: Problem, *, rtol: float, key: int = 0, back_each: BackEach | None = None
+    problem: Problem,
+    *,
+    rtol: float,
+    key: int = 0,
+    back_each: BackEach | None = None,
+    atol: float | None = None,
 ) -> Certificate | None:
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
-    probes. `back_each` goes back through a graph that is there already. At most 8 forwards and one graph
-    with a backward for each grad_output; inputs whose share of the derivative is too small to be seen among
-    the others are probed once more, alone.
+    probes. `back_each` goes back through a graph that is there already. With an `atol` it is quick: it first
+    tries for what rtol asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
+    forwards (10 where it is quick) and one graph with a backward for each grad_output; inputs whose share of
+    the derivative is too small to be seen among the others are probed once more, alone.
     """
     inputs = Layout.of(problem.primals)
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(problem, inputs, x, tangent_of(x, inputs, key), key, back_each)
+    point = _Point(
+        problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
+    )
     functionals: _Functionals | None = None
-    for step, allowed in LEVELS:
-        probe = _probe(point, point.tangent, step)
-        if probe is None:
+    for level in point.levels:
+        found = point.along(point.tangent, level)
+        if found is None:
             break
-        if not probe.derivative.any():
-            size = math.sqrt(problem.outputs.size * inputs.size)
-            return Certificate(allowed * size) if _is_flat(point) else None
-        functionals = functionals or _pull_back(point, probe.size)
-        if functionals is None:
+        if found.flat:
+            return Certificate(level.allowed * point.typical) if _is_flat(point, found) else None
+        functionals = functionals or _pull_back(point, found)
+        if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
             break
-        if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
-            faint = _faint_inputs(inputs, functionals, probe, allowed, rtol)
-            proven = all(_closes_alone(point, block, rtol) for block in faint)
-            return Certificate(allowed * math.sqrt(problem.outputs.size * inputs.size)) if proven else None
-        if probe.smooth:
+        shares = functionals.close(inputs, found, level.allowed)
+        if shares is not None and point.visible(found, level):
+            least = level.allowed / rtol
+            proven = all(_closes_alone(point, number) for number in _faint(inputs, shares, least))
+            return Certificate(level.allowed * point.typical) if proven else None
+        if found.smooth:
             break
     return None
 
 
-def _faint_inputs(
-    inputs: Layout, functionals: _Functionals, probe: _Probe, allowed: float, rtol: float
-) -> list[Block]:
-    """Inputs whose gradient could be off by more than rtol without being seen among the others."""
-    moving = [block for block in inputs.blocks if block.stop > block.start]
-    if len(moving) < 2:
-        return []
-    share = functionals.gradients[0] * probe.step
-    least = allowed * math.sqrt(probe.derivative.numel()) / rtol
-    return [block for block in moving if abs(share[block.start : block.stop].sum().item()) < least]
+def _quick_levels(wanted: float) -> tuple[Level, ...]:
+    """Levels that allow what an error in one typical entry makes, the first of two evaluations."""
+    fine, coarse = LEVELS
+    if wanted < fine.allowed:
+        return LEVELS
+    allowed = min(coarse.allowed, wanted)
+    return Level(QUICK_STEP, allowed, four_points=False), Level(fine.step, allowed), coarse
 
 
-def _closes_alone(point: _Point, block: Block, rtol: float) -> bool:
+def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
+    """Inputs, by number, whose gradient could be off by rtol without being seen among the others."""
+    moving = [number for number, length in enumerate(inputs.lengths) if length]
+    return [number for number in moving if abs(shares[number]) < least] if len(moving) > 1 else []
+
+
+def _closes_alone(point: _Point, number: int) -> bool:
     """The same proof with one input moving alone."""
-    mask = torch.zeros_like(point.tangent)
-    mask[block.start : block.stop] = 1.0
-    for step, allowed in LEVELS:
-        probe = _probe(point, point.tangent * mask, step)
-        functionals = None if probe is None else _pull_back(point, probe.size, ALONE)
-        if probe is None or functionals is None:
+    tangent = torch.zeros_like(point.tangent)
+    block = point.inputs.blocks[number]
+    tangent[block.start : block.stop] = point.tangent[block.start : block.stop]
+    for level in point.levels:
+        found = point.along(tangent, level)
+        functionals = None if found is None else _pull_back(point, found, ALONE)
+        if found is None or functionals is None:
             return False
-        if not probe.derivative.any():
-            return not functionals.gradients[:, block.start : block.stop].any()
-        if functionals.close(probe, allowed) and probe.sees(allowed, rtol):
+        if found.flat:
+            return functionals.vanish(number)
+        closed = functionals.close(point.inputs, found, level.allowed)
+        if closed is not None and point.visible(found, level):
             return True
     return False
 
 
-def _is_flat(point: _Point) -> bool:
-    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u."""
-    far = _probe(point, point.tangent, FAR)
-    if far is None or far.derivative.any():
-        return False
-    functionals = _pull_back(point, torch.ones_like(far.size))
-    return functionals is not None and not bool(functionals.gradients.any())
+def _is_flat(point: _Point, near: CentralDifference) -> bool:
+    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u.
+
+    Where it is quick, on one side at least: a jump on the other one is a stair.
+    """
+    if point.quick:
+        constant = flat_on_one_side(point.problem, point.inputs, point.x, point.tangent * STAIR)
+    else:
+        far = point.along(point.tangent, FAR)
+        constant = far is not None and far.flat
+    functionals = _pull_back(point, near) if constant else None
+    return functionals is not None and functionals.vanish()
 
 
-def _probe(point: _Point, tangent: Tensor, step: float) -> _Probe | None:
-    """The derivative along a direction; None where forward raises or is not finite there."""
-    exact = (point.x + step * tangent) - point.x
-    values = []
-    for k in (1, -1, 2, -2):
-        result = point.problem.evaluate_fresh(point.inputs.unflatten(point.x + k * exact))
-        if isinstance(result, Raised):
-            return None
-        values.append(point.problem.outputs.flatten(result.value))
-    near, far = values[0] - values[1], values[2] - values[3]
-    derivative = (8 * near - far) / (12 * step)
-    magnitude = derivative.abs()
-    negligible = _means(point.problem.outputs, magnitude) / DAMPING
-    if not bool(negligible.isfinite().all()):
-        return None
-    size = magnitude + negligible + NOISY * values[0].abs() + TINIEST
-    return _Probe(exact / step, derivative, near / (2 * step), size, negligible)
-
-
-def _means(outputs: Layout, size: Tensor) -> Tensor:
-    """For each row the mean of its output's rows; one number where there is one output."""
-    if len(outputs.blocks) == 1:
-        return size.mean()
-    means = [
-        size[b.start : b.stop].mean().expand(b.stop - b.start) for b in outputs.blocks if b.stop > b.start
-    ]
-    return torch.cat(means)
-
-
-def _pull_back(point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNITUDES) -> _Functionals | None:
-    """Gradients for all outputs together at each magnitude, and for each output alone."""
-    outputs, key = point.problem.outputs, point.key
-    asked: list[tuple[Tensor, float, Block | None]] = []
-    for number, magnitude in enumerate(magnitudes):
-        asked.append((signed_values(outputs.size, key + 7 * number + 1) / size, magnitude, None))
-    if len(outputs.blocks) > 1:
-        for number, block in enumerate(outputs.blocks):
-            if block.stop > block.start:
-                alone = torch.zeros_like(size)
-                part = slice(block.start, block.stop)
-                alone[part] = signed_values(block.stop - block.start, key + 11 * number + 5) / size[part]
-                asked.append((alone, magnitudes[-1], block))
-    cotangents = [_cotangent(outputs, u * magnitude, block) for u, magnitude, block in asked]
+def _pull_back(
+    point: _Point, found: CentralDifference, magnitudes: tuple[float, ...] = MAGNITUDES
+) -> _Functionals | None:
+    """Gradients for all outputs together, at each magnitude; or at one, and for each output alone."""
+    outputs = point.problem.outputs
+    draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
+    sizes = tuple(m * found.unit for m in magnitudes)
+    probes = draw(tuple(outputs.lengths), point.key, sizes, point.quick)
+    # Where forward is flat nothing weighs a row: all count alike.
+    u = probes.values.clone() if found.flat else probes.values / found.size
+    expected = (u @ found.change).tolist()
+    lines = u.unbind(0)
+    cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
     result = (
         point.problem.pull_back_each(point.problem.primals, cotangents)
         if point.back_each is None
@@ -248,20 +290,43 @@ def _pull_back(point: _Point, size: Tensor, magnitudes: Sequence[float] = MAGNIT
     )
     if isinstance(result, Raised):
         return None
-    lines = [
-        point.inputs.flatten(gradients) / magnitude
-        for (_, magnitude, _), gradients in zip(asked, result.value, strict=True)
-    ]
-    counts = [outputs.size if block is None else block.stop - block.start for _, _, block in asked]
-    gradients = torch.stack(lines)
-    if not bool(gradients.isfinite().all()):
-        return None
-    rows = torch.tensor([math.sqrt(count) for count in counts], dtype=torch.float64)
-    return _Functionals(torch.stack([u for u, _, _ in asked]), gradients, rows)
+    gradients = tuple(point.inputs.flattened(given) for given in result.value)
+    return _Functionals(probes, found, expected, gradients)
 
 
-def _cotangent(outputs: Layout, flat: Tensor, only: Block | None) -> list[Tensor | None]:
-    return [
-        t if only is None or block is only else None
-        for t, block in zip(outputs.unflatten(flat), outputs.blocks, strict=True)
-    ]
+def _drawn_probes(
+    lengths: tuple[int, ...],
+    key: int,
+    magnitudes: tuple[float, ...],
+    quick: bool,  # noqa: FBT001
+) -> _Probes:
+    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone.
+
+    Those for all differ but by their magnitude where it is quick: what a right backward gives for them then
+    differs by it alone, to the last bit.
+    """
+    count = sum(lengths)
+    asked: list[tuple[float, int | None]]
+    asked = [(m, None) for m in magnitudes]
+    if len(lengths) > 1:
+        asked = [asked[0], *((magnitudes[-1], k) for k, length in enumerate(lengths) if length)]
+    values = torch.zeros(len(asked), count, dtype=torch.float64)
+    for number, (magnitude, only) in enumerate(asked):
+        start = 0 if only is None else sum(lengths[:only])
+        stop = count if only is None else start + lengths[only]
+        own_key = key + 7 * (0 if quick and only is None else number) + 1
+        values[number, start:stop] = signed_values(stop - start, own_key) * magnitude
+    scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
+    return _Probes(values, tuple(only for _, only in asked), scales)
+
+
+_kept_probes = lru_cache(maxsize=64)(_drawn_probes)
+
+
+def _cotangent(outputs: Layout, flat: Tensor, only: int | None) -> Sequence[Tensor | None]:
+    shaped = outputs.shaped(flat)
+    return shaped if only is None else [t if number == only else None for number, t in enumerate(shaped)]
+
+
+def _dot(gradient: Tensor | None, step: Tensor) -> float:
+    return 0.0 if gradient is None else torch.dot(gradient, step).item()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -96,6 +96,37 @@ class Layout:
         parts = [_flat(tensor, block) for tensor, block in zip(tensors, self.blocks, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether every tensor is a float64 one on the CPU, as the flat vector is."""
+        return all(block.is_plain for block in self.blocks)
+
+    def cut(self, vector: Tensor) -> Sequence[Tensor]:
+        """The part of a vector that belongs to each tensor, still flat: views of it."""
+        return (vector,) if len(self.blocks) == 1 else vector.split_with_sizes(self.lengths)
+
+    def shaped(self, vector: Tensor) -> tuple[Tensor, ...]:
+        """Tensors of this layout's shapes: views of the vector where they can be."""
+        if not self.is_plain:
+            return self.unflatten(vector)
+        return tuple(part.view(b.shape) for part, b in zip(self.cut(vector), self.blocks, strict=True))
+
+    def moving(self, x: Tensor, step: Tensor) -> Callable[[float], tuple[Tensor, ...]]:
+        """Fresh tensors of this layout's shapes at x + k · step, for every k asked for."""
+        if not self.is_plain:
+            return lambda k: self.unflatten(x + k * step)
+        pairs = tuple(zip(self.shaped(x), self.shaped(step), strict=True))
+        return lambda k: tuple(torch.add(start, way, alpha=k) for start, way in pairs)
+
+    def flattened(self, tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        """Each tensor as a vector of its own, views where they can be; None stays None.
+
+        Raises `ValueError` where a tensor has another shape than laid out.
+        """
+        return tuple(
+            None if t is None else _flat(t, block) for t, block in zip(tensors, self.blocks, strict=True)
+        )
+
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""
         parts = vector.split_with_sizes(self.lengths)
@@ -119,7 +150,8 @@ def _tensor(part: Tensor, block: Block) -> Tensor:
 def _flat(tensor: Tensor | None, block: Block) -> Tensor:
     if tensor is None:
         return torch.zeros(block.stop - block.start, dtype=torch.float64)
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if block.is_plain and tensor.dtype is torch.float64 and tensor.device.type == "cpu":
         if tensor.shape != block.shape:
             raise ValueError(f"shape {list(tensor.shape)} where {list(block.shape)} was laid out")

@@ -24,8 +24,8 @@ WIDE = 256.0
 """Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
 
 
-def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
-    """A direction in which every entry moves by about its own size, short binary numbers all.
+def tangent_of(x: Tensor, inputs: Layout, key: int, *, short: bool = True) -> Tensor:
+    """A direction in which every entry moves by about its own size; short binary numbers all, if wanted.
 
     Entries that are not finite stay where they are.
     """
@@ -43,10 +43,11 @@ def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
             else:
                 finite = False
                 part.copy_(_clamped(part))
-    powers = size.log2_().floor_().exp2_()
-    return (powers if finite else powers.nan_to_num_(0.0, 0.0, 0.0)).mul_(
-        _of_pool(_short_pool(), x.numel(), key)
-    )
+    if short:
+        size.log2_().floor_().exp2_()
+    if not finite:
+        size.nan_to_num_(0.0, 0.0, 0.0)
+    return size.mul_(_of_pool(_short_pool(), x.numel(), key))
 
 
 def _clamped(size: Tensor) -> Tensor:

@@ -143,8 +143,15 @@ class CallProblem:
         self.random_states.replay()
         with torch.no_grad():
             kept = self._without_held(primals) if self._holds else primals
-            result = guard.call(self.function, *substitute(self.arguments, kept))
+            result = guard.call(self.function, *self._called_with(kept))
         return result if isinstance(result, Raised) else self._pick(result.value)
+
+    @cached_property
+    def _takes_primals_alone(self) -> bool:
+        return all(a.differentiable and a.step is None and not a.in_list for a in self.arguments)
+
+    def _called_with(self, primals: Sequence[Tensor]) -> Sequence[Any]:
+        return primals if self._takes_primals_alone else substitute(self.arguments, primals)
 
     def graph(self, primals: Sequence[Tensor]) -> Returned[Graph] | Raised:
         """Forward with its graph, on non-leaf copies of fresh leaves.
@@ -160,7 +167,7 @@ class CallProblem:
         for leaf in leaves:
             leaf.requires_grad_()
         with torch.enable_grad():
-            arguments = substitute(self.arguments, [leaf.clone() for leaf in leaves])
+            arguments = self._called_with([leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
         if isinstance(result, Raised):
             return result
@@ -206,6 +213,8 @@ class CallProblem:
         return tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
 
     def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
+        if isinstance(result, Tensor) and self.output_positions == (0,) and result.shape == self._shapes[0]:
+            return Returned((result,))
         returned = returned_tensors(result)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
