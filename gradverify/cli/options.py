@@ -189,7 +189,7 @@ Changed = Annotated[
         "--changed",
         metavar="[REF]",
         help="Only what may differ from a git revision (default HEAD): by its source, its spec, or what its "
-        "module imports of the project.",
+        "module imports or opens of the project.",
     ),
 ]
 WatchOption = Annotated[
@@ -197,7 +197,7 @@ WatchOption = Annotated[
     typer.Option(
         "--watch",
         help="Stay, and verify what was saved again: each target whose source, spec, or what its module "
-        "imports of the project differs. Ctrl-C ends it with the exit code of the last round.",
+        "imports or opens of the project differs. Ctrl-C ends it with the exit code of the last round.",
     ),
 ]
 Shard = Annotated[

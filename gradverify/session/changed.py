@@ -15,6 +15,9 @@ from gradverify.session.planning import Planned
 from gradverify.session.sources import changed_names, imported_files, named_files, reached_names
 from gradverify.spec import SpecFile
 
+SPECS = frozenset({".yaml", ".yml"})
+"""A spec that is gone cannot be asked which module was its own."""
+
 COMPILED = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".mm", ".so"})
 """Files of compiled code: nobody can tell from Python which Functions call it, so any may."""
 
@@ -31,10 +34,10 @@ class Changes:
 
     def around(self, module: Path, spec: SpecFile | None) -> bool:
         """Whether something differs on which any target of a module may depend."""
-        depends = surroundings(module, spec, self.root)
-        return any(file in self.files for file in depends - {module}) or any(
-            file.suffix in COMPILED for file in self.files
-        )
+        gone = frozenset(file for file in self.files if not file.exists())
+        if any(file.suffix in SPECS for file in gone) or any(file.suffix in COMPILED for file in self.files):
+            return True
+        return bool((surroundings(module, spec, self.root, gone) - {module}) & self.files)
 
     def touch(self, module: Path, spec: SpecFile | None) -> bool:
         """Whether some target of a module may differ."""
@@ -64,12 +67,17 @@ class Changes:
         return any(reached_names(root, after) & changed for root in roots)
 
 
-def surroundings(module: Path, spec: SpecFile | None, root: Path) -> set[Path]:
-    """The files of a project below `root` on which a target of a module may depend, its spec among them."""
+def surroundings(
+    module: Path, spec: SpecFile | None, root: Path, gone: frozenset[Path] = frozenset()
+) -> set[Path]:
+    """The files of a project below `root` on which a target of a module may depend, its spec among them.
+
+    `gone` are files that there were: what still names one depends on it.
+    """
     roots = (*_up_to(root, module), root / "src", Path.cwd())
     packages = {folder / "__init__.py" for folder in _up_to(root, module)}
     start = {module, *packages, *(named_files(spec.path, roots) if spec is not None else ())}
-    return imported_files(start, roots) | ({spec.path.resolve()} if spec is not None else set())
+    return imported_files(start, roots, gone) | ({spec.path.resolve()} if spec is not None else set())
 
 
 def named_by(plan: TargetPlan) -> Iterator[str]:

@@ -16,6 +16,9 @@ from gradverify.spec import SpecFile
 Stamp = tuple[int, int, int]
 """(modification time in ns, size, inode) of a file: where none of them changed, its content did not."""
 
+LARGEST_READ = 2**25
+"""Bytes up to which the content of a file counts; of a larger one, which is data, its stamp does."""
+
 _PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 """What lies in the top folder of a project."""
 
@@ -27,7 +30,7 @@ class Footing:
     source: bytes | None
     """The module's own; None where it cannot be read."""
     around: Mapping[Path, bytes]
-    """Digests of the files that it imports of its project, of those its spec names, of compiled ones."""
+    """Digests of the files that it imports of its project, those it or its spec names, compiled ones."""
     spec: tuple[Path, bytes] | None = None
     """Its spec file, with the digest."""
 
@@ -44,11 +47,13 @@ class Contents:
     _known: dict[Path, tuple[Stamp, bytes]] = field(default_factory=dict)
 
     def digest(self, path: Path) -> bytes:
-        """The digest of a file; empty where it cannot be read."""
+        """The digest of a file, or what stands for it; empty where it cannot be read."""
         stamp = stamp_of(path)
         if stamp is None:
             return b""
         if path not in self._known or self._known[path][0] != stamp:
+            if stamp[1] > LARGEST_READ:
+                return repr(stamp).encode()
             try:
                 self._known[path] = (stamp, hashlib.sha256(path.read_bytes()).digest())
             except OSError:
@@ -105,7 +110,7 @@ def stands(attribute: str, plan: TargetPlan | None, then: Footing, now: Footing)
 
 
 def _project_of(module: Path) -> Path:
-    """XX to; its own folder where there is no mark of one."""
+    """The top folder of the project that a module belongs to; its own folder where nothing marks one."""
     marked = (folder for folder in module.parents if any((folder / mark).exists() for mark in _PROJECT))
     return next(marked, module.parent)
 

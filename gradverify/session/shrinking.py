@@ -25,7 +25,7 @@ MOST_TRIES = 12
 MOST_SHRUNK = 4
 """Findings of one target that are shrunk: a person reads the first ones."""
 
-MOST_SECONDS = 10.0
+MOST_SECONDS = 20.0
 """What looking for smaller inputs may take, and what verifying a target may have taken for it to be tried."""
 
 PLAIN_DRAWS = 3

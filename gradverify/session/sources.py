@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|[A-Za-z_]\w*(?=:[A-Za-z_])")
+_FILE_NAME = re.compile(r"[^\s<>:|?*\x00]{0,200}\.\w{1,12}")
+"""What a string looks like that may name a file."""
+
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -89,8 +92,13 @@ def _names_of(name: str, tree: ast.Module) -> set[str]:
     return names
 
 
-def imported_files(start: Iterable[Path], roots: Sequence[Path]) -> set[Path]:
-    """The files that some files import below `roots`, those they import in turn, and they themselves."""
+def imported_files(
+    start: Iterable[Path], roots: Sequence[Path], gone: frozenset[Path] = frozenset()
+) -> set[Path]:
+    """The files that some files import or name below `roots`, those they import in turn, and they themselves.
+
+    Of the files that are gone, those are found that something would still import or open.
+    """
     found: set[Path] = set()
     waiting = [file for file in start if file.is_file()]
     while waiting:
@@ -98,8 +106,14 @@ def imported_files(start: Iterable[Path], roots: Sequence[Path]) -> set[Path]:
         if file in found:
             continue
         found.add(file)
-        for folders, dotted in _imports(file, roots):
-            waiting += _files_of(dotted, folders)
+        tree = (
+            _parsed(file.read_text("utf-8", "replace")) if file.suffix == ".py" and file.is_file() else None
+        )
+        if tree is None:
+            continue
+        for folders, dotted in _imports(tree, file, roots):
+            waiting += _files_of(dotted, folders, gone)
+        found |= _data_of(tree, (file.parent, *roots), gone)
     return found
 
 
@@ -109,10 +123,9 @@ def named_files(text: Path, roots: Sequence[Path]) -> set[Path]:
     return {file for word in words for file in _files_of(word, (text.parent, *roots))}
 
 
-def _imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[Sequence[Path], str]]:
+def _imports(tree: ast.Module, file: Path, roots: Sequence[Path]) -> Iterator[tuple[Sequence[Path], str]]:
     """(Folders to look in, dotted name) of everything that a file imports, wherever it does."""
-    tree = _parsed(file.read_text("utf-8", "replace"))
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((roots, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -121,7 +134,18 @@ def _imports(file: Path, roots: Sequence[Path]) -> Iterator[tuple[Sequence[Path]
                 yield folders, ".".join(filter(None, (node.module, alias.name)))
 
 
-def _files_of(dotted: str, folders: Sequence[Path]) -> list[Path]:
+def _data_of(tree: ast.Module, folders: Sequence[Path], gone: frozenset[Path]) -> set[Path]:
+    """The files that a source names in a string, as it does who reads a table or the text of a kernel."""
+    words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    named = [folder / word for word in words if _FILE_NAME.fullmatch(word) for folder in folders]
+    return {resolved for file in named if _is_or_was((resolved := file.resolve()), gone)}
+
+
+def _is_or_was(file: Path, gone: frozenset[Path]) -> bool:
+    return file in gone or file.is_file()
+
+
+def _files_of(dotted: str, folders: Sequence[Path], gone: frozenset[Path] = frozenset()) -> list[Path]:
     """The files that importing a dotted name runs; what follows a module in it is an attribute."""
     parts = dotted.split(".")
     found = []
@@ -129,7 +153,7 @@ def _files_of(dotted: str, folders: Sequence[Path]) -> list[Path]:
         for count in range(len(parts) + 1):
             path = folder.joinpath(*parts[:count])
             candidates = (path / "__init__.py", path.with_suffix(".py") if count else path / "__init__.py")
-            found += [file.resolve() for file in candidates if file.is_file()]
+            found += [resolved for file in candidates if _is_or_was((resolved := file.resolve()), gone)]
     return found
 
 

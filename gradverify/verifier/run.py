@@ -35,7 +35,7 @@ from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
-from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.inferred import guarded, with_given_options
 from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
@@ -240,7 +240,7 @@ def _at_undeclared(
 ) -> Iterator[Event]:
     """Judge one undeclared draw; where forward refuses it or nothing can be measured, it is no point.
 
-    Inferred inputs need no guard here: backward is the derivative at moderate values of any kind.
+    Of inferred inputs only the options are guarded here: backward is the derivative at moderate values.
     """
     if subject.inferred and state.outcomes[Family.GRADCHECK] is not Outcome.PASSED:
         return
@@ -252,8 +252,9 @@ def _at_undeclared(
     counter = sample.problem.counter
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += found.judged
-    state.add(Family.GRADCHECK, found.result)
-    yield from _wanted_findings(found.result.findings, request)
+    result = with_given_options(sample, found.result) if subject.inferred else found.result
+    state.add(Family.GRADCHECK, result)
+    yield from _wanted_findings(result.findings, request)
 
 
 def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResult]) -> None:

@@ -167,6 +167,21 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
     return kept_results
 
 
+def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
+    """What is told at values nobody declared, inconclusive where an option has an invented value.
+
+    Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
+    the author's may be one at which the limit exists, and an invented one not.
+    """
+    options = dict(sample.case.options)
+    doubts = [d for d in sample.subject.doubts if d.certain and d.name in options]
+    invented = [d.what for d in doubts if options[d.name] not in d.certain]
+    if not invented or result.outcome is not Outcome.FAILED:
+        return result
+    findings = tuple(_invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings)
+    return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE)
+
+
 def _judged(sample: Sample, finding: Finding, invented: Sequence[str], *, persistent: bool) -> Finding:
     """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
     if finding.code in OF_THE_DERIVATIVE:

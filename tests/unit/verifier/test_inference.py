@@ -109,3 +109,15 @@ def test_only_a_smaller_gradient_says_that_an_input_was_broadcast():
 
 def test_invented_factors_hide_no_mistake():
     assert not set(FACTORS) & {0.0, 1.0, 2.0}
+
+
+def test_a_dimension_that_is_cut_into_parts_is_a_multiple_of_them():
+    before = state(3)
+    n, *rest = before.shape(before.arguments[0])
+    error = RaisedError(
+        "RuntimeError", f"shape '[{n}, 2, -1]' is invalid for input of size {n * rest[0] * rest[1]}"
+    )
+    tried = [s.shape(s.arguments[0]) for s in repairs(before, error) if not s.pinned]
+    assert (n, 2 * rest[0], rest[1]) in tried
+    assert (n, rest[0], 2 * rest[1]) in tried
+    assert not any(shape[0] != n and shape[1:] == tuple(rest) for shape in tried)

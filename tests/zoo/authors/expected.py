@@ -39,6 +39,13 @@ EXPECTED = {
     }
     for name, cause in CAUSES.items()
 }
+EXPECTED["bare", "OneWay", "without spec"] = {"status": "passed"}
+EXPECTED["bare", "OneWayAlone", "without spec"] = {
+    "status": "failed", "errors": {"GV101"}, "may": {"GV109"}, "cause": "transposed", "names": ["J g"],
+}  # fmt: skip
+EXPECTED["bare", "Windows", "without spec"] = {
+    "status": "inconclusive", "warnings": {"GV109"}, "names": ["`stride`"],
+}  # fmt: skip
 EXPECTED["bare", "InstanceNormScale", "without spec"] = {
     "status": "inconclusive",
     "or_else": {"inconclusive"},

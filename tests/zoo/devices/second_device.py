@@ -51,7 +51,7 @@ def run_on_cpu(operation, *args, **kwargs):
     return tree_map(wrapped, operation(*arguments, **options))
 
 
-def copy_between(source, target, non_blocking=False):  # noqa: FBT002 - torch's own signature
+def copy_between(source, target, non_blocking=False):
     source, values = (values_of(t) if is_there(t) else t for t in (source, target))
     values.copy_(source)
     return target

@@ -56,7 +56,7 @@ pick.register_autograd(_pick_backward, setup_context=_pick_setup)
 
 
 @custom_op("zoo_bare::halved", mutates_args=())
-def halved(x: Tensor, squared: bool) -> Tensor:  # noqa: FBT001
+def halved(x: Tensor, squared: bool) -> Tensor:
     return x * x if squared else x.clone()
 
 
@@ -65,7 +65,7 @@ halved.register_autograd(lambda ctx, g: (g * ctx.saved_tensors[0], None), setup_
 
 
 def use(x):
-    return halved(x, True)  # noqa: FBT003
+    return halved(x, True)
 
 
 @custom_op("zoo_bare::exponential", mutates_args=())

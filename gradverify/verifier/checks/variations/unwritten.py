@@ -20,6 +20,12 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.flat import Layout
 
+MORE_CALLS = 3
+"""Calls that are made to see a NaN of the formula from one that an earlier call left in memory."""
+
+COPIES = 8
+"""Tensors of each size that are written in between: an allocator gives back what was freed last."""
+
 _SWEPT = Swept(calls=("memory full of NaN",))
 
 _HINT = (
@@ -61,13 +67,14 @@ def _read(sample: Sample, plain: Returned[tuple[Tensor, Tensor]]) -> Finding | N
     filled = [run.value for run in runs if isinstance(run, Returned)]
     if len(filled) < len(runs):
         return None
+    nan = _by_itself(sample, plain, filled)
     outputs, inputs = sample.problem.outputs, sample.inputs
     places = (
         ("forward", outputs, _output_names(sample), ""),
         ("backward", inputs, sample.problem.input_names, "the gradient of "),
     )
     for number, (method, layout, names, of) in enumerate(places):
-        read = torch.stack([run[number].isnan() for run in filled]).all(dim=0) & ~plain.value[number].isnan()
+        read = _nan_in_all(filled, number) & ~nan[number]
         if read.any():
             place, name = _place(layout, names, int(read.int().argmax()))
             return sample.finding(
@@ -77,6 +84,35 @@ def _read(sample: Sample, plain: Returned[tuple[Tensor, Tensor]]) -> Finding | N
                 input=name if of else None,
             )
     return None
+
+
+def _by_itself(
+    sample: Sample, plain: Returned[tuple[Tensor, Tensor]], filled: list[tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Which of (result, gradient) is NaN whatever is in memory.
+
+    Ordinary memory may hold the NaN of an earlier call, so where that could be it, more calls are asked.
+    """
+    runs = [plain.value]
+    for _ in range(MORE_CALLS):
+        if not any((_nan_in_all(filled, n) & _nan_in_all(runs, n)).any() for n in (0, 1)):
+            break
+        _overwrite(sample)
+        again = _run(sample, fill=False)
+        if isinstance(again, Returned):
+            runs.append(again.value)
+    return _nan_in_all(runs, 0), _nan_in_all(runs, 1)
+
+
+def _nan_in_all(runs: list[tuple[Tensor, Tensor]], number: int) -> Tensor:
+    return torch.stack([run[number].isnan() for run in runs]).all(dim=0)
+
+
+def _overwrite(sample: Sample) -> None:
+    """Leave ones in memory of the sizes that the next call will ask for."""
+    blocks = (*sample.inputs.blocks, *sample.problem.outputs.blocks)
+    held = [torch.ones(b.shape, dtype=b.dtype, device=b.device) for b in blocks for _ in range(COPIES)]
+    del held
 
 
 def _otherwise(base: Verified, ran: _Ran) -> Finding | None:

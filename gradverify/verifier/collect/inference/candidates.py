@@ -45,6 +45,9 @@ class Guess:
 FACTORS = (0.7, 2.5, 0.3)
 """Invented real numbers: a wrong factor shows at none of 0, 1 and 2."""
 
+DEFAULT = 0.05
+"""What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
+
 _INDEX = re.compile(
     r"(^|_)(idx|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
     r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_index|_ids)$"
@@ -132,13 +135,19 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
         return
     differentiable = facts.gradient is True
     if default is None:
-        yield Guess(Kind.LITERAL, 1.2 if differentiable else 0.4, (None,))
+        cost = 1.2 if differentiable else DEFAULT if facts.gradient is False else 0.4
+        yield Guess(Kind.LITERAL, cost, (None,))
     elif isinstance(default, bool | int | float | str):
-        yield Guess(Kind.LITERAL, 0.2, swept(default, parameter.name))
+        yield Guess(Kind.LITERAL, DEFAULT, swept(default, parameter.name))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
-        yield Guess(Kind.LITERAL, 0.2, (default,))
+        yield Guess(Kind.LITERAL, DEFAULT, (default,))
     else:
         yield Guess(Kind.OMITTED, 0.3)
+
+
+def looks_real(name: str, facts: Facts) -> bool:
+    """Whether a number of that name is likelier a real one than an integer."""
+    return "float" in facts.kinds or bool(_FLOAT.match(name.lower().strip("_")))
 
 
 def _from_calls(passed: Passed, facts: Facts) -> Iterator[Guess]:

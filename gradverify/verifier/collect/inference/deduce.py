@@ -24,13 +24,14 @@ from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
+from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.collect.inference.uses import Facts
-from gradverify.verifier.collect.inference.widen import fixed_sizes, second_sizes, shrunk, with_valid_choices
+from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
 from gradverify.verifier.guard import default_dtype
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
@@ -74,9 +75,10 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     caller, facts = known.caller, known.evidence.facts
     state, remarks = _constants(caller, state, ran, facts, known.passed)
     state = shrunk(caller, state, ran)
-    state = with_valid_choices(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
+    state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
+    state = with_valid_choices(caller, state, rows(sizes))
     fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
     reference = ""
@@ -198,5 +200,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})")
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})")
-    elif guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str):
+    elif (
+        guess.kind is Kind.LITERAL and len(guess.choices) > 1 and not isinstance(guess.choices[0], str | bool)
+    ):
         yield Doubt(argument.name, f"`{argument.name}`", certain=(guess.choices[0],))

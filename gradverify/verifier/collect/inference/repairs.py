@@ -56,6 +56,9 @@ _RANKS = (
 )
 """Messages that name the rank they want."""
 
+_RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+")
+"""A `view` or `reshape` into parts whose number does not divide a dimension."""
+
 _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
@@ -84,6 +87,7 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from _by_type(state, error.message, suspects)
     yield from _by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
+    yield from _by_parts(state, error.message, suspects)
     yield from _by_size(state, error.message)
 
 
@@ -257,6 +261,26 @@ def _by_size(state: State, message: str) -> Iterator[State]:
         for live, other in ((a, b), (b, a)):
             if live in of_size and other not in of_size and other >= SMALLEST:
                 yield from _derived(state, of_size[live], other, cost)
+
+
+def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After `reshape(n, groups, -1)`: a dimension that is a multiple of the number that no dimension has."""
+    values = state.values
+    sizes = {values[s] for s in state.symbols()}
+    for found in _RESHAPED.finditer(message):
+        parts = [int(n) for n in found[1].split(",")]
+        kept = {p for p in parts if p in sizes}
+        dims = dict.fromkeys(
+            d
+            for k in suspects
+            for d in (state.arguments[k].dims if state.arguments[k].is_tensor else ())
+            if d.is_plain and d.value(values) not in kept
+        )
+        for part in [p for p in parts if p >= SMALLEST and p not in kept]:
+            for number, dim in enumerate(dims):
+                changed = state.substituted(dim.symbol, Dim(dim.symbol, times=part))
+                if changed is not None:
+                    yield _more(changed, DERIVE + 0.05 * number)
 
 
 def _squares(state: State) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from gradverify.model import RaisedError
-from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
@@ -75,24 +73,13 @@ def fixed_sizes(caller: Caller, state: State, ran: Ran, sizes: Mapping[int, Sequ
     )
 
 
+def rows(sizes: Mapping[int, Sequence[int]]) -> list[dict[int, int]]:
+    """Every combination of sizes."""
+    return [dict(zip(sizes, row, strict=True)) for row in itertools.product(*sizes.values())]
+
+
 def _rows(sizes: dict[int, tuple[int, ...]], symbol: int, size: int) -> list[dict[int, int]]:
-    every = (dict(zip(sizes, row, strict=True)) for row in itertools.product(*sizes.values()))
-    return [row for row in every if row[symbol] == size]
-
-
-def with_valid_choices(caller: Caller, state: State, ran: Ran) -> State:
-    """The same without the swept choices that forward refuses."""
-    for place, argument in enumerate(state.arguments):
-        if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) < 2:
-            continue
-        kept = [argument.guess.choices[0]]
-        for choice in argument.guess.choices[1:]:
-            alone = replace(argument, guess=replace(argument.guess, choices=(choice,)))
-            if _runs_as(caller, state.with_argument(place, alone), ran):
-                kept.append(choice)
-        trimmed = replace(argument, guess=replace(argument.guess, choices=tuple(kept)))
-        state = state.with_argument(place, trimmed)
-    return state
+    return [row for row in rows(sizes) if row[symbol] == size]
 
 
 def runs_at_draws(caller: Caller, state: State, ran: Ran, draws: Sequence[int] = (0, 1)) -> bool:
