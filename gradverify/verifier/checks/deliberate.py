@@ -65,13 +65,16 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
         (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
     )
     if stepped is not None:
-        return f"forward is a step in `{name}` at another output, and backward gives that a gradient"
+        return "another output is a step, and backward gives it a gradient"
     return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
 
 
 def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether an output is a step, and backward gives a gradient for it all the same."""
-    if _moves(sample, place, output, value, FLAT) or not _moves(sample, place, output, value, STEPS):
+    """Whether an output is a step in all that it goes by, and backward gives a gradient for it all the same."""
+    places = range(len(sample.problem.primals))
+    if any(_moves(sample, p, output, value, FLAT) for p in places):
+        return False
+    if not any(_moves(sample, p, output, value, STEPS) for p in places):
         return False
     alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
     gradient = _gradient(sample, place, alone)

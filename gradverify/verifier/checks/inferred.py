@@ -20,7 +20,7 @@ from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 
-OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
+OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")

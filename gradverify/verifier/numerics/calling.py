@@ -15,6 +15,9 @@ from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 
+SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+"""Layouts that leave zeros out."""
+
 
 def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list[Any]:
     """The arguments of a call, with other values for the differentiable ones and copies of the rest."""
@@ -31,10 +34,18 @@ def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list
 
 
 def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
-    """What forward returned as a tuple, by position; dicts and tuples in it are opened, in their order."""
+    """What forward returned as a tuple, by position; dicts and tuples in it are opened, in their order.
+
+    A sparse tensor is dense to every check, like the gradient that comes back through `to_dense`.
+    """
     if not is_nested(result):
-        return tuple(result) if isinstance(result, tuple | list) else (result,)
-    return tuple(tree_leaves(_unpacked(result)))
+        parts = result if isinstance(result, tuple | list) else (result,)
+        return tuple(map(_dense, parts))
+    return tuple(map(_dense, tree_leaves(_unpacked(result))))
+
+
+def _dense(returned: Any) -> Any:  # noqa: ANN401
+    return returned.to_dense() if isinstance(returned, Tensor) and returned.layout in SPARSE else returned
 
 
 def is_nested(result: Any) -> bool:  # noqa: ANN401
