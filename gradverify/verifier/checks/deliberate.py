@@ -70,7 +70,7 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
 
 
 def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether an output is a step in all that it goes by, and backward gives a gradient for it all the same."""
+    """Whether an output is a step in all that it goes by, and backward gives it a gradient all the same."""
     places = range(len(sample.problem.primals))
     if any(_moves(sample, p, output, value, FLAT) for p in places):
         return False

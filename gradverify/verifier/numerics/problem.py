@@ -212,10 +212,13 @@ class CallProblem:
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
 
+    def _is_the_one_output(self, result: Tensor) -> bool:
+        dense = result.layout is torch.strided
+        return dense and self.output_positions == (0,) and result.shape == self._shapes[0]
+
     def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
-        if isinstance(result, Tensor) and self.output_positions == (0,):
-            if result.layout is torch.strided and result.shape == self._shapes[0]:
-                return Returned((result,))
+        if isinstance(result, Tensor) and self._is_the_one_output(result):
+            return Returned((result,))
         returned = returned_tensors(result)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)

@@ -374,11 +374,4 @@ EXPECTED = {
         "errors": {"GV101"},
         "names": ("`k`",),
     },
-    ("right", "ToSparse", "with spec"): {"status": "passed"},
-    ("wrong", "ToSparse", "with spec"): {
-        "status": "failed",
-        "twin": "right:ToSparse",
-        "errors": {"GV101"},
-        "names": ("`values`",),
-    },
 }

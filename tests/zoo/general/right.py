@@ -743,18 +743,3 @@ class Attention(Function):
         weighted = grad_output @ v.t() * weights
         grad_scores = weighted - weights * weighted.sum(-1, keepdim=True)
         return grad_scores @ k * scale, grad_scores.t() @ q * scale, weights.t() @ grad_output
-
-
-class ToSparse(Function):
-    """Its result is sparse, and so is the grad_output that comes back through `to_dense`."""
-
-    @staticmethod
-    def forward(ctx, values, index):
-        ctx.save_for_backward(index)
-        return torch.sparse_coo_tensor(index[None], 2 * values, (5,))
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (index,) = ctx.saved_tensors
-        dense = grad_output.to_dense() if grad_output.is_sparse else grad_output
-        return 2 * dense[index], None

@@ -3,7 +3,7 @@
 RIGHT = [
     "Scale", "ImageScale", "OnlyContiguous", "Views", "Linear", "NeedsBoth", "ReluInPlace", "BatchMean",
     "SumBoth", "TotalOf", "Windowed", "Cached", "Dropout", "SoftmaxScores", "RowLargest", "SinCos",
-    "ByPointer", "Gather", "Mean", "Power", "scaled_sum",
+    "ByPointer", "Gather", "Mean", "Power", "scaled_sum", "ToSparse",
 ]  # fmt: skip
 
 WRONG = {
@@ -40,6 +40,7 @@ WRONG = {
     "Accumulates": ("GV409", "retain_graph"),
     "FreesEarly": ("GV409", "AttributeError"),
     "Leaks": ("GV411", "memory grows"),
+    "ToSparse": ("GV101", "`values`"),
 }
 """Codes, then words that the findings must contain."""
 

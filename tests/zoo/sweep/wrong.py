@@ -589,3 +589,18 @@ class Clipped(Function):
     def backward(ctx, g):
         (inside,) = ctx.saved_tensors
         return g * inside if Clipped.clip else g, None
+
+
+class ToSparse(Function):
+    """Its result is sparse, and so is the grad_output that comes back through `to_dense`."""
+
+    @staticmethod
+    def forward(ctx, values, index):
+        ctx.save_for_backward(index)
+        return torch.sparse_coo_tensor(index[None], 2 * values, (5,))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        dense = grad_output.to_dense() if grad_output.is_sparse else grad_output
+        return dense[index], None
