@@ -20,6 +20,9 @@ from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 
+MOST_NAMED = 3
+"""Guesses that one sentence names."""
+
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
@@ -173,8 +176,11 @@ def _inventions(sample: Sample) -> tuple[Doubt, ...]:
 
 
 def _invented(finding: Finding, invented: Sequence[str]) -> Finding:
-    what = " and ".join(filter(None, (", ".join(invented[:-1]), invented[-1])))
-    were = "were" if len(invented) > 1 else "was"
+    named = list(invented)
+    if len(named) > MOST_NAMED:  # `gradverify init` writes them all
+        named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
+    what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+    were = "were" if len(named) > 1 else "was"
     return replace(
         finding,
         code="GV109",
