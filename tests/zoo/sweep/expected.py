@@ -57,6 +57,11 @@ EXPECTED |= {
     ("right", "OnlyContiguous", "with spec"): {"status": "passed", "notes": {"GV405"}},
     ("right", "NeedsBoth", "with spec"): {"status": "passed", "notes": {"GV406"}},
     ("right", "OtherOrder", "with spec"): {"status": "passed", "notes": {"GV410"}, "names": ["nondet_tol"]},
+    ("wrong", "Mean@listed", "with spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "names": ["`x`", "no spec lists such sizes"],
+    },
     ("wrong", "Drifts", "with spec"): {"status": "failed", "errors": {"GV408"}, "may": {"GV101", "GV106"}},
     ("wrong", "Jitters", "with spec"): {"status": "failed", "errors": {"GV410"}, "may": {"GV101", "GV106"}},
     ("wrong", "Workspace", "with spec"): {"status": "passed", "warnings": {"GV402"}, "names": ["`work`"]},
