@@ -94,10 +94,10 @@ class _Guard:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
         sample = self.sample
         if finding.code in OF_THE_DERIVATIVE:
-            meant = next((d.what for d in sample.subject.doubts if d.intent), "")
-            meant = meant or looks_deliberate(sample, finding)
-            if meant:
-                return _deliberate(finding, meant)
+            signs = [d.what for d in sample.subject.doubts if d.intent][:1]
+            signs += filter(None, [looks_deliberate(sample, finding)])
+            if signs:
+                return _deliberate(finding, _joined(signs))
         if self.invented and not self._whatever_invented(finding):
             return _invented(finding, tuple(d.what for d in self.invented))
         other_shapes = _other_shapes(sample)
@@ -189,6 +189,13 @@ def _invented(finding: Finding, invented: Sequence[str]) -> Finding:
         hint="If such inputs are valid, this is a mistake: confirm them in a spec, which "
         "`gradverify init` drafts.",
     )
+
+
+def _joined(signs: Sequence[str]) -> str:
+    """`that ... (one sign; another)` of several `that ... (a sign)`."""
+    first, *others = signs
+    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
+    return f"{first.removesuffix(')')}{more})" if others else first
 
 
 def _deliberate(finding: Finding, meant: str) -> Finding:
