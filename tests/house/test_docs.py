@@ -115,9 +115,14 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 
 CLAIMED = {
-    ("LEVELS", "((2.0**-12, 2.0**-33), (2.0**-19, 2.0**-28))"): "below 2^-33 for a row of weight one (2^-28",
+    (
+        "LEVELS",
+        "(Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))",
+    ): "below 2^-33 for a row of weight one (2^-28",
     ("MAGNITUDES", "(-(2.0**12), 2.0**-20)"): ": -4096 and 2^-20",
-    ("FAR", "2.0**-4"): "at a step of 2^-4",
+    ("FAR", "Level(2.0**-4, 0.0)"): "at a step of 2^-4",
+    ("QUICK_STEP", "2.0**-17"): "by two forwards at 2^-17",
+    ("STAIR", "2.0**-5"): "on one side as far as 2^-5",
     ("FIRST_STEP", "2.0**-10"): "The step is 2^-10",
     ("LARGE_STEP", "2.0**-5"): "measured again at 2^-5",
     ("KINK_STEPS", "(2.0**-17, 2.0**-23)"): "steps of 2^-17 and 2^-23",

@@ -37,7 +37,13 @@ def _constants_of(file: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_numerical(value: ast.expr) -> bool:
-    """Numbers, arithmetic on them, and tuples and mappings of such: no words."""
-    leaves = [leaf for leaf in ast.walk(value) if isinstance(leaf, ast.Constant)]
-    calls = any(isinstance(part, ast.Call | ast.Lambda | ast.Subscript) for part in ast.walk(value))
+    """Numbers, arithmetic on them, and tuples, mappings and records of such: no words."""
+    parts = list(ast.walk(value))
+    leaves = [leaf for leaf in parts if isinstance(leaf, ast.Constant)]
+    calls = any(isinstance(p, ast.Lambda | ast.Subscript) or _is_computed(p) for p in parts)
     return bool(leaves) and not calls and all(isinstance(leaf.value, int | float) for leaf in leaves)
+
+
+def _is_computed(part: ast.AST) -> bool:
+    """Whether it is a call of anything but a class of this project, `Level(2.0**-12, 2.0**-33)`."""
+    return isinstance(part, ast.Call) and not (isinstance(part.func, ast.Name) and part.func.id[0].isupper())
