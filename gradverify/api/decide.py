@@ -28,7 +28,6 @@ from gradverify.api.original import (
     random_cotangents,
     refuses_undefined,
 )
-from gradverify.api.own_graph import OwnGraph
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
 from gradverify.api.telling import failure, finding, name_of
 from gradverify.verifier import guard
@@ -97,13 +96,14 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
 
 def _answer(question: Question) -> Answer:
     """Our own answer: the short proof, else the rules that hold on the caller's tensors and the numbers."""
-    states: guard.RandomStates = guard.FreeRunning()
-    original = call_original(question.function, question.inputs, states)
+    original = question.first_call()
     refused = _not_ours(original)
     if refused is not None:
         return refused
-    own = OwnGraph(original, question.problem_of(original, states))
-    if own.proves(_finest(question.options), FAINT * question.options.atol):
+    own, rtol, atol = question.graph_of(original), _finest(question.options), FAINT * question.options.atol
+    if own.proves_quickly(rtol, atol) or own.proves(
+        question.problem_of(original, guard.FreeRunning()), rtol, atol
+    ):
         return _unlike_a_gradient(original, question.options, linear=True) or Right()
     with states_kept():
         return _answer_at_length(question)

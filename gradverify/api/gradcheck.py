@@ -15,11 +15,15 @@ from gradverify.api.gradient_error import GradientError
 from gradverify.api.options import Options
 from gradverify.api.orders import (
     first_order_findings,
+    first_order_graph,
     first_order_problem,
     gradient_function,
+    gradients_of,
     second_order_findings,
+    second_order_graph,
     second_order_problem,
 )
+from gradverify.api.original import original_of
 from gradverify.api.question import Question
 
 Tensors = Tensor | Sequence[Any]
@@ -77,6 +81,8 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
         function=func,
         inputs=given,
         options=options,
+        first_call=lambda: original_of(given, as_tuple(func(*given))),
+        graph_of=partial(first_order_graph, func),
         ask_torch=lambda: torch.autograd.gradcheck(func, given, **options.as_keywords()),
         problem_of=partial(first_order_problem, func),
         findings_of=lambda problem, judged, _: first_order_findings(func, options, problem, judged),
@@ -131,11 +137,14 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         else _drawn(returned, noncontiguous=gen_non_contig_grad_outputs)
     )
     gradients = gradient_function(func, given, u)
+    inputs = (*given, *u)
     question = Question(
         user_function=func,
         function=gradients,
-        inputs=(*given, *u),
+        inputs=inputs,
         options=options,
+        first_call=lambda: original_of(inputs, gradients_of(returned, given, u)),
+        graph_of=lambda original: second_order_graph(func, returned, u, original),
         ask_torch=lambda: torch.autograd.gradgradcheck(func, given, u, **_second_keywords(options)),
         problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
         findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),

@@ -11,6 +11,7 @@ from torch import Tensor
 from gradverify.api.given import as_tuple, is_differentiable
 from gradverify.api.options import Options
 from gradverify.api.original import Original
+from gradverify.api.own_graph import OwnGraph
 from gradverify.api.telling import target_of
 from gradverify.model import Case, Finding, Outcome, Point, Settings, Severity
 from gradverify.verifier import guard
@@ -22,8 +23,9 @@ from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import differentiate, with_zeros
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Problem, Tensors, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 
@@ -91,16 +93,23 @@ def gradient_function(
 
     def gradients(*arguments: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         given = _requiring(arguments[:-count], by_input)
-        outputs = [o for o in as_tuple(function(*given)) if is_differentiable(o)]
-        return torch.autograd.grad(
-            outputs,
-            [x for x, wanted in zip(given, by_input, strict=True) if wanted],
-            _requiring(arguments[-count:], by_grad_output),
-            create_graph=True,
-            allow_unused=True,
-        )
+        u = _requiring(arguments[-count:], by_grad_output)
+        return gradients_of(as_tuple(function(*given)), given, u)
 
     return gradients
+
+
+def gradients_of(
+    returned: Sequence[Any], inputs: Sequence[Any], grad_outputs: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """The gradient of every input that requires grad, with its graph, from what the function returned."""
+    return torch.autograd.grad(
+        [o for o in returned if is_differentiable(o)],
+        [x for x in inputs if is_differentiable(x)],
+        grad_outputs,
+        create_graph=True,
+        allow_unused=True,
+    )
 
 
 def _requiring(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
@@ -121,6 +130,56 @@ def _requiring_if_inexact(argument: Any) -> Any:  # noqa: ANN401
     plain = isinstance(argument, Tensor) and not argument.requires_grad
     inexact = plain and (argument.is_floating_point() or argument.is_complex())
     return argument.requires_grad_().clone() if inexact else argument
+
+
+def first_order_graph(function: Callable[..., Any], original: Original) -> OwnGraph:
+    """The call's own graph, and forward elsewhere, without a graph."""
+    inputs, positions, outputs = original.inputs, original.positions, original.outputs
+
+    def evaluate(moved: Sequence[Tensor]) -> Tensors:
+        with torch.no_grad():
+            returned = as_tuple(function(*_with(moved, inputs)))
+        values = tuple([returned[p] for p in positions])
+        if any([v.shape != o.shape for v, o in zip(values, outputs, strict=True)]):
+            raise ValueError("forward returns other shapes than before")
+        return values
+
+    return OwnGraph(original, Layout.of(outputs), outputs, range(len(positions)), evaluate)
+
+
+def _with(moved: Sequence[Tensor], inputs: Sequence[Any]) -> Sequence[Any]:
+    """Other values for the inputs that require grad, and copies of the rest."""
+    if len(moved) == len(inputs):
+        return moved
+    values = iter(moved)
+    return [
+        next(values) if is_differentiable(x) else x.detach().clone() if isinstance(x, Tensor) else x
+        for x in inputs
+    ]
+
+
+def second_order_graph(
+    function: Callable[..., Any],
+    returned: tuple[Any, ...],
+    grad_outputs: tuple[Tensor, ...],
+    original: Original,
+) -> OwnGraph:
+    """The gradients' own graph, and the gradients elsewhere, without their graph."""
+    inputs = original.inputs[: -len(grad_outputs)]
+    if not all([u.requires_grad for u in grad_outputs]):
+        return first_order_graph(watched(gradient_function(function, inputs, grad_outputs)), original)
+    positions = [i for i, r in enumerate(returned) if is_differentiable(r)]
+    count = len(original.leaves) - len(grad_outputs)
+
+    def evaluate(moved: Sequence[Tensor]) -> Tensors:
+        leaves, u = moved[:count], moved[count:]
+        with torch.enable_grad():
+            copied = [leaf.requires_grad_().clone() for leaf in leaves]
+            outputs = as_tuple(function(*_with(copied, inputs)))
+        return with_zeros(differentiate([outputs[p] for p in positions], leaves, u), leaves)
+
+    outputs = Layout.of(original.leaves[:count])
+    return OwnGraph(original, outputs, original.returned, original.positions, evaluate)
 
 
 def second_order_problem(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -30,16 +29,10 @@ class Original:
     returned: tuple[Any, ...]
     positions: tuple[int, ...]
     """Positions of the outputs that require grad."""
-
-    @cached_property
-    def leaves(self) -> tuple[Tensor, ...]:
-        """The inputs that require grad."""
-        return tuple(x for x in self.inputs if is_differentiable(x))
-
-    @cached_property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The outputs that require grad."""
-        return tuple(self.returned[p] for p in self.positions)
+    leaves: tuple[Tensor, ...]
+    """The inputs that require grad."""
+    outputs: tuple[Tensor, ...]
+    """The outputs that require grad."""
 
     def gradients(self, cotangents: Sequence[Tensor | None]) -> Gradients:
         """One backward of the outputs that have a grad_output, through the graph, which stays.
@@ -54,9 +47,14 @@ def call_original(
 ) -> Original:
     """Call the function as the caller would. Raises whatever it raises."""
     states.replay()
-    returned = as_tuple(function(*inputs))
-    positions = tuple(i for i, r in enumerate(returned) if is_differentiable(r))
-    return Original(inputs, returned, positions)
+    return original_of(inputs, as_tuple(function(*inputs)))
+
+
+def original_of(inputs: tuple[Any, ...], returned: tuple[Any, ...]) -> Original:
+    """What a call on these inputs returned."""
+    positions = tuple([i for i, r in enumerate(returned) if is_differentiable(r)])
+    leaves = tuple([x for x in inputs if is_differentiable(x)])
+    return Original(inputs, returned, positions, leaves, tuple([returned[p] for p in positions]))
 
 
 def random_cotangents(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -97,9 +95,7 @@ def refuses_undefined(original: Original) -> str:
         zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
         which = "every grad_output" if len(undefined) == count else f"grad_output {undefined[0]}"
         try:
-            gradients: Gradients = torch.autograd.grad(
-                outputs, leaves, zeros, retain_graph=True, allow_unused=True
-            )
+            gradients = differentiate_again(outputs, leaves, zeros)
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
             return f"backward raises {type(error).__name__} where {which} is undefined (None): {error}"
         if any(g is not None and g.count_nonzero().item() for g in gradients):

@@ -2,66 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from gradverify.api.original import Original, identical, random_cotangents
+from gradverify.api.original import Original, identical
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.certificate import MAGNITUDES, certify
-from gradverify.verifier.numerics.problem import CallProblem, Gradients, VjpProblem
+from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem, Gradients, Tensors, VjpProblem
+from gradverify.verifier.numerics.quick import proves
 
 Cotangents = Sequence[Tensor | None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class OwnGraph:
-    """The caller's graph, asked in the terms of the problem: of which it may hold fewer outputs."""
+    """The caller's graph, and what the function gives at other values of its differentiable inputs."""
 
     original: Original
-    problem: CallProblem | VjpProblem
-    asked: list[Cotangents] = field(default_factory=list)
-    answered: list[Gradients] = field(default_factory=list)
+    outputs: Layout
+    """What `evaluate` returns: it may be more than the outputs that require grad."""
+    here: Sequence[Tensor | None]
+    """What it returned on the caller's tensors; None for zeros."""
+    places: Sequence[int]
+    """Where the outputs that require grad lie among these."""
+    evaluate: Callable[[Sequence[Tensor]], Tensors]
+    """Called with fresh tensors, which it may keep. Raises whatever the function raises."""
 
-    def proves(self, rtol: float, atol: float) -> bool:
+    @property
+    def primals(self) -> Tensors:
+        """The inputs that require grad, detached."""
+        return tuple([x.detach() for x in self.original.leaves])
+
+    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        """The outputs at other values."""
+        return guard.call(self.evaluate, primals)
+
+    def back_each(self, cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
+        """Backward for several sets of grad_outputs."""
+        return guard.call(self._gradients, cotangents)
+
+    def _gradients(self, cotangents: Sequence[Cotangents]) -> list[Gradients]:
+        gradients, places = self.original.gradients, self.places
+        return [gradients([given[k] for k in places]) for given in cotangents]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no entries to differentiate, or by."""
+        return not (self.outputs.size and any(x.numel() for x in self.original.leaves))
+
+    def proves_quickly(self, rtol: float, atol: float) -> bool:
         """Whether backward is the derivative of what forward does on moved copies, and gives it each time.
 
         Nothing is set back to the same random numbers: who draws some is not proven right here, nor wrong.
-        A problem without inputs or outputs has nothing to prove but that backward runs.
+        Without inputs or outputs there is nothing to prove but that backward runs.
         """
-        if self.problem.outputs.size and any(x.numel() for x in self.original.leaves):
-            proven = certify(self.problem, rtol=rtol, atol=atol, back_each=self.back_each) is not None
-        else:
-            cotangents = random_cotangents(self.original.outputs)
-            proven = isinstance(guard.call(self._gradients, [cotangents]), Returned)
-        return proven and self._repeats()
+        return self._runs() if self.is_empty else proves(self, rtol, atol)
 
-    def back_each(self, cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
-        """Backward for several sets of grad_outputs; the first one is remembered."""
-        places = {p: number for number, p in enumerate(self.problem.output_positions)}
-        chosen = [places[p] for p in self.original.positions]
-        return guard.call(self._gradients, [[given[k] for k in chosen] for given in cotangents])
+    def _runs(self) -> bool:
+        """Whether backward runs, and gives zeros: all that is right without entries."""
+        result = guard.call(self.original.gradients, [torch.ones_like(o) for o in self.original.outputs])
+        return isinstance(result, Returned) and not any(
+            g is not None and g.count_nonzero().item() for g in result.value
+        )
 
-    def _gradients(self, cotangents: Sequence[Cotangents]) -> list[Gradients]:
-        found = [self.original.gradients(given) for given in cotangents]
-        if not self.asked:
-            self.asked, self.answered = list(cotangents), found
-        return found
+    def proves(self, problem: CallProblem | VjpProblem, rtol: float, atol: float) -> bool:
+        """The same by finer differences of the function as a problem, where the quick proof did not close."""
+        if self.is_empty:
+            return False
+        asked: list[tuple[Cotangents, Gradients]] = []
 
-    def _repeats(self) -> bool:
-        """Whether backward gives the same to the last bit when it is asked again.
+        def back_each(cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
+            result = self.back_each(cotangents)
+            if isinstance(result, Returned) and not asked:
+                asked.append((cotangents[0], result.value[0]))
+            return result
 
-        Or asked the same at another magnitude, both powers of two: then no product rounds differently.
-        """
-        first, *others = self.answered
-        if len(others) == 1 and identical(scaled(first, MAGNITUDES[1] / MAGNITUDES[0]), others[0]):
-            return True
-        again = guard.call(self.original.gradients, self.asked[0])
-        return isinstance(again, Returned) and identical(again.value, first)
-
-
-def scaled(gradients: Gradients, factor: float) -> Gradients:
-    """Each gradient times a number; None stays None."""
-    return tuple(None if g is None else g * factor for g in gradients)
+        if certify(problem, rtol=rtol, atol=atol, back_each=back_each) is None:
+            return False
+        cotangents, gradients = asked[0]
+        again = self.back_each([cotangents])
+        return isinstance(again, Returned) and identical(again.value[0], gradients)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gradverify.api.options import Options
 from gradverify.api.original import Original
+from gradverify.api.own_graph import OwnGraph
 from gradverify.model import Finding
 from gradverify.verifier import guard
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
@@ -24,6 +25,10 @@ class Question:
     """Called with `inputs`; for second order, the function that gives the gradients."""
     inputs: tuple[Any, ...]
     options: Options
+    first_call: Callable[[], Original]
+    """The first call of `function` on `inputs`. Raises whatever that raises."""
+    graph_of: Callable[[Original], OwnGraph]
+    """That call's graph, beside what the function gives elsewhere."""
     ask_torch: Callable[[], bool]
     """The same question to torch's own implementation."""
     problem_of: Callable[[Original, guard.RandomStates], CallProblem | VjpProblem]

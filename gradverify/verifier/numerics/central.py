@@ -9,15 +9,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.flat import Layout, vector_of
 
 DAMPING = 1024.0
 """A row counts by its error relative to |J T|_i, but to no less than its output's mean of that over this."""
@@ -30,7 +30,21 @@ SMOOTH = 3e-6
 """Where the second-order and the fourth-order difference agree to this share, the latter is off by about its
 square, a tenth of what the first level allows: what does not close then is no matter of the step."""
 
+FOUR_POINTS = 12.0
+"""The difference of four values is this times the derivative."""
+
 TINIEST = torch.finfo(torch.float64).tiny
+
+
+class Forward(Protocol):
+    """A map that can be evaluated: all that is asked of a problem here."""
+
+    @property
+    def outputs(self) -> Layout:
+        """Shapes and dtypes of the m outputs."""
+
+    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[tuple[Tensor, ...]] | Raised:
+        """The m outputs at values of the inputs that nobody else holds."""
 
 
 @dataclass(frozen=True)
@@ -41,23 +55,14 @@ class Level:
     """h, in units of each entry's size."""
     allowed: float
     """The residual allowed for one row of weight one."""
-    four_points: bool = True
 
 
 @dataclass(frozen=True)
-class CentralDifference:
-    """What forward has along one direction, in units in which nothing needs dividing."""
+class Weighed:
+    """A difference of values of f, and by what each of its rows counts."""
 
-    step: Tensor
-    """T, N entries."""
-    factor: float
-    """`change` is this times the derivative along T."""
-    unit: float
-    """`change` is this times the derivative along v: factor · h."""
     change: Tensor
-    """A difference of values of f, M entries."""
-    lower_order: Tensor | None
-    """The same from the two nearest values alone, M entries, where there are four."""
+    """The difference, M entries."""
     size: Tensor
     """By what an error in each row of `change` counts, M entries."""
     negligible: Tensor | float
@@ -66,18 +71,10 @@ class CentralDifference:
     """Whether forward did not move."""
     largest: float
     """The largest |f_i|, as it counts in `size`."""
-    held: bool
-    """Whether entries that are not finite stayed where they are."""
+    unit: float
+    """`change` is this times the derivative along v: the factor of the difference times h."""
 
-    @property
-    def smooth(self) -> bool:
-        """Whether no other step would give another derivative."""
-        if self.lower_order is None:
-            return False
-        difference = (self.change - self.lower_order).abs()
-        return bool((difference <= SMOOTH * self.size).all())
-
-    def sees(self, allowed: float, rtol: float, least: float) -> bool:
+    def sees(self, allowed: float, rtol: float, least: Callable[[], float]) -> bool:
         """Whether an error of rtol in a row of ordinary size is larger than what is allowed.
 
         Or what is allowed there, in the derivative along v, is no more than `least`.
@@ -88,13 +85,34 @@ class CentralDifference:
             return True  # no row above `negligible` can be below its share then
         size = self.change.abs()
         unseen = (size > negligible) & (self.size * share > size)
-        if least:
-            unseen &= self.size > least / allowed * self.unit
+        if not unseen.count_nonzero().item():
+            return True
+        unseen &= self.size > least() / allowed * self.unit
         return not unseen.count_nonzero().item()
 
 
+@dataclass(frozen=True)
+class CentralDifference:
+    """What forward has along one direction, in units in which nothing needs dividing."""
+
+    step: Tensor
+    """T, N entries."""
+    weighed: Weighed
+    """The change is `FOUR_POINTS` times the derivative along T."""
+    lower_order: Tensor
+    """The same change from the two nearest values alone, M entries."""
+    held: bool
+    """Whether entries that are not finite stayed where they are."""
+
+    @property
+    def smooth(self) -> bool:
+        """Whether no other step would give another derivative."""
+        difference = (self.weighed.change - self.lower_order).abs()
+        return bool((difference <= SMOOTH * self.weighed.size).all())
+
+
 def central_difference(
-    problem: Problem, inputs: Layout, x: Tensor, tangent: Tensor, level: Level
+    problem: Forward, inputs: Layout, x: Tensor, tangent: Tensor, level: Level
 ) -> CentralDifference | None:
     """The derivative along a direction; None where forward raises or is not finite there."""
     exact = torch.add(x, tangent, alpha=level.step).sub_(x)
@@ -107,76 +125,64 @@ def central_difference(
 
 
 def _along(
-    problem: Problem, inputs: Layout, x: Tensor, exact: Tensor, level: Level
+    problem: Forward, inputs: Layout, x: Tensor, exact: Tensor, level: Level
 ) -> CentralDifference | None:
     moved = inputs.moving(x, exact)
-    near = _between(problem, moved, 1)
-    if near is None:
+    near = difference(problem, moved, 1)
+    far = None if near is None else difference(problem, moved, 2)
+    if near is None or far is None:
         return None
-    change, size = near
-    lower_order, factor = None, 2.0
-    if level.four_points:
-        far = _between(problem, moved, 2)
-        if far is None:
-            return None
-        change, lower_order, factor = change * 8 - far[0], change * 6, 12.0
+    weighed = weigh(problem.outputs, near[0] * 8 - far[0], near[1], FOUR_POINTS * level.step)
+    return None if weighed is None else CentralDifference(exact, weighed, near[0] * 6, held=False)
+
+
+def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float) -> Weighed | None:
+    """By what each row of a change counts beside the size of f; None where a row is not finite.
+
+    `value` is f at one of the points, M entries. `unit` is what makes a derivative along v a change.
+    """
     magnitude = change.abs()
     total = magnitude.sum().item()
-    negligible = _negligible(problem.outputs, magnitude, total)
-    if negligible is None:
+    if not math.isfinite(total):
         return None
-    unit = factor * level.step
-    largest = NOISY * unit * size.max().item()
-    size = magnitude.add_(size, alpha=NOISY * unit).add_(negligible + TINIEST)
-    return CentralDifference(
-        exact, factor, unit, change, lower_order, size, negligible, total == 0, largest, held=False
-    )
+    negligible = _negligible(outputs, magnitude, total)
+    value = value.abs()
+    largest = NOISY * unit * value.max().item()
+    size = magnitude.add_(value, alpha=NOISY * unit).add_(negligible + TINIEST)
+    return Weighed(change, size, negligible, total == 0, largest, unit)
 
 
-def flat_on_one_side(problem: Problem, inputs: Layout, x: Tensor, step: Tensor) -> bool:
-    """Whether no row of f moves by a step both ways: each has its value at x on one side at least."""
-    step = torch.where(x.isfinite(), step, 0.0)
-    here, ahead, behind = (_copied(problem, point) for point in map(inputs.moving(x, step), (0, 1, -1)))
-    if here is None or ahead is None or behind is None:
-        return False
-    return bool(((here == ahead) | (here == behind)).all())
-
-
-def _copied(problem: Problem, point: tuple[Tensor, ...]) -> Tensor | None:
-    values = _at(problem, point)
-    return None if values is None else values.clone()
-
-
-def _between(
-    problem: Problem, moved: Callable[[float], tuple[Tensor, ...]], k: int
+def difference(
+    problem: Forward, moved: Callable[[float], Sequence[Tensor]], k: int
 ) -> tuple[Tensor, Tensor] | None:
-    """(F_k - F_-k, |F_k|), as vectors; None where forward raises.
+    """(F_k - F_-k, F_k), as vectors; None where forward raises.
 
     A forward may return the same memory every time: its values are copied, then, before it is called again.
     """
-    ahead = _at(problem, moved(k))
-    behind = None if ahead is None else _at(problem, moved(-k))
+    ahead = value_at(problem, moved(k))
+    behind = None if ahead is None else value_at(problem, moved(-k))
     if ahead is not None and behind is not None and ahead.data_ptr() == behind.data_ptr():
-        ahead = _at(problem, moved(k))
+        ahead = value_at(problem, moved(k))
         ahead = None if ahead is None else ahead.clone()
-        behind = _at(problem, moved(-k))
-    return None if ahead is None or behind is None else (ahead - behind, ahead.abs())
+        behind = value_at(problem, moved(-k))
+    return None if ahead is None or behind is None else (ahead - behind, ahead)
 
 
-def _at(problem: Problem, point: tuple[Tensor, ...]) -> Tensor | None:
-    """Value of f at a point, as one vector. None where it raises."""
+def value_at(problem: Forward, point: Sequence[Tensor]) -> Tensor | None:
+    """Value of f at a point that nobody else holds, as one vector in memory that may be f's own.
+
+    None where it raises.
+    """
     result = problem.evaluate_fresh(point)
     if isinstance(result, Raised):
         return None
     if len(result.value) == 1:
-        return problem.outputs.flattened(result.value)[0]
+        return vector_of(result.value[0], problem.outputs.blocks[0])
     return problem.outputs.flatten(result.value)
 
 
-def _negligible(outputs: Layout, size: Tensor, total: float) -> Tensor | float | None:
-    """For each row a share of the mean of its output's rows; None where a row is not finite."""
-    if not math.isfinite(total):
-        return None
+def _negligible(outputs: Layout, size: Tensor, total: float) -> Tensor | float:
+    """For each row a share of the mean of its output's rows."""
     if len(outputs.blocks) == 1:
         return total / size.numel() / DAMPING
     means = torch.cat([part.mean().expand(part.numel()) for part in outputs.cut(size) if part.numel()])

@@ -23,10 +23,11 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import (
+    FOUR_POINTS,
     CentralDifference,
     Level,
+    Weighed,
     central_difference,
-    flat_on_one_side,
 )
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
@@ -36,17 +37,9 @@ LEVELS = (Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))
 """The first resolves smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator
 database."""
 
-QUICK_STEP = 2.0**-17
-"""Step of two evaluations, for who asks for no more than rtol: there truncation, h²/6, and the rounding of
-ordinary values, 2^-53/h, are alike: 2^-36."""
-
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
-
-STAIR = 2.0**-5
-"""Step of the same question put to stairs: two steps of bfloat16 at least, half a step of `round` at most for
-values up to 10. Where forward is flat on one side as far as that, it is flat there and no rounding."""
 
 MAGNITUDES = (-(2.0**12), 2.0**-20)
 """Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
@@ -85,15 +78,10 @@ class _Point:
     rtol: float
     atol: float | None
 
-    @property
-    def quick(self) -> bool:
-        """Whether no more is asked for than the tolerances."""
-        return self.atol is not None
-
     @cached_property
     def levels(self) -> tuple[Level, ...]:
         """How forward is asked, one after the other."""
-        return _quick_levels(self.rtol / self.typical) if self.quick else LEVELS
+        return LEVELS if self.atol is None else _coarser(self.rtol / self.typical)
 
     @cached_property
     def typical(self) -> float:
@@ -102,10 +90,7 @@ class _Point:
 
     def visible(self, found: CentralDifference, level: Level) -> bool:
         """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
-        least = 0.0
-        if self.atol:
-            least = self.atol * torch.linalg.vector_norm(self.tangent).item() / math.sqrt(self.inputs.size)
-        return found.sees(level.allowed, self.rtol, least)
+        return found.weighed.sees(level.allowed, self.rtol, lambda: noticed(self.atol or 0.0, self.tangent))
 
     @cached_property
     def unmoved(self) -> Sequence[Tensor]:
@@ -137,7 +122,7 @@ class _Functionals:
     """Several grad_outputs u and what backward gave for them."""
 
     probes: _Probes
-    weighed: CentralDifference
+    weighed: Weighed
     """By whose sizes the probes were divided."""
     expected: list[float]
     """u · change of that difference for every u: worked out before user code could write into u."""
@@ -150,18 +135,18 @@ class _Functionals:
         Told for rows of weight one, as `allowed` is.
         """
         expected = self.expected
-        if found is not self.weighed:
-            expected = (self.probes.values / self.weighed.size @ found.change).tolist()
-        relative = found.unit / self.weighed.unit
+        if found.weighed is not self.weighed:
+            expected = (self.probes.values / self.weighed.size @ found.weighed.change).tolist()
+        relative = found.weighed.unit / self.weighed.unit
         steps = inputs.cut(found.step)
         first: list[float] = []
         for number, gradients in enumerate(self.gradients):
             shares = [_dot(g, step) for g, step in zip(gradients, steps, strict=True)]
-            residual = expected[number] - found.factor * sum(shares)
+            residual = expected[number] - FOUR_POINTS * sum(shares)
             scale = relative * self.probes.scales[number]
             if not abs(residual) <= allowed * scale:  # also where it is NaN
                 return None
-            first = first or [found.factor * s / scale for s in shares]
+            first = first or [FOUR_POINTS * s / scale for s in shares]
         return first
 
     def vanish(self, number: int | None = None) -> bool:
@@ -191,9 +176,9 @@ def certify(
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
-    probes. `back_each` goes back through a graph that is there already. With an `atol` it is quick: it first
-    tries for what rtol asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
-    forwards (10 where it is quick) and one graph with a backward for each grad_output; inputs whose share of
+    probes. `back_each` goes back through a graph that is there already. With an `atol` it tries for what rtol
+    asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
+    forwards and one graph with a backward for each grad_output; inputs whose share of
     the derivative is too small to be seen among the others are probed once more, alone.
     """
     inputs = Layout.of(problem.primals)
@@ -208,7 +193,7 @@ def certify(
         found = point.along(point.tangent, level)
         if found is None:
             break
-        if found.flat:
+        if found.weighed.flat:
             return Certificate(level.allowed * point.typical) if _is_flat(point, found) else None
         functionals = functionals or _pull_back(point, found)
         if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
@@ -223,13 +208,16 @@ def certify(
     return None
 
 
-def _quick_levels(wanted: float) -> tuple[Level, ...]:
-    """Levels that allow what an error in one typical entry makes, the first of two evaluations."""
+def _coarser(wanted: float) -> tuple[Level, ...]:
+    """Levels that allow what an error in one typical entry makes, where that is more."""
     fine, coarse = LEVELS
-    if wanted < fine.allowed:
-        return LEVELS
-    allowed = min(coarse.allowed, wanted)
-    return Level(QUICK_STEP, allowed, four_points=False), Level(fine.step, allowed), coarse
+    allowed = max(fine.allowed, min(coarse.allowed, wanted))
+    return Level(fine.step, allowed), coarse
+
+
+def noticed(atol: float, tangent: Tensor) -> float:
+    """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
+    return atol * torch.linalg.vector_norm(tangent).item() / math.sqrt(tangent.numel())
 
 
 def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
@@ -248,7 +236,7 @@ def _closes_alone(point: _Point, number: int) -> bool:
         functionals = None if found is None else _pull_back(point, found, ALONE)
         if found is None or functionals is None:
             return False
-        if found.flat:
+        if found.weighed.flat:
             return functionals.vanish(number)
         closed = functionals.close(point.inputs, found, level.allowed)
         if closed is not None and point.visible(found, level):
@@ -257,15 +245,9 @@ def _closes_alone(point: _Point, number: int) -> bool:
 
 
 def _is_flat(point: _Point, near: CentralDifference) -> bool:
-    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u.
-
-    Where it is quick, on one side at least: a jump on the other one is a stair.
-    """
-    if point.quick:
-        constant = flat_on_one_side(point.problem, point.inputs, point.x, point.tangent * STAIR)
-    else:
-        far = point.along(point.tangent, FAR)
-        constant = far is not None and far.flat
+    """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u."""
+    far = point.along(point.tangent, FAR)
+    constant = far is not None and far.weighed.flat
     functionals = _pull_back(point, near) if constant else None
     return functionals is not None and functionals.vanish()
 
@@ -276,11 +258,11 @@ def _pull_back(
     """Gradients for all outputs together, at each magnitude; or at one, and for each output alone."""
     outputs = point.problem.outputs
     draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
-    sizes = tuple(m * found.unit for m in magnitudes)
-    probes = draw(tuple(outputs.lengths), point.key, sizes, point.quick)
+    weighed = found.weighed
+    probes = draw(tuple(outputs.lengths), point.key, tuple(m * weighed.unit for m in magnitudes))
     # Where forward is flat nothing weighs a row: all count alike.
-    u = probes.values.clone() if found.flat else probes.values / found.size
-    expected = (u @ found.change).tolist()
+    u = probes.values.clone() if weighed.flat else probes.values / weighed.size
+    expected = (u @ weighed.change).tolist()
     lines = u.unbind(0)
     cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
     result = (
@@ -291,20 +273,11 @@ def _pull_back(
     if isinstance(result, Raised):
         return None
     gradients = tuple(point.inputs.flattened(given) for given in result.value)
-    return _Functionals(probes, found, expected, gradients)
+    return _Functionals(probes, weighed, expected, gradients)
 
 
-def _drawn_probes(
-    lengths: tuple[int, ...],
-    key: int,
-    magnitudes: tuple[float, ...],
-    quick: bool,  # noqa: FBT001
-) -> _Probes:
-    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone.
-
-    Those for all differ but by their magnitude where it is quick: what a right backward gives for them then
-    differs by it alone, to the last bit.
-    """
+def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...]) -> _Probes:
+    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone."""
     count = sum(lengths)
     asked: list[tuple[float, int | None]]
     asked = [(m, None) for m in magnitudes]
@@ -314,8 +287,7 @@ def _drawn_probes(
     for number, (magnitude, only) in enumerate(asked):
         start = 0 if only is None else sum(lengths[:only])
         stop = count if only is None else start + lengths[only]
-        own_key = key + 7 * (0 if quick and only is None else number) + 1
-        values[number, start:stop] = signed_values(stop - start, own_key) * magnitude
+        values[number, start:stop] = signed_values(stop - start, key + 7 * number + 1) * magnitude
     scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
     return _Probes(values, tuple(only for _, only in asked), scales)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -54,14 +55,7 @@ class Layout:
     @staticmethod
     def of(tensors: Sequence[Tensor]) -> Layout:
         """Lay out tensors one after the other."""
-        blocks: list[Block] = []
-        start = 0
-        for tensor in tensors:
-            shape = (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
-            count = tensor.numel() * (2 if tensor.is_complex() else 1)
-            blocks.append(Block(shape, tensor.dtype, tensor.device, start, start + count))
-            start += count
-        return Layout(tuple(blocks))
+        return _laid_out(tuple([(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors]))
 
     @cached_property
     def size(self) -> int:
@@ -73,7 +67,7 @@ class Layout:
         """How many coordinates each tensor has."""
         return [block.stop - block.start for block in self.blocks]
 
-    @cached_property
+    @property
     def rounding(self) -> Tensor:
         """Relative rounding of each coordinate in its tensor's own dtype."""
         parts = [
@@ -93,7 +87,7 @@ class Layout:
 
         Raises `ValueError` where a tensor has another shape than laid out.
         """
-        parts = [_flat(tensor, block) for tensor, block in zip(tensors, self.blocks, strict=True)]
+        parts = [vector_of(tensor, block) for tensor, block in zip(tensors, self.blocks, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     @cached_property
@@ -124,20 +118,33 @@ class Layout:
         Raises `ValueError` where a tensor has another shape than laid out.
         """
         return tuple(
-            None if t is None else _flat(t, block) for t, block in zip(tensors, self.blocks, strict=True)
+            None if t is None else vector_of(t, block) for t, block in zip(tensors, self.blocks, strict=True)
         )
 
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""
         parts = vector.split_with_sizes(self.lengths)
-        return tuple(_tensor(part, block) for part, block in zip(parts, self.blocks, strict=True))
+        return tuple(tensor_of(part, block) for part, block in zip(parts, self.blocks, strict=True))
+
+
+@lru_cache(maxsize=256)  # a small problem's proof would otherwise build several, at 10 µs each
+def _laid_out(tensors: tuple[tuple[torch.Size, torch.dtype, torch.device], ...]) -> Layout:
+    blocks: list[Block] = []
+    start = 0
+    for size, dtype, device in tensors:
+        shape = (*size, 2) if dtype.is_complex else tuple(size)
+        stop = start + math.prod(shape)
+        blocks.append(Block(shape, dtype, device, start, stop))
+        start = stop
+    return Layout(tuple(blocks))
 
 
 def _epsilon(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def _tensor(part: Tensor, block: Block) -> Tensor:
+def tensor_of(part: Tensor, block: Block) -> Tensor:
+    """A fresh tensor of a block's shape, dtype and device, from its part of the vector."""
     fresh = part.view(block.shape).clone()
     if block.is_plain:
         return fresh
@@ -147,12 +154,16 @@ def _tensor(part: Tensor, block: Block) -> Tensor:
     return fresh.to(device=block.device, dtype=block.dtype, copy=True)
 
 
-def _flat(tensor: Tensor | None, block: Block) -> Tensor:
+def vector_of(tensor: Tensor | None, block: Block) -> Tensor:
+    """A tensor as its part of the vector, a view where it can be; None stands for zeros.
+
+    Raises `ValueError` where it has another shape than laid out.
+    """
     if tensor is None:
         return torch.zeros(block.stop - block.start, dtype=torch.float64)
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if block.is_plain and tensor.dtype is torch.float64 and tensor.device.type == "cpu":
+    if block.is_plain and tensor.dtype is torch.float64 and tensor.is_cpu:
         if tensor.shape != block.shape:
             raise ValueError(f"shape {list(tensor.shape)} where {list(block.shape)} was laid out")
         return tensor.reshape(-1)

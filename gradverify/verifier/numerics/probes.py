@@ -7,7 +7,7 @@ come back with the same key.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -16,6 +16,12 @@ from gradverify.verifier.numerics.flat import Layout
 
 POOL = 2**17
 """Length of the fixed pool of probe values; larger vectors repeat it."""
+
+STRIDE = 7919
+"""Entries of the pool between the probes of one key and those of the next."""
+
+KEPT = 4096
+"""Probes up to this many entries are kept by shape, since the same shapes come again."""
 
 TANGENT_GRID = 2.0**-12
 """Tangents are short binary numbers, so that steps along them are exact and polynomials stay exact."""
@@ -29,42 +35,52 @@ def tangent_of(x: Tensor, inputs: Layout, key: int, *, short: bool = True) -> Te
 
     Entries that are not finite stay where they are.
     """
-    size = x.abs()
-    finite = True
-    for block in inputs.blocks:
-        if block.stop > block.start:
-            part = size[block.start : block.stop]
-            low, high = (float(v) for v in part.aminmax())
-            if low > 0 and high <= WIDE * low:
-                continue
-            if low > 0 and high < math.inf:
-                typical = part.median().item()
-                part.clamp_(typical / WIDE, typical)
-            else:
-                finite = False
-                part.copy_(_clamped(part))
+    parts = [sizes_of(part) for part in inputs.cut(x)]
+    size = torch.cat(parts) if len(parts) > 1 else parts[0]
     if short:
         size.log2_().floor_().exp2_()
-    if not finite:
-        size.nan_to_num_(0.0, 0.0, 0.0)
-    return size.mul_(_of_pool(_short_pool(), x.numel(), key))
+    return size.mul_(_of_pool(_short_pool(), x.numel(), key * STRIDE))
 
 
-def _clamped(size: Tensor) -> Tensor:
-    """Sizes within `WIDE` of the typical one; NaN for what is not finite."""
-    finite = size.isfinite()
-    moving = size[finite & (size > 0)]
+def sizes_of(x: Tensor) -> Tensor:
+    """By how much each entry of one input is to move: its own size, within `WIDE` of the typical one.
+
+    Fresh, of the shape of `x`; zero for what is not finite.
+    """
+    size = x.abs()
+    if not size.numel():
+        return size
+    low, high = (bound.item() for bound in size.aminmax())
+    if low > 0 and high <= WIDE * low:
+        return size
+    finite = None if high < math.inf else size.isfinite()
+    moving = size if low > 0 and finite is None else size[size > 0 if finite is None else finite & (size > 0)]
     typical = moving.median().item() if moving.numel() else 1.0
-    return torch.where(finite, size.clamp(typical / WIDE, typical), torch.nan)
+    size.clamp_(typical / WIDE, typical)
+    return size if finite is None else torch.where(finite, size, 0.0)
+
+
+def short_values(shape: tuple[int, ...], start: int) -> Tensor:
+    """Signed short binary numbers between 0.5 and 1.5 in size, from a place of the pool on; not to be written to."""
+    count = math.prod(shape)
+    return (_kept_short_values if count <= KEPT else _short_values)(shape, start)
+
+
+def _short_values(shape: tuple[int, ...], start: int) -> Tensor:
+    return _of_pool(_short_pool(), math.prod(shape), start).view(shape)
+
+
+_kept_short_values = lru_cache(maxsize=256)(_short_values)
+"""Views of the pool: finding them again takes less than making them."""
 
 
 def signed_values(count: int, key: int) -> Tensor:
     """`count` signed values with magnitudes in [0.5, 1.5) from the pool; full mantissas."""
-    return _of_pool(_pool(), count, key)
+    return _of_pool(_pool(), count, key * STRIDE)
 
 
-def _of_pool(pool: Tensor, count: int, key: int) -> Tensor:
-    start = (key * 7919) % POOL
+def _of_pool(pool: Tensor, count: int, start: int) -> Tensor:
+    start %= POOL
     if start + count <= POOL:
         return pool[start : start + count]
     return pool.roll(-start).repeat(count // POOL + 1)[:count]
