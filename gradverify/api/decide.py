@@ -104,7 +104,7 @@ def _answer(question: Question) -> Answer:
     if own.proves_quickly(rtol, atol) or own.proves(
         question.problem_of(original, guard.FreeRunning()), rtol, atol
     ):
-        return _unlike_a_gradient(original, question.options, linear=True) or Right()
+        return _unlike_a_gradient(original, question.options, probed=not own.is_empty, linear=True) or Right()
     with states_kept():
         return _answer_at_length(question)
 
@@ -128,14 +128,16 @@ def _answer_at_length(question: Question) -> Answer:
     if not isinstance(answer, Right):
         return answer
     states.replay()
-    return _unlike_a_gradient(original, question.options, linear=proven) or answer
+    return _unlike_a_gradient(original, question.options, probed=proven, linear=proven) or answer
 
 
 def _finest(options: Options) -> float:
     return min(FINEST, options.rtol or FINEST)
 
 
-def _unlike_a_gradient(original: Original, options: Options, *, linear: bool) -> Wrong | None:
+def _unlike_a_gradient(
+    original: Original, options: Options, *, probed: bool, linear: bool
+) -> Wrong | None:
     """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
 
     A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.
@@ -144,16 +146,19 @@ def _unlike_a_gradient(original: Original, options: Options, *, linear: bool) ->
     broken = "" if seen else ignores_zero_grad_output(original)
     if broken:
         return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
-    broken = refuses_undefined(original) if options.check_undefined_grad else ""
+    broken = refuses_undefined(original, seen_alone=probed) if options.check_undefined_grad else ""
     return Wrong((finding("GV407", broken),)) if broken else None
 
 
 def _not_ours(original: Original) -> Unsure | None:
     """What only torch defines: no differentiable output, sparse ones; or cannot be measured finely enough."""
-    if not original.positions or any(o.layout is not torch.strided for o in original.outputs):
+    if not original.positions:
         return Unsure()
-    if any(o.dtype not in DOUBLE for o in original.outputs):
-        return Unsure("an output is of low precision")
+    for output in original.outputs:
+        if output.layout is not torch.strided:
+            return Unsure()
+        if output.dtype not in DOUBLE:
+            return Unsure("an output is of low precision")
     return None
 
 

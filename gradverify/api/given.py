@@ -31,18 +31,18 @@ def require_usable(inputs: Sequence[Any]) -> None:
 
     Raises `ValueError` where no input requires grad and `RuntimeError` for an input that overlaps itself.
     """
-    if not any(is_differentiable(x) for x in inputs):
+    wanted = [(number, x) for number, x in enumerate(inputs) if is_differentiable(x)]
+    if not wanted:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, "
             "but none of them have requires_grad=True."
         )
-    for number, x in enumerate(inputs):
-        if is_differentiable(x):
-            _refuse_overlap(number, x)
+    for number, x in wanted:
+        _refuse_overlap(number, x)
 
 
 def _refuse_overlap(number: int, x: Tensor) -> None:
-    if x.layout is not torch.strided:
+    if x.layout is not torch.strided or 0 not in x.stride():
         return
     if any(stride == 0 and size > 1 for stride, size in zip(x.stride(), x.shape, strict=True)):
         raise RuntimeError(
@@ -58,20 +58,20 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
     Sparse, quantised and MKL-DNN tensors, subclasses of Tensor, inputs of low precision, inputs that share
     memory, `masked`, and a check of forward mode without backward mode.
     """
-    tensors = [x for x in inputs if isinstance(x, Tensor)]
-    return (
-        bool(options.masked)
-        or not options.check_backward_ad
-        or any(not _is_plain(x) for x in tensors)
-        or any(x.dtype not in DOUBLE for x in tensors if x.requires_grad)
-        or _share_memory(tensors)
-    )
+    if options.masked or not options.check_backward_ad:
+        return True
+    memory: set[int] = set()
+    for x in inputs:
+        if isinstance(x, Tensor):
+            if not _is_plain(x) or (x.requires_grad and x.dtype not in DOUBLE):
+                return True
+            if x.numel():
+                start = x.untyped_storage().data_ptr()
+                if start in memory:
+                    return True
+                memory.add(start)
+    return False
 
 
 def _is_plain(x: Tensor) -> bool:
     return type(x) in (Tensor, torch.nn.Parameter) and x.layout is torch.strided and not x.is_quantized
-
-
-def _share_memory(tensors: Sequence[Tensor]) -> bool:
-    starts = [x.untyped_storage().data_ptr() for x in tensors if x.numel()]
-    return len(set(starts)) < len(starts)

@@ -86,21 +86,37 @@ def ignores_zero_grad_output(original: Original) -> str:
     return ""
 
 
-def refuses_undefined(original: Original) -> str:
-    """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is."""
-    leaves, count = original.leaves, len(original.positions)
-    chosen = [range(count), *([i] for i in range(count) if count > 1)]
+def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
+    """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is.
+
+    `seen_alone` says that backward was right for each grad_output alone, the others undefined: of two, that is
+    one undefined at a time already.
+    """
+    every = range(len(original.positions))
+    chosen = [every]
+    if len(every) > (2 if seen_alone and all([o.numel() for o in original.outputs]) else 1):
+        chosen += [range(i, i + 1) for i in every]
     for undefined in chosen:
         outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]
         zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
-        which = "every grad_output" if len(undefined) == count else f"grad_output {undefined[0]}"
         try:
-            gradients = differentiate_again(outputs, leaves, zeros)
+            gradients = differentiate_again(outputs, original.leaves, zeros)
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
-            return f"backward raises {type(error).__name__} where {which} is undefined (None): {error}"
-        if any(g is not None and g.count_nonzero().item() for g in gradients):
+            raised = f"backward raises {type(error).__name__}"
+            return f"{raised} where {_named(undefined, every)} is undefined (None): {error}"
+        if not all_zero(gradients):
+            which = _named(undefined, every)
             return f"a gradient is not zero where {which} is undefined (None) and the others are zero"
     return ""
+
+
+def _named(undefined: range, every: range) -> str:
+    return "every grad_output" if undefined == every else f"grad_output {undefined[0]}"
+
+
+def all_zero(gradients: Gradients) -> bool:
+    """Whether no gradient has an entry that is not zero."""
+    return all([g is None or not g.count_nonzero().item() for g in gradients])
 
 
 def _undefined(output: Tensor) -> Tensor:

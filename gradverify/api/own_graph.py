@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from gradverify.api.original import Original, identical
+from gradverify.api.original import Original, all_zero, identical
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.certificate import certify
@@ -66,9 +66,7 @@ class OwnGraph:
     def _runs(self) -> bool:
         """Whether backward runs, and gives zeros: all that is right without entries."""
         result = guard.call(self.original.gradients, [torch.ones_like(o) for o in self.original.outputs])
-        return isinstance(result, Returned) and not any(
-            g is not None and g.count_nonzero().item() for g in result.value
-        )
+        return isinstance(result, Returned) and all_zero(result.value)
 
     def proves(self, problem: CallProblem | VjpProblem, rtol: float, atol: float) -> bool:
         """The same by finer differences of the function as a problem, where the quick proof did not close."""

@@ -103,7 +103,9 @@ class Layout:
         """Tensors of this layout's shapes: views of the vector where they can be."""
         if not self.is_plain:
             return self.unflatten(vector)
-        return tuple(part.view(b.shape) for part, b in zip(self.cut(vector), self.blocks, strict=True))
+        if len(self.blocks) == 1:
+            return (vector.view(self.blocks[0].shape),)
+        return tuple([part.view(b.shape) for part, b in zip(self.cut(vector), self.blocks, strict=True)])
 
     def moving(self, x: Tensor, step: Tensor) -> Callable[[float], tuple[Tensor, ...]]:
         """Fresh tensors of this layout's shapes at x + k · step, for every k asked for."""

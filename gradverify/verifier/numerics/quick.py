@@ -135,8 +135,10 @@ class _Trial:
     """The residual allowed for one row of weight one."""
     weighed: Weighed
     """The difference of two values, by whose sizes rows are weighed."""
+    here: Tensor
+    """f(x), M entries."""
     ahead: Tensor
-    """One of these values, M entries."""
+    """One of the two values, M entries, in memory that may be f's own."""
     change: Tensor
     """The difference, M entries."""
     factor: float
@@ -163,11 +165,14 @@ class _Trial:
         return self.shares(probe, self.expected(probe, probe.weighed(self.weighed)), gradients)
 
     def finer(self) -> _Trial | None:
-        """The same by three values; None where it is that already, or forward raises at the third."""
+        """The same by three values; None where it is that already, or forward raises at the third.
+
+        Or writes over one of the others.
+        """
         further = None if self.factor == THREE_VALUES else value_at(self.asked, self.moves.point(2))
-        if further is None:
+        if further is None or further.data_ptr() == self.ahead.data_ptr():
             return None
-        here = self.asked.outputs.flatten(self.asked.here)
+        here = self.here
         change = (self.weighed.change * 2).add_(self.ahead - here, alpha=4).sub_(further - here)
         return replace(self, change=change, factor=THREE_VALUES)
 
@@ -188,15 +193,18 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     for all, one for each and one again. Inputs whose share of the derivative is too small to be seen among the
     others are probed once more, alone.
     """
-    inputs = Layout.of(asked.primals)
+    primals = asked.primals
+    inputs = Layout.of(primals)
     fine, coarse = LEVELS
     wanted = rtol / math.sqrt(asked.outputs.size * inputs.size)
-    moves = _moves(asked.primals, inputs, STEP if wanted > ROUGH else LONG_STEP)
-    trial = _tried(asked, moves, max(fine.allowed, min(coarse.allowed, wanted)))
+    moves = _moves(primals, inputs, STEP if wanted > ROUGH else LONG_STEP)
+    # A copy, before forward is called again: it may return the same memory every time.
+    here = asked.outputs.flatten(asked.here)
+    trial = _tried(asked, moves, here, max(fine.allowed, min(coarse.allowed, wanted)))
     if trial is None:
         return False
     if trial.weighed.flat:
-        return _flat_on_one_side(asked, moves) and _pulls_back_zeros(trial)
+        return _flat_on_one_side(trial) and _pulls_back_zeros(trial)
     if not trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)):
         return False
     probes = _probes_of(asked.outputs, MAGNITUDES, trial.weighed.unit)
@@ -241,7 +249,7 @@ def _closes_alone(
     Where these are exactly zero for random ones, they are for every one: backward need not be asked.
     """
     zero = all(_is_zero(given[number]) for given in gradients)
-    trial = _tried(whole.asked, whole.moves.alone(number), whole.allowed)
+    trial = _tried(whole.asked, whole.moves.alone(number), whole.here, whole.allowed)
     if trial is None or trial.weighed.flat:
         return trial is not None and zero
     probes = _probes_of(trial.asked.outputs, ALONE, trial.weighed.unit)
@@ -270,26 +278,28 @@ def _moves(primals: Sequence[Tensor], inputs: Layout, length: float) -> _Moves:
     return _Moves(inputs, here, steps, length)
 
 
-def _tried(asked: Asked, moves: _Moves, allowed: float) -> _Trial | None:
+def _tried(asked: Asked, moves: _Moves, here: Tensor, allowed: float) -> _Trial | None:
     """What forward has along the steps; None where it raises or is not finite there."""
     found = difference(asked, moves.point, 1)
     weighed = None if found is None else weigh(asked.outputs, *found, TWO_VALUES * moves.length)
     if found is None or weighed is None:
         return None
-    return _Trial(asked, moves, allowed, weighed, found[1], found[0], TWO_VALUES)
+    return _Trial(asked, moves, allowed, weighed, here, found[1], found[0], TWO_VALUES)
 
 
-def _flat_on_one_side(asked: Asked, moves: _Moves) -> bool:
+def _flat_on_one_side(trial: _Trial) -> bool:
     """Whether no row of f moves by a long step both ways: each has its value at x on one side at least.
 
     A jump on the other side is a stair.
     """
-    far = moves.longer(STAIR)
-    here = asked.outputs.flatten(asked.here)
-    ahead = value_at(asked, far.point(1))
-    kept = None if ahead is None else here == ahead  # f may return the same memory every time
-    behind = None if kept is None else value_at(asked, far.point(-1))
-    return kept is not None and behind is not None and bool((kept | (here == behind)).all())
+    far = trial.moves.longer(STAIR)
+    flat: list[Tensor] = []
+    for k in (1, -1):
+        value = value_at(trial.asked, far.point(k))
+        if value is None:
+            return False
+        flat.append(value == trial.here)
+    return bool((flat[0] | flat[1]).all())
 
 
 def _pulls_back_zeros(trial: _Trial) -> bool:

@@ -212,51 +212,17 @@ def test_one_wrong_jacobian_entry_is_seen(maps_once, row, column, error, seed):
     assert certify(maps_once.problem_of(Product.apply, x), rtol=RTOL, key=seed) is not None
 
 
-QUICK = {"rtol": RTOL, "atol": 1e-7}
-
-
-def test_quick_takes_two_evaluations_and_one_graph_where_they_tell(maps):
-    problem = maps.problem_of(torch.sin, torch.rand(5).double() + 0.3)
-    assert certify(problem, **QUICK) is not None
-    assert (problem.counter.forward, problem.counter.backward) == (3, 2)
-
-
-@pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_quick_certifies_no_fault_either(maps, fault):
-    x, w = torch.rand(3, 4).double() + 0.3, torch.rand(4, 2).double() - 1.5
-    for which in (0, 1):
-        assert certify(maps.problem_of(behind(torch.mm, FAULTS[fault], which), x, w), **QUICK) is None
-
-
-def test_stairs_are_flat_between_their_jumps(maps):
-    near = torch.tensor([1.49, 9.51, -0.6], dtype=torch.float64)
-    assert certify(maps.problem_of(torch.round, near), **QUICK) is not None
-    assert certify(maps.problem_of(behind(torch.round, lambda g: g + 1e-9), near), **QUICK) is None
-    rounds = behind(lambda x: (x.bfloat16() * 3).double(), torch.zeros_like)
-    assert certify(maps.problem_of(rounds, torch.rand(4).double() + 1.25), **QUICK) is None
+TOLERANCES = {"rtol": RTOL, "atol": 1e-7}
 
 
 def test_an_infinite_entry_does_not_move_and_has_no_gradient(maps):
     x = torch.tensor([0.3, -torch.inf, 1.2], dtype=torch.float64)
-    assert certify(maps.problem_of(torch.exp, x), **QUICK) is not None
-    assert certify(maps.problem_of(behind(torch.exp, at(1, lambda _: 1e-9)), x), **QUICK) is None
+    assert certify(maps.problem_of(torch.exp, x), **TOLERANCES) is not None
+    assert certify(maps.problem_of(behind(torch.exp, at(1, lambda _: 1e-9)), x), **TOLERANCES) is None
 
 
-def test_a_forward_that_returns_the_same_memory_every_time_is_not_flat(maps):
-    kept = torch.zeros(3, dtype=torch.float64)
-
-    class Buffered(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return kept.copy_(2 * x)
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            return torch.zeros_like(grad_output)
-
-    assert certify(maps.problem_of(Buffered.apply, torch.rand(3).double() + 1), **QUICK) is None
-
-
-def test_a_backward_that_writes_into_grad_output_is_judged_by_what_it_was_given(maps):
-    wrong = behind(lambda x: x.clone(), lambda g: g.mul_(2))
-    assert certify(maps.problem_of(wrong, torch.rand(3).double() + 1), **QUICK) is None
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_no_fault_is_certified_for_who_asks_for_tolerances_either(maps, fault):
+    x, w = torch.rand(3, 4).double() + 0.3, torch.rand(4, 2).double() - 1.5
+    for which in (0, 1):
+        assert certify(maps.problem_of(behind(torch.mm, FAULTS[fault], which), x, w), **TOLERANCES) is None

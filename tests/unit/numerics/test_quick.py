@@ -1,0 +1,198 @@
+"""The short proof: closes on right backwards, never on a wrong one, by as few calls as there can be."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.numerics.quick import proves
+
+TOLERANCES = {"rtol": 1e-7, "atol": 1e-7}
+
+
+class Planted(Function):
+    """Identity whose backward applies a fault to the gradient."""
+
+    @staticmethod
+    def forward(ctx, x, fault):
+        ctx.fault = fault
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.fault(grad_output), None
+
+
+def behind(function, fault, which=0):
+    """The function, with a fault in the gradient of one of its inputs."""
+    return lambda *xs: function(*(Planted.apply(x, fault) if k == which else x for k, x in enumerate(xs)))
+
+
+def one_entry(factor):
+    def fault(gradient):
+        changed = gradient.clone()
+        changed.view(-1)[0] *= factor
+        return changed
+
+    return fault
+
+
+FAULTS = {
+    "scaled by 1 + 1e-6": lambda g: g * (1 + 1e-6),
+    "twice": lambda g: 2 * g,
+    "negated": lambda g: -g,
+    "zero": torch.zeros_like,
+    "one entry off by 1e-6": one_entry(1 + 1e-6),
+    "one entry zero": one_entry(0),
+    "single precision": lambda g: g.to(torch.complex64 if g.is_complex() else torch.float32).to(g.dtype),
+    "a constant added": lambda g: g + 1e-3,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem and the one graph of it, as a drop-in has them."""
+
+    problem: CallProblem
+    graph: Graph
+
+    def __getattr__(self, name):
+        return getattr(self.problem, name)
+
+    @property
+    def here(self):
+        return [o.detach() for o in self.graph.outputs]
+
+    def back_each(self, cotangents):
+        return self.problem.back_each(self.graph, cotangents)
+
+
+@pytest.fixture
+def asked(maps):
+    def of(function, *tensors):
+        problem = maps.problem_of(function, *tensors)
+        return Asked(problem, problem.graph(problem.primals).value)
+
+    return of
+
+
+def proven(asked):
+    return proves(asked, **TOLERANCES)
+
+
+def drawn(*shape):
+    return torch.rand(*shape, dtype=torch.float64) + 0.3
+
+
+def test_two_evaluations_and_two_backwards_do_where_they_tell(asked):
+    sine = asked(torch.sin, drawn(5))
+    assert proven(sine)
+    assert (sine.counter.forward, sine.counter.backward) == (3, 2)
+
+
+def test_a_third_evaluation_takes_what_curvature_adds(asked):
+    steep = asked(lambda x: torch.exp(20 * x), drawn(5) + 1)
+    assert proven(steep)
+    assert (steep.counter.forward, steep.counter.backward) == (4, 2)
+
+
+def test_many_rows_take_a_longer_step(asked):
+    assert proven(asked(lambda x: x.cumsum(-1), torch.randn(40, 25, dtype=torch.float64)))
+    near = behind(lambda x: x.cumsum(-1), one_entry(1 + 1e-5))
+    assert not proven(asked(near, torch.randn(40, 25, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_no_fault_is_proven(asked, fault):
+    x, w = drawn(3, 4), drawn(4, 2) - 1.8
+    for which in (0, 1):
+        assert not proven(asked(behind(torch.mm, FAULTS[fault], which), x, w))
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+def test_nor_one_in_the_gradient_of_several_outputs_or_of_complex_numbers(asked, fault):
+    assert proven(asked(lambda x: (x.sin(), x[:1].exp()), drawn(3, 4)))
+    assert not proven(asked(behind(lambda x: (x.sin(), x[:1].exp()), FAULTS[fault]), drawn(3, 4)))
+    z = torch.complex(drawn(3, 4), drawn(3, 4))
+    assert proven(asked(lambda z: z * z, z))
+    assert not proven(asked(behind(lambda z: z * z, FAULTS[fault]), z))
+
+
+def test_an_input_that_counts_little_is_moved_alone(asked):
+    x, b = drawn(4) * 10, drawn(4) * 0.05
+    assert proven(asked(torch.add, x, b))
+    assert not proven(asked(behind(torch.add, lambda g: g * (1 + 1e-3), 1), x, b))
+    assert not proven(asked(behind(torch.add, torch.zeros_like, 1), x, b))
+    assert proven(asked(lambda x, b: x * 2 + 0 * b, x, b))
+    assert not proven(asked(behind(lambda x, b: x * 2 + 0 * b, lambda g: g + 1e-9, 1), x, b))
+
+
+def test_a_backward_that_is_not_linear_is_not_proven(asked):
+    assert not proven(asked(behind(torch.sin, lambda g: g.clamp(-1, 1)), drawn(5)))
+    assert not proven(asked(behind(torch.sin, lambda g: g + 1e-9), drawn(5)))
+
+
+def test_nor_one_that_gives_something_else_each_time(asked):
+    calls = iter(range(100))
+    assert not proven(asked(behind(torch.sin, lambda g: g * (1 + 2**-52 * next(calls))), drawn(5)))
+
+
+def test_one_output_alone_counts_as_well(asked):
+    class Two(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return x * 2, x * 3
+
+        @staticmethod
+        def backward(ctx, first, second):
+            return first * 2 + second * 3 if first is not None and second is not None else None
+
+    assert not proven(asked(Two.apply, drawn(3)))
+
+
+def test_stairs_are_flat_between_their_jumps(asked):
+    near = torch.tensor([1.49, 9.51, -0.6], dtype=torch.float64)
+    assert proven(asked(torch.round, near))
+    assert not proven(asked(behind(torch.round, lambda g: g + 1e-9), near))
+    rounded = behind(lambda x: (x.bfloat16() * 3).double(), torch.zeros_like)
+    assert not proven(asked(rounded, torch.rand(4).double() + 1.25))
+
+
+def test_a_forward_that_returns_the_same_memory_every_time_is_not_flat(asked):
+    kept = torch.zeros(3, dtype=torch.float64)
+
+    class Buffered(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return kept.copy_(2 * x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return torch.zeros_like(grad_output)
+
+    assert not proven(asked(Buffered.apply, drawn(3)))
+    kept = torch.zeros(2, 3, dtype=torch.float64)
+    turns = iter(range(100))
+
+    class Alternating(Buffered):
+        @staticmethod
+        def forward(ctx, x):
+            return kept[next(turns) % 2].copy_(2 * x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 13 / 3  # what three values say where the first two are written over
+
+    assert not proven(asked(Alternating.apply, drawn(3)))
+
+
+def test_a_backward_that_writes_into_grad_output_is_judged_by_what_it_was_given(asked):
+    assert not proven(asked(behind(lambda x: x.clone(), lambda g: g.mul_(2)), drawn(3)))
+
+
+def test_nothing_is_proven_where_an_entry_is_not_finite(asked):
+    x = torch.tensor([0.3, -torch.inf, 1.2], dtype=torch.float64)
+    assert not proven(asked(torch.exp, x))
