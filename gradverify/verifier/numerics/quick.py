@@ -34,8 +34,9 @@ STEP = 2.0**-17
 """Step of two values, for who asks for no more than rtol: there truncation, h²/6, and the rounding of ordinary
 values, 2^-53/h, are alike: 2^-36."""
 
-ROUGH = 2.0**-32
-"""What has to be seen finer than this drowns in the rounding of two values at `STEP` too often."""
+ROUGH = 1.5 * 2.0**-33
+"""What has to be seen finer than this drowns in the rounding of two values at `STEP` too often: with sums, and
+rows whose derivative is small beside f, it is about eight times the 2^-36 of one ordinary value."""
 
 LONG_STEP = 2.0**-15
 """The step for that: rounding is 2^-38 there, and where truncation is too much, a third value makes it h³/12."""
