@@ -1,13 +1,13 @@
-"""What a pass of the drop-in costs against torch's fast mode: over torch's operator database, and for one Function.
+"""What a pass of the drop-in costs against torch's fast mode: on the operator database, on single Functions.
 
     python benchmarks/drop_in_speed.py [--stride 3] [--samples 2] [--seeds 1] [--repeats 5] [--only NAME]
                                        [--entries N] [--second] [--sizes 100,1000] [--slow] [--verbose]
 
-Ours and fast mode take turns on every sample, the one that begins changes, and the least of each counts: on a
-shared machine that is the time without the others' work. Times are the thread's own (CPU), and wall time beside
-them. Only samples that both pass count towards the times; disagreements are listed. --stride takes every n-th
-operator, --samples so many of each, --second asks gradgradcheck. --slow also runs slow mode, once, on the single
-Functions. An empty --sizes leaves these out, --stride 0 the database.
+Ours and fast mode take turns on every sample, the one that begins changes, and the least of each counts: on
+a shared machine that is the time without the others' work. Times are the thread's own (CPU), and wall time
+beside them. Only samples that both pass count towards the times; disagreements are listed. --stride takes
+every n-th operator, 0 none; --samples so many of each, --entries leaves out larger Jacobians, --second asks
+gradgradcheck. --slow also runs slow mode, once, on the single Functions, which an empty --sizes leaves out.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class ShortProof:
 
     def __init__(self) -> None:
         self.left = False
-        at_length = decide._answer_at_length
+        at_length = decide._answer_at_length  # noqa: SLF001 - nothing else tells it
 
         def noticed(question):
             self.left = True
             return at_length(question)
 
-        decide._answer_at_length = noticed
+        decide._answer_at_length = noticed  # noqa: SLF001
 
 
 def taking_turns(runs: tuple[Callable[[], object], ...], repeats: int) -> tuple[Cost, ...]:
@@ -130,7 +130,9 @@ def first_words(said: str) -> str:
 
 
 def show_database(seen: Database, options: argparse.Namespace) -> None:
-    print(f"\n{seen.asked} samples: both pass {len(seen.ours)}, of which the short proof closes {seen.short}\n")
+    print(
+        f"\n{seen.asked} samples: both pass {len(seen.ours)}, of which the short proof closes {seen.short}\n"
+    )
     print("| time | ours, s | fast, s | ours / fast | median | p10 | p90 |\n|---|---|---|---|---|---|---|")
     for kind in ("cpu", "wall"):
         own, quick = ([getattr(cost, kind) for cost in costs] for costs in (seen.ours, seen.fast))

@@ -135,9 +135,7 @@ def _finest(options: Options) -> float:
     return min(FINEST, options.rtol or FINEST)
 
 
-def _unlike_a_gradient(
-    original: Original, options: Options, *, probed: bool, linear: bool
-) -> Wrong | None:
+def _unlike_a_gradient(original: Original, options: Options, *, probed: bool, linear: bool) -> Wrong | None:
     """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
 
     A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.

@@ -140,7 +140,7 @@ def first_order_graph(function: Callable[..., Any], original: Original) -> OwnGr
         with torch.no_grad():
             returned = as_tuple(function(*_with(moved, inputs)))
         values = tuple([returned[p] for p in positions])
-        if any([v.shape != o.shape for v, o in zip(values, outputs, strict=True)]):
+        if any(v.shape != o.shape for v, o in zip(values, outputs, strict=True)):
             raise ValueError("forward returns other shapes than before")
         return values
 
@@ -166,7 +166,7 @@ def second_order_graph(
 ) -> OwnGraph:
     """The gradients' own graph, and the gradients elsewhere, without their graph."""
     inputs = original.inputs[: -len(grad_outputs)]
-    if not all([u.requires_grad for u in grad_outputs]):
+    if not all(u.requires_grad for u in grad_outputs):
         return first_order_graph(watched(gradient_function(function, inputs, grad_outputs)), original)
     positions = [i for i, r in enumerate(returned) if is_differentiable(r)]
     count = len(original.leaves) - len(grad_outputs)

@@ -89,12 +89,12 @@ def ignores_zero_grad_output(original: Original) -> str:
 def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
     """What is wrong where all grad_outputs are undefined, then one at a time; empty where nothing is.
 
-    `seen_alone` says that backward was right for each grad_output alone, the others undefined: of two, that is
-    one undefined at a time already.
+    `seen_alone` says that backward was right for each grad_output alone, the others undefined: of two,
+    that is one undefined at a time already.
     """
     every = range(len(original.positions))
     chosen = [every]
-    if len(every) > (2 if seen_alone and all([o.numel() for o in original.outputs]) else 1):
+    if len(every) > (2 if seen_alone and all(o.numel() for o in original.outputs) else 1):
         chosen += [range(i, i + 1) for i in every]
     for undefined in chosen:
         outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]
@@ -116,7 +116,7 @@ def _named(undefined: range, every: range) -> str:
 
 def all_zero(gradients: Gradients) -> bool:
     """Whether no gradient has an entry that is not zero."""
-    return all([g is None or not g.count_nonzero().item() for g in gradients])
+    return all(g is None or not g.count_nonzero().item() for g in gradients)
 
 
 def _undefined(output: Tensor) -> Tensor:

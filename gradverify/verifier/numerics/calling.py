@@ -19,8 +19,8 @@ Gradients = tuple[Tensor | None, ...]
 
 ENGINE: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 """What `torch.autograd.grad` calls once it has looked at its arguments, which takes it as long as backward
-itself does for a small problem (13 µs of 30). There is no public name for it: where it is missing, we take the
-long way."""
+itself does for a small problem (13 µs of 30). There is no public name for it: where it is missing, we take
+the long way."""
 
 SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 """Layouts that leave zeros out."""
@@ -126,14 +126,15 @@ def _fit(outputs: Sequence[Tensor], cotangents: Sequence[Tensor], leaves: Sequen
     """Whether `torch.autograd.grad` would find nothing to object to, nor hand on to a subclass."""
     if ENGINE is None or has_torch_function((*outputs, *leaves)):
         return False
-    return all([o.shape == c.shape and o.dtype is c.dtype for o, c in zip(outputs, cotangents, strict=True)])
+    return all(o.shape == c.shape and o.dtype is c.dtype for o, c in zip(outputs, cotangents, strict=True))
 
 
 def _run_backward(
     outputs: list[Tensor], cotangents: list[Tensor], leaves: Tensors, *, keep: bool, create: bool
 ) -> Gradients:
+    allow_unused = True
     result: Gradients = ENGINE(
-        tuple(outputs), tuple(cotangents), keep, create, leaves, True, accumulate_grad=False
+        tuple(outputs), tuple(cotangents), keep, create, leaves, allow_unused, accumulate_grad=False
     )
     return result
 

@@ -217,7 +217,8 @@ def _coarser(wanted: float) -> tuple[Level, ...]:
 
 def noticed(atol: float, tangent: Tensor) -> float:
     """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
-    return atol * torch.linalg.vector_norm(tangent).item() / math.sqrt(tangent.numel())
+    size: float = torch.linalg.vector_norm(tangent).item()
+    return atol * size / math.sqrt(tangent.numel())
 
 
 def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:

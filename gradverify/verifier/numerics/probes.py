@@ -61,7 +61,10 @@ def sizes_of(x: Tensor) -> Tensor:
 
 
 def short_values(shape: tuple[int, ...], start: int) -> Tensor:
-    """Signed short binary numbers between 0.5 and 1.5 in size, from a place of the pool on; not to be written to."""
+    """Signed short binary numbers between 0.5 and 1.5 in size, from a place of the pool on.
+
+    A view of the pool: not to be written to.
+    """
     count = math.prod(shape)
     return (_kept_short_values if count <= KEPT else _short_values)(shape, start)
 
