@@ -43,8 +43,11 @@ STAIR = 2.0**-5
 """Step of the question put to a forward that is flat: two steps of bfloat16 at least, half a step of `round`
 at most for values up to 10. Where it is flat on one side as far as that, it is flat there and no rounding."""
 
-TWO_VALUES, THREE_VALUES = 2.0, 6.0
-"""The difference of as many values is this times the derivative along T."""
+TWO_VALUES = 2.0
+"""The difference of two values is this times the derivative along T."""
+
+THREE_VALUES = 6.0
+"""That of three values."""
 
 
 class Asked(Forward, Protocol):
