@@ -251,8 +251,8 @@ def _because_of(finding: Finding, constants: Sequence[str]) -> Finding:
     )
     hint = (
         f"{names}, which forward keeps, {are}: in backward, {depend} on nothing for autograd. "
-        f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from saved "
-        f"inputs and outputs. {FIRST_ORDER_ONLY}"
+        f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from "
+        f"saved inputs and outputs. {FIRST_ORDER_ONLY}"
     )
     return replace(finding, hint=hint, cause="detached")
 
