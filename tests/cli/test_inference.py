@@ -36,6 +36,8 @@ VERDICTS = {
     "Chosen": "passed",
     "SummedAway": "inconclusive",
     "LossScale": "passed",
+    "TurnedHalves": "inconclusive",
+    "TurnedTwice": "failed",
 }
 
 
@@ -70,7 +72,7 @@ def test_verdicts_without_a_spec(drafted):
 
 def test_the_drafted_spec_gives_the_same_verdicts(drafted):
     here, _, ran = drafted
-    assert "30 functions" in ran.out
+    assert "32 functions" in ran.out
     assert verdicts(here) == VERDICTS
     text = (here.folder / "functions.gradverify.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=")
@@ -101,6 +103,12 @@ def test_what_was_guessed_is_said(drafted):
     _, before, _ = drafted
     messages = [f["message"] for f in before["PickedRows"]["findings"]]
     assert any("`index` (integer tensor) was guessed" in m for m in messages)
+
+
+def test_a_size_that_was_guessed_is_said(drafted):
+    _, before, _ = drafted
+    messages = [f["message"] for f in before["TurnedHalves"]["findings"] if f["severity"] != "note"]
+    assert messages and all("but the odd size of `d` was guessed" in m for m in messages)
 
 
 def test_a_case_can_be_selected(place):

@@ -1,8 +1,8 @@
 """The guard on inferred inputs: a mismatch is a failure only if the guess cannot have made it.
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), where it is right
-for another value of an argument that was invented (`alternatives.py`), or where its author shows that no
-derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
+for another value of an argument that was invented (`alternatives.py`) or at other sizes (`other_sizes.py`), or
+where its author shows that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
+from gradverify.verifier.checks.other_sizes import odd_sizes_alone
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
@@ -84,6 +85,8 @@ class _Guard:
     persistent: bool | None = None
     settled: dict[str | None, bool] = field(default_factory=dict)
     """By input: whether the mismatch is there whatever was invented."""
+    odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    """By input: odd sizes without which the mismatch is not there."""
 
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
@@ -103,6 +106,9 @@ class _Guard:
         other_shapes = _other_shapes(sample)
         if other_shapes and finding.code in OF_SHAPES:
             return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
+        odd = self._odd_sizes_alone(finding)
+        if odd:
+            return _invented(finding, tuple(f"the odd size of `{size}`" for size in odd))
         if finding.code == "GV102" and not _is_accident(finding):
             return _refused(finding)
         if not self._persists(finding):
@@ -116,6 +122,13 @@ class _Guard:
             testable = all(d.of_values for d in self.invented)
             self.settled[finding.input] = testable and whatever_invented(self.sample, finding, names)
         return self.settled[finding.input]
+
+    def _odd_sizes_alone(self, finding: Finding) -> tuple[str, ...]:
+        if finding.code not in OF_SHAPES | {"GV102"}:
+            return ()
+        if finding.input not in self.odd:
+            self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
+        return self.odd[finding.input]
 
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.

@@ -463,3 +463,36 @@ class LossScale(Function):
     def backward(ctx, g):
         loss, scale = ctx.saved_tensors
         return g * scale, (g * loss).sum()
+
+
+def turned(x):
+    half = x.shape[-1] // 2
+    return torch.cat([-x[..., half:], x[..., :half]], dim=-1)
+
+
+class TurnedHalves(Function):
+    """Right for an even last dimension, as every caller has it: halves of three entries are no halves."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return x * cos + turned(x) * sin
+
+    @staticmethod
+    def backward(ctx, g):
+        cos, sin = ctx.saved_tensors
+        return g * cos - turned(g * sin), None, None
+
+
+class TurnedTwice(Function):
+    """Wrong for every size."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return x * cos + turned(x) * sin
+
+    @staticmethod
+    def backward(ctx, g):
+        cos, sin = ctx.saved_tensors
+        return g * cos + turned(g * sin), None, None
