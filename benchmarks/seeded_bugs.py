@@ -161,7 +161,7 @@ def batch(source, folder, written, text, pairs, number, options) -> list[dict[st
 
 
 def checked(folder, file, names, module, seed, no_spec) -> dict[str, dict[str, Any]]:
-    report = folder / f"{file.name.partition('.')[0]}_{seed}{'_bare' if no_spec else ''}.json"
+    report = folder / f"{file.name.partition('.')[0]}_{seed}{'_bare' if no_spec else ''}.jsonl"
     if no_spec:
         bare = folder / "bare"
         bare.mkdir(exist_ok=True)
@@ -173,8 +173,8 @@ def checked(folder, file, names, module, seed, no_spec) -> dict[str, dict[str, A
     ran = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if ran.returncode:
         print(f"{file}: {ran.stderr[-3000:]}", file=sys.stderr)
-        return {}
-    return {t["name"]: t for t in json.loads(report.read_text())["targets"]}
+    judged = report.read_text().splitlines() if report.exists() else []
+    return {t["name"]: t for t in map(json.loads, judged)}
 
 
 def printed(arguments: list[str], cwd: Path) -> dict[str, Any]:

@@ -465,34 +465,69 @@ class LossScale(Function):
         return g * scale, (g * loss).sum()
 
 
-def turned(x):
-    half = x.shape[-1] // 2
-    return torch.cat([-x[..., half:], x[..., :half]], dim=-1)
-
-
-class TurnedHalves(Function):
-    """Right for an even last dimension, as every caller has it: halves of three entries are no halves."""
+class Shifted(Function):
+    """Its shift is its own inverse for even sizes, which are the ones that a transform is used with."""
 
     @staticmethod
-    def forward(ctx, x, cos, sin):
-        ctx.save_for_backward(cos, sin)
-        return x * cos + turned(x) * sin
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return torch.fft.fftshift(x, -1) * w
 
     @staticmethod
     def backward(ctx, g):
-        cos, sin = ctx.saved_tensors
-        return g * cos - turned(g * sin), None, None
+        (w,) = ctx.saved_tensors
+        return torch.fft.fftshift(g * w, -1), None
 
 
-class TurnedTwice(Function):
+class ShiftedTwice(Function):
     """Wrong for every size."""
 
     @staticmethod
-    def forward(ctx, x, cos, sin):
-        ctx.save_for_backward(cos, sin)
-        return x * cos + turned(x) * sin
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return torch.fft.fftshift(x, -1) * w
 
     @staticmethod
     def backward(ctx, g):
-        cos, sin = ctx.saved_tensors
-        return g * cos + turned(g * sin), None, None
+        (w,) = ctx.saved_tensors
+        return 2 * torch.fft.fftshift(g * w, -1), None
+
+
+class Recurrence(Function):
+    """The first factor of each row is never read: nothing comes before it."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        h, states = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            h = x[:, t] if t == 0 else a[:, t] * h + x[:, t]
+            states.append(h)
+        states = torch.stack(states, 1)
+        ctx.save_for_backward(a, states)
+        return states
+
+    @staticmethod
+    def backward(ctx, g):
+        a, states = ctx.saved_tensors
+        carried, of_a, of_x = torch.zeros_like(g[:, 0]), [], []
+        for t in reversed(range(g.shape[1])):
+            carried = carried + g[:, t]
+            of_x.append(carried)
+            of_a.append(carried * states[:, t - 1] if t else torch.zeros_like(carried))
+            carried = carried * a[:, t]
+        return torch.stack(of_a[::-1], 1), torch.stack(of_x[::-1], 1)
+
+
+class Reduced(Function):
+    """Wrong for one way of reducing, which only a table and the ctx name: not by the number of rows."""
+
+    @staticmethod
+    def forward(ctx, x, reduction="none"):
+        ctx.save_for_backward(x)
+        ctx.reduction = reduction
+        return {"none": torch.clone, "sum": torch.sum, "mean": torch.mean}[reduction](x.exp())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return x.exp() * (g / len(x) if ctx.reduction == "mean" else g), None
