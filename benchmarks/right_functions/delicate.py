@@ -18,13 +18,14 @@ class FocalLoss(Function):
         sign = 2 * target - 1
         z = sign * x
         log_p = torch.nn.functional.logsigmoid(z)
-        ctx.save_for_backward(z, sign)
+        ctx.save_for_backward(x, sign)
         ctx.gamma = gamma
         return -(torch.sigmoid(-z) ** gamma) * log_p
 
     @staticmethod
     def backward(ctx, g: Tensor):
-        z, sign = ctx.saved_tensors
+        x, sign = ctx.saved_tensors
+        z = sign * x
         q, p = torch.sigmoid(-z), torch.sigmoid(z)
         log_p = torch.nn.functional.logsigmoid(z)
         slope = q**ctx.gamma * (ctx.gamma * p * log_p - q)
@@ -37,15 +38,14 @@ class MaskedLogSoftmax(Function):
     @staticmethod
     def forward(ctx, x: Tensor, mask: Tensor) -> Tensor:
         hidden = x.masked_fill(~mask, -math.inf)
-        y = hidden - hidden.logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(y, mask)
-        return y.masked_fill(~mask, 0.0)
+        ctx.save_for_backward(x, mask)
+        return (hidden - hidden.logsumexp(-1, keepdim=True)).masked_fill(~mask, 0.0)
 
     @staticmethod
     def backward(ctx, g: Tensor):
-        y, mask = ctx.saved_tensors
+        x, mask = ctx.saved_tensors
         g = g.masked_fill(~mask, 0.0)
-        return g - y.exp() * g.sum(-1, keepdim=True), None
+        return g - x.masked_fill(~mask, -math.inf).softmax(-1) * g.sum(-1, keepdim=True), None
 
 
 class MaskedMean(Function):

@@ -192,6 +192,9 @@ class Chunks(Function):
         return torch.cat([a, b], -1)
 
 
+WEIGHTS = (0.5, -1.5)
+
+
 class Variadic(Function):
     """A weighted sum of as many tensors as come."""
 
