@@ -1,9 +1,9 @@
 """Bugs planted in the source of right backwards: which of them `gradverify check` does not see.
 
     python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
-                                     [--keep DIR]
+                                     [--kind KIND ...] [--keep DIR]
 
-Right Functions (`seeded/authors.py`, the zoo, and with --packages the published ones of `specs/`) are changed
+Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of `specs/`) are changed
 at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A plain oracle
 (`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges them. Prints
 Markdown, and lists every mutant that stays green though its gradients are others.
@@ -66,7 +66,7 @@ def main() -> None:
     arguments.add_argument("--no-spec", action="store_true", help="judge them without a spec")
     arguments.add_argument("--packages", action="store_true", help="published packages too")
     arguments.add_argument("--keep", type=Path, help="leave modules, verdicts and reports here")
-    arguments.add_argument("--kind", help="only mistakes of this kind")
+    arguments.add_argument("--kind", action="append", help="only mistakes of these kinds")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = (options.keep or Path(made)).resolve()
@@ -83,6 +83,8 @@ def main() -> None:
 
 def sources(*, packages: bool) -> Iterator[Source]:
     yield Source("new", HERE / "seeded/authors.py", HERE / "seeded/authors.gradverify.yaml")
+    for code in sorted((HERE / "right_functions").glob("*.py")):
+        yield Source(f"right-{code.stem}", code, code.with_suffix(".gradverify.yaml"))
     for name in ZOO:
         folder = ROOT / "tests/zoo" / name
         yield Source(f"zoo-{name}", folder / "right.py", folder / "right.gradverify.yaml")
@@ -104,7 +106,7 @@ def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[di
         name = (entry or {}).get("target", key)
         is_usable = name in classes and "skip" not in entry and "reason" not in str(entry.get("surrogate"))
         if is_usable and name == key.partition("@")[0]:
-            made = [m for m in mutants_of(classes[name]) if options.kind in {None, m.kind}]
+            made = [m for m in mutants_of(classes[name]) if m.kind in (options.kind or [m.kind])]
             by_function[key] = chosen(made, options.each)
     pairs = [(key, m) for key, mutants in by_function.items() for m in mutants]
     text = ast.unparse(tree)

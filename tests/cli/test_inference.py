@@ -36,11 +36,6 @@ VERDICTS = {
     "Chosen": "passed",
     "SummedAway": "inconclusive",
     "LossScale": "passed",
-    "Shifted": "inconclusive",
-    "ShiftedTwice": "failed",
-    "Recurrence": "passed",
-    "Reduced": "failed",
-    "LastBlock": "inconclusive",
 }
 
 
@@ -75,7 +70,7 @@ def test_verdicts_without_a_spec(drafted):
 
 def test_the_drafted_spec_gives_the_same_verdicts(drafted):
     here, _, ran = drafted
-    assert "35 functions" in ran.out
+    assert "30 functions" in ran.out
     assert verdicts(here) == VERDICTS
     text = (here.folder / "functions.gradverify.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=")
@@ -106,12 +101,6 @@ def test_what_was_guessed_is_said(drafted):
     _, before, _ = drafted
     messages = [f["message"] for f in before["PickedRows"]["findings"]]
     assert any("`index` (integer tensor) was guessed" in m for m in messages)
-
-
-def test_a_size_that_was_guessed_is_said(drafted):
-    _, before, _ = drafted
-    messages = [f["message"] for f in before["Shifted"]["findings"] if f["severity"] != "note"]
-    assert messages and all("but the odd size of `d` was guessed" in m for m in messages)
 
 
 def test_a_case_can_be_selected(place):

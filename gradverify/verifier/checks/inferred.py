@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from torch import Tensor
+
 from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
-from gradverify.verifier.checks.other_sizes import odd_sizes_alone
+from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
@@ -62,18 +64,30 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option has an invented value.
+    """What is told at values nobody declared, inconclusive where an option or a mask has invented values.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not.
+    the author's may be one at which the limit exists, and an invented one not; and masks and indices are
+    other ones here, which hide all of a row, or name one entry twice.
     """
+    if result.outcome is not Outcome.FAILED:
+        return result
     options = dict(sample.case.options)
     doubts = [d for d in sample.subject.doubts if d.certain and d.name in options]
     invented = [d.what for d in doubts if options[d.name] not in d.certain]
-    if not invented or result.outcome is not Outcome.FAILED:
-        return result
-    findings = tuple(_invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings)
-    return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE)
+    values = {a.name: a.value for a in sample.arguments}
+    redrawn = [d for d in _inventions(sample) if d.of_values and _is_discrete(values.get(d.name))]
+
+    def judged(finding: Finding) -> Finding:
+        if finding.severity is not Severity.ERROR:
+            return finding
+        hangs = redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn])
+        what = [*invented, *(d.what for d in redrawn if hangs)]
+        return _invented(finding, what) if what else finding
+
+    findings = tuple(judged(f) for f in result.findings)
+    failed = any(f.severity is Severity.ERROR for f in findings)
+    return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
 
 
 @dataclass
@@ -85,6 +99,8 @@ class _Guard:
     persistent: bool | None = None
     settled: dict[str | None, bool] = field(default_factory=dict)
     """By input: whether the mismatch is there whatever was invented."""
+    reshaped: tuple[str, ...] | None = None
+    """Inputs with other shapes of which backward is right."""
     odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """By input: odd sizes without which the mismatch is not there."""
 
@@ -109,6 +125,9 @@ class _Guard:
         odd = self._odd_sizes_alone(finding)
         if odd:
             return _invented(finding, tuple(f"the odd size of `{size}`" for size in odd))
+        reshaped = self._at_other_shapes(finding)
+        if reshaped:
+            return _invented(finding, tuple(f"the shape of `{name}`" for name in reshaped))
         if finding.code == "GV102" and not _is_accident(finding):
             return _refused(finding)
         if not self._persists(finding):
@@ -129,6 +148,13 @@ class _Guard:
         if finding.input not in self.odd:
             self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
         return self.odd[finding.input]
+
+    def _at_other_shapes(self, finding: Finding) -> tuple[str, ...]:
+        if finding.code not in OF_SHAPES | {"GV102"}:
+            return ()
+        if self.reshaped is None:
+            self.reshaped = at_other_shapes(self.sample)
+        return self.reshaped
 
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.
@@ -174,6 +200,10 @@ def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
     if isinstance(before, Raised) or isinstance(after, Raised):
         return False
     return [t.shape for t in before.value] == [t.shape for t in after.value]
+
+
+def _is_discrete(value: object) -> bool:
+    return isinstance(value, Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
 def _inventions(sample: Sample) -> tuple[Doubt, ...]:
