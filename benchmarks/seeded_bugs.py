@@ -3,10 +3,11 @@
     python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
                                      [--kind KIND ...] [--keep DIR]
 
-Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of `specs/`) are changed
-at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A plain oracle
-(`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges them. Prints
-Markdown, and lists every mutant that stays green though its gradients are others.
+Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of
+`specs/`) are changed at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A
+plain oracle (`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges
+them. Prints Markdown, and lists every mutant that stays green though its gradients are others. With --keep,
+what was judged before is not judged again.
 """
 
 from __future__ import annotations

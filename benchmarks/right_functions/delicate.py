@@ -1,4 +1,4 @@
-"""Right Functions that a numerically careful hand writes: switches to series, stable sums, dynamic programmes."""
+"""Right Functions that a numerically careful hand writes: series, stable sums, dynamic programmes."""
 
 from __future__ import annotations
 
@@ -214,10 +214,7 @@ class Rotation(Function):
         a, b = Rotation.coefficients(w)
         k = Rotation.hat(w)
         angle2 = (w * w).sum()
-        if angle2 < 1e-4:
-            c = (1 - angle2 / 20 * (1 - angle2 / 42)) / 6
-        else:
-            c = (1 - a) / angle2
+        c = (1 - angle2 / 20 * (1 - angle2 / 42)) / 6 if angle2 < 1e-4 else (1 - a) / angle2
         left = torch.eye(3, dtype=w.dtype, device=w.device) + b * k + c * k @ k
         m = g @ r.T
         tangent = torch.stack([m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]])

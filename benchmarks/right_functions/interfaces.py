@@ -1,4 +1,4 @@
-"""Right Functions by how they use autograd: what is saved and when, what is returned, who differentiates twice."""
+"""Right Functions by how they use autograd: what is saved and returned, who differentiates twice."""
 
 from __future__ import annotations
 
@@ -205,7 +205,9 @@ class Variadic(Function):
 
     @staticmethod
     def backward(ctx, g: Tensor):
-        return None, *(w * g if n else None for w, n in zip(ctx.weights, ctx.needs_input_grad[1:], strict=False))
+        return None, *(
+            w * g if n else None for w, n in zip(ctx.weights, ctx.needs_input_grad[1:], strict=False)
+        )
 
 
 class Optionals(Function):
@@ -374,7 +376,9 @@ class Recomputed(Function):
     def backward(ctx, g: Tensor):
         is_double = torch.is_grad_enabled()
         with torch.enable_grad():
-            x, w = (t if is_double and t.requires_grad else t.detach().requires_grad_() for t in ctx.saved_tensors)
+            x, w = (
+                t if is_double and t.requires_grad else t.detach().requires_grad_() for t in ctx.saved_tensors
+            )
             y = Recomputed.run(x, w)
             return torch.autograd.grad(y, (x, w), g, create_graph=is_double)
 
@@ -424,8 +428,9 @@ class PackedToNumpy(Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(
-            lambda t: t.detach().numpy().copy(), torch.from_numpy
+        with (
+            torch.enable_grad(),
+            torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().numpy().copy(), torch.from_numpy),
         ):
             leaf = x.detach().requires_grad_()
             y = (leaf.exp() * leaf.sin()).sum(-1)
@@ -443,9 +448,9 @@ class Reduce(Function):
     """Sums over any dimensions, kept or not."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    def forward(ctx, x: Tensor, dims: tuple[int, ...], keepdim: int) -> Tensor:
         ctx.shape, ctx.dims, ctx.keepdim = x.shape, dims, keepdim
-        return x.sum(dims, keepdim=keepdim)
+        return x.sum(dims, keepdim=bool(keepdim))
 
     @staticmethod
     def backward(ctx, g: Tensor):
@@ -599,9 +604,9 @@ class RungeKutta(Function):
     def backward(ctx, g: Tensor):
         k, *states = ctx.saved_tensors
         total = torch.zeros_like(k)
-        for y in reversed(states[:-1]):
+        for state in reversed(states[:-1]):
             with torch.enable_grad():
-                y, leaf = y.detach().requires_grad_(), k.detach().requires_grad_()
+                y, leaf = state.detach().requires_grad_(), k.detach().requires_grad_()
                 after = RungeKutta.step(y, leaf, ctx.h)
             g, more = torch.autograd.grad(after, (y, leaf), g)
             total = total + more

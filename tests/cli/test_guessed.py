@@ -1,4 +1,4 @@
-"""What is told of Functions without a spec where a size, a shape or a mask that was guessed may be no valid one."""
+"""Functions without a spec, where a size, a shape or a mask that was guessed may be no valid one."""
 
 import json
 

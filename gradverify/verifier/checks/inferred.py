@@ -1,13 +1,14 @@
 """The guard on inferred inputs: a mismatch is a failure only if the guess cannot have made it.
 
-It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), where it is right
-for another value of an argument that was invented (`alternatives.py`) or at other sizes (`other_sizes.py`), or
-where its author shows that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
+It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
+value of an argument that was invented (`alternatives.py`), at other sizes or shapes (`other_sizes.py`), or
+where its author shows that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that
+says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -111,29 +112,40 @@ class _Guard:
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
+        return next(self._reasons(finding), finding)
+
+    def _reasons(self, finding: Finding) -> Iterator[Finding]:
+        """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
         sample = self.sample
         if finding.code in OF_THE_DERIVATIVE:
             signs = [d.what for d in sample.subject.doubts if d.intent][:1]
             signs += filter(None, [looks_deliberate(sample, finding)])
             if signs:
-                return _deliberate(finding, _joined(signs))
+                yield _deliberate(finding, _joined(signs))
         if self.invented and not self._whatever_invented(finding):
-            return _invented(finding, tuple(d.what for d in self.invented))
-        other_shapes = _other_shapes(sample)
-        if other_shapes and finding.code in OF_SHAPES:
-            return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
-        odd = self._odd_sizes_alone(finding)
-        if odd:
-            return _invented(finding, tuple(f"the odd size of `{size}`" for size in odd))
-        reshaped = self._at_other_shapes(finding)
-        if reshaped:
-            return _invented(finding, tuple(f"the shape of `{name}`" for name in reshaped))
+            yield _invented(finding, tuple(d.what for d in self.invented))
+        if finding.code in OF_SHAPES | {"GV102"}:
+            yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
-            return _refused(finding)
+            yield _refused(finding)
         if not self._persists(finding):
-            return _doubted(finding)
+            yield _doubted(finding)
         unread = unread_slice(sample)
-        return _invented(finding, (unread,)) if unread else finding
+        if unread:
+            yield _invented(finding, (unread,))
+
+    def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
+        summed = _other_shapes(self.sample) if finding.code in OF_SHAPES else ()
+        if summed:
+            yield _invented(finding, tuple(f"the shape of `{name}`" for name in summed))
+        if finding.input not in self.odd:
+            self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
+        if self.odd[finding.input]:
+            yield _invented(finding, tuple(f"the odd size of `{n}`" for n in self.odd[finding.input]))
+        if self.reshaped is None:
+            self.reshaped = at_other_shapes(self.sample)
+        if self.reshaped:
+            yield _invented(finding, tuple(f"the shape of `{name}`" for name in self.reshaped))
 
     def _whatever_invented(self, finding: Finding) -> bool:
         if finding.input not in self.settled:
@@ -141,20 +153,6 @@ class _Guard:
             testable = all(d.of_values for d in self.invented)
             self.settled[finding.input] = testable and whatever_invented(self.sample, finding, names)
         return self.settled[finding.input]
-
-    def _odd_sizes_alone(self, finding: Finding) -> tuple[str, ...]:
-        if finding.code not in OF_SHAPES | {"GV102"}:
-            return ()
-        if finding.input not in self.odd:
-            self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
-        return self.odd[finding.input]
-
-    def _at_other_shapes(self, finding: Finding) -> tuple[str, ...]:
-        if finding.code not in OF_SHAPES | {"GV102"}:
-            return ()
-        if self.reshaped is None:
-            self.reshaped = at_other_shapes(self.sample)
-        return self.reshaped
 
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.

@@ -80,11 +80,16 @@ def _returned_shapes(sample: Sample) -> Iterator[Shapes]:
 
 def _further_dimensions(sample: Sample) -> Iterator[Shapes]:
     """One dimension more, in front, for some inputs: of a size of its own, or of the first one's."""
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name in sample.problem.input_names]
+    given = [
+        i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name in sample.problem.input_names
+    ]
     taken = {n for i in sample.case.inputs if isinstance(i, TensorInput) for n in i.shape}
     leading = next((n for n in LEADING if n not in taken), LEADING[-1])
     choices = [
-        [i.shape, *([(leading, *i.shape), (i.shape[0], *i.shape)] if 0 < len(i.shape) < MOST_DIMENSIONS else [])]
+        [
+            i.shape,
+            *([(leading, *i.shape), (i.shape[0], *i.shape)] if 0 < len(i.shape) < MOST_DIMENSIONS else []),
+        ]
         for i in given
     ]
     for row in islice(itertools.product(*choices), 1, MOST_TRIED):

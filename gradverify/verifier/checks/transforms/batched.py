@@ -129,7 +129,9 @@ def _miscounted(elements: Sequence[_Element], batching: _Batching) -> Finding | 
         block
         for block in problem.outputs.blocks
         if all(
-            torch.equal(e.base.values[block.start : block.stop], elements[0].base.values[block.start : block.stop])
+            torch.equal(
+                e.base.values[block.start : block.stop], elements[0].base.values[block.start : block.stop]
+            )
             for e in elements
         )
     ]

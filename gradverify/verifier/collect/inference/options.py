@@ -1,4 +1,4 @@
-"""The strings that a parameter may be: what it is compared with, and the keys of tables that it is looked up in."""
+"""The strings that a parameter may be: what it is compared with, and keys of tables it is looked up in."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ def _named(node: ast.AST, tables: Mapping[str, list[str]]) -> Iterator[tuple[ast
         case ast.Match(subject=subject, cases=cases):
             patterns = [p for case in cases for p in ast.walk(case.pattern)]
             yield subject, _strings([p.value for p in patterns if isinstance(p, ast.MatchValue)])
+        case _:
+            return
 
 
 def _keys(table: ast.expr, tables: Mapping[str, list[str]]) -> list[str]:
@@ -72,4 +74,6 @@ def _tables(definition: ast.FunctionDef, given: Mapping[str, Any]) -> dict[str, 
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 found[name] = _keys(value, found)
+            case _:
+                continue
     return found
