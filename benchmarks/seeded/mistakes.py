@@ -231,7 +231,9 @@ def _returned(node: ast.AST, class_node: ast.ClassDef) -> Edits:
     def returning(changed: list[ast.expr]) -> list[ast.AST]:
         return [ast.Return(changed[0] if len(changed) == 1 else ast.Tuple(changed, ast.Load()))]
 
-    real = [k for k, e in enumerate(elements) if not (isinstance(e, ast.Constant) and e.value is None)]
+    starred = {k for k, e in enumerate(elements) if isinstance(e, ast.Starred)}
+    nothing = {k for k, e in enumerate(elements) if isinstance(e, ast.Constant) and e.value is None}
+    real = [k for k in range(len(elements)) if k not in starred | nothing]
     for a, b in itertools.pairwise(real):
         swapped = list(elements)
         swapped[a], swapped[b] = swapped[b], swapped[a]
