@@ -19,11 +19,9 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
-from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone
-from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.other_sizes import odd_sizes_alone, of_returned_ranks
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised
 
 MOST_NAMED = 3
 """Guesses that one sentence names."""
@@ -140,7 +138,7 @@ class _Guard:
             yield _invented(finding, (doubt,))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
-        summed = _other_shapes(self.sample) if finding.code in OF_SHAPES else ()
+        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         if summed:
             yield _invented(finding, tuple(f"the shape of `{name}`" for name in summed))
         if finding.input not in self.odd:
@@ -181,43 +179,6 @@ class _Guard:
         if self.persistent is None:
             self.persistent = persists(self.sample)
         return self.persistent
-
-
-def _other_shapes(sample: Sample) -> tuple[str, ...]:
-    """Inputs whose gradient came back in another shape that they might just as well have.
-
-    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
-    with more dimensions, or with fewer, of a shape that gives the same output.
-    """
-    reader = sample.subject.reader
-    if reader is None:
-        return ()
-    names = []
-    for (kind, _), remark in reader.remarks.items():
-        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
-            continue
-        name = sample.arguments[remark.position].name
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
-            names.append(name)
-    return tuple(names)
-
-
-def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
-    problem = sample.problem
-    if name not in problem.input_names:
-        return False
-    place = problem.input_names.index(name)
-    value = problem.primals[place]
-    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
-        return False
-    fewer = value[(0,) * (value.dim() - len(shape))]
-    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
-    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
-    if isinstance(before, Raised) or isinstance(after, Raised):
-        return False
-    return [t.shape for t in before.value] == [t.shape for t in after.value]
 
 
 def _is_discrete(value: object) -> bool:

@@ -17,6 +17,7 @@ from gradverify.model import Case, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.guard import Raised
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
@@ -48,6 +49,43 @@ def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
         if isinstance(other, Sample):
             return odd if mismatched(other, name) is False else ()
     return ()
+
+
+def of_returned_ranks(sample: Sample) -> tuple[str, ...]:
+    """Inputs whose gradient came back in another shape that they might just as well have.
+
+    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
+    with more dimensions, or with fewer, of a shape that gives the same output.
+    """
+    reader = sample.subject.reader
+    if reader is None:
+        return ()
+    names = []
+    for (kind, _), remark in reader.remarks.items():
+        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
+            continue
+        name = sample.arguments[remark.position].name
+        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
+        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
+            names.append(name)
+    return tuple(names)
+
+
+def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
+    problem = sample.problem
+    if name not in problem.input_names:
+        return False
+    place = problem.input_names.index(name)
+    value = problem.primals[place]
+    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
+        return False
+    fewer = value[(0,) * (value.dim() - len(shape))]
+    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
+    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
+    if isinstance(before, Raised) or isinstance(after, Raised):
+        return False
+    return [t.shape for t in before.value] == [t.shape for t in after.value]
 
 
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:
