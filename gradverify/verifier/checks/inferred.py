@@ -19,7 +19,7 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
-from gradverify.verifier.checks.other_sizes import odd_sizes_alone, of_returned_ranks
+from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone, of_returned_ranks
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
 
