@@ -91,8 +91,10 @@ def sources(*, packages: bool) -> Iterator[Source]:
         yield Source(f"zoo-{name}", folder / "right.py", folder / "right.gradverify.yaml")
     for file in sorted((ROOT / "specs").glob("*/*.gradverify.yaml")) if packages else ():
         module = yaml.safe_load(file.read_text())["module"]
-        is_there = importlib.util.find_spec(module.partition(".")[0]) is not None
-        found = importlib.util.find_spec(module) if is_there else None
+        try:
+            found = importlib.util.find_spec(module)
+        except ImportError:  # the package, or what it imports itself, is not installed
+            continue
         if found is not None and found.origin:
             yield Source(f"package-{module}", Path(found.origin), file, module.rpartition(".")[0])
 
