@@ -5,17 +5,9 @@ An exception that tells of the machine says nothing of the Function: it is not v
 
 from __future__ import annotations
 
-import os
-import sys
-
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import accelerators
-
-INTERPRET = "TRITON_INTERPRET"
-"""`triton.jit` reads it when a kernel is defined: 1 has kernels run in Python, on tensors of the CPU.
-
-https://triton-lang.org/main/programming-guide/chapter-3/debugging.html
-"""
+from gradverify.verifier.interpreting import are_interpreted
 
 OF_THE_INTERPRETER = "InterpreterError"
 """What Triton's interpreter raises for whatever happens in a kernel, its own gaps among it."""
@@ -28,17 +20,6 @@ WANTS_A_GPU = (
     "with arguments from the 'CPU' backend",  # an operator that has kernels for other devices alone
 )
 """Parts of messages of a call that a GPU would have answered."""
-
-
-def interpret_kernels() -> None:
-    """Have Triton interpret this process's kernels where there is no GPU, unless the user has decided."""
-    if not accelerators():
-        os.environ.setdefault(INTERPRET, "1")
-
-
-def are_interpreted() -> bool:
-    """Whether some kernel was defined in this process that Triton interprets: only then is that loaded."""
-    return "triton.runtime.interpreter" in sys.modules
 
 
 def lacking(error: RaisedError) -> str:

@@ -49,7 +49,7 @@ from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.history import History
-from gradverify.verifier.lacking import are_interpreted
+from gradverify.verifier.interpreting import are_interpreted
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,

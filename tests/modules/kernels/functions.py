@@ -39,17 +39,40 @@ class Square(Function):
 
 
 class Scaled(Function):
-    """A number is a tensor to the compiler and a float to the interpreter."""
+    """A number is a scalar to the compiler and a float to the interpreter."""
 
     @staticmethod
     def forward(ctx, x):
         y = torch.empty_like(x)
-        scaled_kernel[(1,)](x.contiguous(), y, 2.5, x.numel(), BLOCK=64)
+        scaled_kernel[(triton.cdiv(x.numel(), 64),)](x.contiguous(), y, 2.5, x.numel(), BLOCK=64)
         return y
 
     @staticmethod
     def backward(ctx, grad_output):
         return 2.5 * grad_output
+
+
+@triton.jit
+def assembled_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < count
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
+    twice = tl.inline_asm_elementwise("add.f64 $0, $1, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1)
+    tl.store(y_ptr + offsets, twice, mask=mask)
+
+
+class Written(Function):
+    """In assembler, which the interpreter does not know."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.empty_like(x)
+        assembled_kernel[(triton.cdiv(x.numel(), 64),)](x.contiguous(), y, x.numel(), BLOCK=64)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output
 
 
 class OnCuda(Function):
