@@ -1,12 +1,13 @@
 """Bugs planted in the source of right backwards: which of them `gradverify check` does not see.
 
     python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
-                                     [--keep DIR]
+                                     [--kind KIND ...] [--keep DIR]
 
-Right Functions (`seeded/authors.py`, the zoo, and with --packages the published ones of `specs/`) are changed
-at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A plain oracle
-(`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges them. Prints
-Markdown, and lists every mutant that stays green though its gradients are others.
+Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of
+`specs/`) are changed at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A
+plain oracle (`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges
+them. Prints Markdown, and lists every mutant that stays green though its gradients are others. With --keep,
+what was judged before is not judged again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main() -> None:
     arguments.add_argument("--no-spec", action="store_true", help="judge them without a spec")
     arguments.add_argument("--packages", action="store_true", help="published packages too")
     arguments.add_argument("--keep", type=Path, help="leave modules, verdicts and reports here")
-    arguments.add_argument("--kind", help="only mistakes of this kind")
+    arguments.add_argument("--kind", action="append", help="only mistakes of these kinds")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = (options.keep or Path(made)).resolve()
@@ -83,12 +84,17 @@ def main() -> None:
 
 def sources(*, packages: bool) -> Iterator[Source]:
     yield Source("new", HERE / "seeded/authors.py", HERE / "seeded/authors.gradverify.yaml")
+    for code in sorted((HERE / "right_functions").glob("*.py")):
+        yield Source(f"right-{code.stem}", code, code.with_suffix(".gradverify.yaml"))
     for name in ZOO:
         folder = ROOT / "tests/zoo" / name
         yield Source(f"zoo-{name}", folder / "right.py", folder / "right.gradverify.yaml")
     for file in sorted((ROOT / "specs").glob("*/*.gradverify.yaml")) if packages else ():
         module = yaml.safe_load(file.read_text())["module"]
-        found = importlib.util.find_spec(module)
+        try:
+            found = importlib.util.find_spec(module)
+        except ImportError:  # the package, or what it imports itself, is not installed
+            continue
         if found is not None and found.origin:
             yield Source(f"package-{module}", Path(found.origin), file, module.rpartition(".")[0])
 
@@ -104,7 +110,7 @@ def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[di
         name = (entry or {}).get("target", key)
         is_usable = name in classes and "skip" not in entry and "reason" not in str(entry.get("surrogate"))
         if is_usable and name == key.partition("@")[0]:
-            made = [m for m in mutants_of(classes[name]) if options.kind in {None, m.kind}]
+            made = [m for m in mutants_of(classes[name]) if m.kind in (options.kind or [m.kind])]
             by_function[key] = chosen(made, options.each)
     pairs = [(key, m) for key, mutants in by_function.items() for m in mutants]
     text = ast.unparse(tree)
@@ -161,7 +167,7 @@ def batch(source, folder, written, text, pairs, number, options) -> list[dict[st
 
 
 def checked(folder, file, names, module, seed, no_spec) -> dict[str, dict[str, Any]]:
-    report = folder / f"{file.name.partition('.')[0]}_{seed}{'_bare' if no_spec else ''}.json"
+    report = folder / f"{file.name.partition('.')[0]}_{seed}{'_bare' if no_spec else ''}.jsonl"
     if no_spec:
         bare = folder / "bare"
         bare.mkdir(exist_ok=True)
@@ -173,8 +179,8 @@ def checked(folder, file, names, module, seed, no_spec) -> dict[str, dict[str, A
     ran = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     if ran.returncode:
         print(f"{file}: {ran.stderr[-3000:]}", file=sys.stderr)
-        return {}
-    return {t["name"]: t for t in json.loads(report.read_text())["targets"]}
+    judged = report.read_text().splitlines() if report.exists() else []
+    return {t["name"]: t for t in map(json.loads, judged)}
 
 
 def printed(arguments: list[str], cwd: Path) -> dict[str, Any]:

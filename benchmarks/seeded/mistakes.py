@@ -222,28 +222,37 @@ def _statements(node: ast.AST, _: ast.ClassDef) -> Edits:
         yield "context-dropped", list(node.body)
 
 
-def _returned(node: ast.AST, _: ast.ClassDef) -> Edits:
+def _returned(node: ast.AST, class_node: ast.ClassDef) -> Edits:
     if not isinstance(node, ast.Return) or node.value is None:
         return
+    grad_output = _grad_output(class_node)
     elements = list(node.value.elts) if isinstance(node.value, ast.Tuple) else [node.value]
 
     def returning(changed: list[ast.expr]) -> list[ast.AST]:
         return [ast.Return(changed[0] if len(changed) == 1 else ast.Tuple(changed, ast.Load()))]
 
-    real = [k for k, e in enumerate(elements) if not (isinstance(e, ast.Constant) and e.value is None)]
+    starred = {k for k, e in enumerate(elements) if isinstance(e, ast.Starred)}
+    nothing = {k for k, e in enumerate(elements) if isinstance(e, ast.Constant) and e.value is None}
+    real = [k for k in range(len(elements)) if k not in starred | nothing]
     for a, b in itertools.pairwise(real):
         swapped = list(elements)
         swapped[a], swapped[b] = swapped[b], swapped[a]
         yield "gradients-swapped", returning(swapped)
     for k in real:
         for kind, template in RETURNED.items():
-            text = template.format(e=f"({ast.unparse(elements[k])})", k=k)
+            text = template.format(e=f"({ast.unparse(elements[k])})", k=k, g=grad_output)
             changed = ast.parse(text, mode="eval").body
             yield kind, returning([*elements[:k], changed, *elements[k + 1 :]])
     yield (
         "gradient-too-many",
         returning([*elements, ast.Constant(None), ast.parse("torch.ones(1)").body[0].value]),
     )
+
+
+def _grad_output(class_node: ast.ClassDef) -> str:
+    backward = method_of(class_node, "backward")
+    names = [a.arg for a in backward.args.args[1:]] if backward is not None else []
+    return names[0] if names else "None"
 
 
 RETURNED = {
@@ -260,6 +269,15 @@ RETURNED = {
     "not-finite-cleaned": "torch.nan_to_num({e}, 0.0, 1.0, -1.0)",
     "clipped": "{e}.clamp(-1, 1)",
     "numpy": "torch.from_numpy({e}.detach().numpy())",
+    "wrong-in-float32": "{e} * (2 if {e}.dtype == torch.float32 else 1)",
+    "wrong-the-second-time": "{e} * (1 + len(ctx.__dict__.setdefault('asked_{k}', []))) "
+    "* (ctx.__dict__['asked_{k}'].append(1) or 1)",
+    "wrong-unless-the-first-is-needed": "{e} * (1 if ctx.needs_input_grad[0] else 2)",
+    "wrong-with-create-graph": "{e} * (2 if torch.is_grad_enabled() else 1)",
+    "wrong-past-a-thousand": "{e} * (1 if {e}.numel() < 1000 else 2)",
+    "wrong-unless-contiguous": "{e} * (1 if {g}.is_contiguous() else 2)",
+    "grad-output-doubled": "{e} + 0 * {g}.mul_(2.0).sum()",
+    "grad-output-clipped": "{e} / max(1.0, float({g}.abs().max()) / 10)",
 }
 """What is returned instead of a gradient; `torch.nan_to_num` is right wherever the gradient is finite."""
 

@@ -65,6 +65,7 @@ def build_subject(
         hook=live.named.get(case.hook),
         inferred=request.inferred,
         doubts=plan.doubts,
+        spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

@@ -56,12 +56,19 @@ def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset
 
 
 def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
-    """What is wrong there, as far as the inputs are known to be valid."""
+    """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
     results = {Family.GRADCHECK: first.result}
     if Family.REFERENCE in wanted:
         results[Family.REFERENCE] = reference(sample, first, None)
-    found = [f for result in guarded(sample, results).values() for f in result.findings]
-    return [*(f for f in found if f.severity is Severity.ERROR), *read_unwritten(sample)]
+    # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
+    here = replace(sample, subject=replace(sample.subject, spares=()))
+    found = [
+        judged
+        for family, result in guarded(here, results).items()
+        for f, judged in zip(results[family].findings, result.findings, strict=True)
+        if f.severity is Severity.ERROR
+    ]
+    return [*found, *read_unwritten(sample)]
 
 
 def _past(finding: Finding, beyond: Beyond) -> Finding:

@@ -1,15 +1,17 @@
 """The guard on inferred inputs: a mismatch is a failure only if the guess cannot have made it.
 
-It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), where it is right
-for another value of an argument that was invented (`alternatives.py`) or for constants of some kind
-(`constants.py`), or where its author shows that no derivative is meant (`deliberate.py`). Then it is an
-inconclusive finding that says so.
+It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
+value of an argument that was invented (`alternatives.py`), for constants of some kind (`constants.py`), at
+other sizes or shapes (`other_sizes.py`), or where its author shows that no derivative is meant
+(`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+from torch import Tensor
 
 from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family, rule
@@ -17,10 +19,9 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
-from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone, of_returned_ranks
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised
 
 MOST_NAMED = 3
 """Guesses that one sentence names."""
@@ -63,18 +64,30 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option has an invented value.
+    """What is told at values nobody declared, inconclusive where an option or a mask has invented values.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not.
+    the author's may be one at which the limit exists, and an invented one not; and masks and indices are
+    other ones here, which hide all of a row, or name one entry twice.
     """
+    if result.outcome is not Outcome.FAILED:
+        return result
     options = dict(sample.case.options)
     doubts = [d for d in sample.subject.doubts if d.certain and d.name in options]
     invented = [d.what for d in doubts if options[d.name] not in d.certain]
-    if not invented or result.outcome is not Outcome.FAILED:
-        return result
-    findings = tuple(_invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings)
-    return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE)
+    values = {a.name: a.value for a in sample.arguments}
+    redrawn = [d for d in _inventions(sample) if d.of_values and _is_discrete(values.get(d.name))]
+
+    def judged(finding: Finding) -> Finding:
+        if finding.severity is not Severity.ERROR:
+            return finding
+        hangs = redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn])
+        what = [*invented, *(d.what for d in redrawn if hangs)]
+        return _invented(finding, what) if what else finding
+
+    findings = tuple(judged(f) for f in result.findings)
+    failed = any(f.severity is Severity.ERROR for f in findings)
+    return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
 
 
 @dataclass
@@ -90,6 +103,10 @@ class _Guard:
     """By input and order: the constants, and their kind, for which it is not there."""
     unread: dict[bool, str] = field(default_factory=dict)
     """By order: what forward does not read where that makes the mismatch."""
+    reshaped: tuple[str, ...] | None = None
+    """Inputs with other shapes of which backward is right."""
+    odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
+    """By input: odd sizes without which the mismatch is not there."""
 
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
@@ -98,23 +115,40 @@ class _Guard:
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
+        return next(self._reasons(finding), finding)
+
+    def _reasons(self, finding: Finding) -> Iterator[Finding]:
+        """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
         sample = self.sample
         if finding.code in OF_THE_DERIVATIVE:
             signs = [d.what for d in sample.subject.doubts if d.intent][:1]
             signs += filter(None, [looks_deliberate(sample, finding)])
             if signs:
-                return _deliberate(finding, _joined(signs))
+                yield _deliberate(finding, _joined(signs))
         if self.invented and not self._whatever_invented(finding):
-            return _invented(finding, tuple(d.what for d in self.invented))
-        other_shapes = _other_shapes(sample)
-        if other_shapes and finding.code in OF_SHAPES:
-            return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
+            yield _invented(finding, tuple(d.what for d in self.invented))
+        if finding.code in OF_SHAPES | {"GV102"}:
+            yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
-            return _refused(finding)
+            yield _refused(finding)
         if not self._persists(finding):
-            return _doubted(finding)
+            yield _doubted(finding)
         doubt = self._kind(finding) or self._unread(finding)
-        return _invented(finding, (doubt,)) if doubt else finding
+        if doubt:
+            yield _invented(finding, (doubt,))
+
+    def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
+        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
+        if summed:
+            yield _invented(finding, tuple(f"the shape of `{name}`" for name in summed))
+        if finding.input not in self.odd:
+            self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
+        if self.odd[finding.input]:
+            yield _invented(finding, tuple(f"the odd size of `{n}`" for n in self.odd[finding.input]))
+        if self.reshaped is None:
+            self.reshaped = at_other_shapes(self.sample)
+        if self.reshaped:
+            yield _invented(finding, tuple(f"the shape of `{name}`" for name in self.reshaped))
 
     def _whatever_invented(self, finding: Finding) -> bool:
         key = (finding.input, _is_second_order(finding))
@@ -147,41 +181,8 @@ class _Guard:
         return self.persistent
 
 
-def _other_shapes(sample: Sample) -> tuple[str, ...]:
-    """Inputs whose gradient came back in another shape that they might just as well have.
-
-    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
-    with more dimensions, or with fewer, of a shape that gives the same output.
-    """
-    reader = sample.subject.reader
-    if reader is None:
-        return ()
-    names = []
-    for (kind, _), remark in reader.remarks.items():
-        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
-            continue
-        name = sample.arguments[remark.position].name
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
-            names.append(name)
-    return tuple(names)
-
-
-def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
-    problem = sample.problem
-    if name not in problem.input_names:
-        return False
-    place = problem.input_names.index(name)
-    value = problem.primals[place]
-    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
-        return False
-    fewer = value[(0,) * (value.dim() - len(shape))]
-    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
-    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
-    if isinstance(before, Raised) or isinstance(after, Raised):
-        return False
-    return [t.shape for t in before.value] == [t.shape for t in after.value]
+def _is_discrete(value: object) -> bool:
+    return isinstance(value, Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
 def _inventions(sample: Sample) -> tuple[Doubt, ...]:

@@ -80,6 +80,8 @@ class Subject:
     inferred: bool = False
     doubts: tuple[Doubt, ...] = ()
     """What of inferred inputs was invented."""
+    spares: tuple[Case, ...] = ()
+    """Of inferred inputs: cases at other sizes, at which a mismatch may be looked for again."""
     surrogate: Surrogate | None = None
     """What the spec declares about a gradient that is deliberately not the derivative."""
     dtypes: tuple[str, ...] = ()

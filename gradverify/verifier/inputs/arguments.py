@@ -107,7 +107,7 @@ def seeded(seed: int, build: Callable[..., Any], *given: Any, **named: Any) -> A
 
 
 def _tensor(spec: TensorInput, value: Tensor) -> Argument:
-    differentiable = is_differentiable(spec)
+    differentiable = is_differentiable(spec, value)
     if not differentiable and spec.layout:
         converted = step_of(spec, value)
         return Argument(spec.name, converted(value) if converted is not None else value)

@@ -45,9 +45,12 @@ def build_tensor(
     return drawn.to(device)
 
 
-def is_differentiable(spec: TensorInput) -> bool:
-    """Whether a tensor is differentiated: as the spec says, else every floating or complex one."""
-    if spec.mutated:
+def is_differentiable(spec: TensorInput, value: Tensor | None = None) -> bool:
+    """Whether a tensor is differentiated: as the spec says, else every floating or complex one.
+
+    `value` is the tensor itself, where there is one: what `make:` returns may be a mask or an index.
+    """
+    if spec.mutated or (value is not None and not _is_floating(value.dtype)):
         return False
     return _is_floating(getattr(torch, spec.dtype)) if spec.requires_grad is None else spec.requires_grad
 
@@ -116,6 +119,8 @@ def _checked(made: Any, spec: TensorInput) -> Tensor:  # noqa: ANN401
         raise TypeError(f"`{spec.make}` returned {type(made).__name__}, not a tensor")
     if tuple(made.shape) != spec.shape:
         raise ValueError(f"`{spec.make}` returned shape {list(made.shape)}, the spec says {list(spec.shape)}")
+    if spec.requires_grad and not _is_floating(made.dtype):
+        raise TypeError(f"`{spec.make}` returned {made.dtype}, which cannot require grad as the spec says")
     return made.detach()
 
 

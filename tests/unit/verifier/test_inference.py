@@ -33,6 +33,36 @@ def test_uses_of_a_parameter_tell_what_it_is():
     assert "int" in facts["n"].kinds
 
 
+WAYS = {"sum": None, "mean": None}
+
+
+class Kept:
+    @staticmethod
+    def forward(ctx, x, how, way, mode, kind):
+        ctx.how, ctx.mode = how, mode
+        {"none": None, "first": None}[how](x)
+        match kind:
+            case "soft" | "hard":
+                x = x + 1
+        return WAYS[way](x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / 2 if ctx.how == "last" else g, None, None, None if ctx.mode in ("a", "b") else g, None
+
+
+def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
+    names = ("x", "how", "way", "mode", "kind")
+    facts = gather(names, Kept.forward, None, Kept.backward).facts
+    assert [facts[name].strings for name in names] == [
+        [],
+        ["none", "first", "last"],
+        ["sum", "mean"],
+        ["a", "b"],
+        ["soft", "hard"],
+    ]
+
+
 def test_a_gradient_that_is_none_in_every_return_is_a_constant():
     facts = gather(("x", "index", "mask", "reduction", "dim", "n"), forward, None, backward).facts
     assert facts["x"].gradient is True

@@ -234,6 +234,26 @@ class Counting(Function):
         return g * ctx.scale / 2
 
 
+class Gate(Function):
+    """The gate does not depend on `y`: where `y` alone is batched, torch's rule miscounts its gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        gate = torch.sigmoid(x)
+        return gate * y, gate
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output[1], inputs[1])
+
+    @staticmethod
+    def backward(ctx, g, dgate):
+        gate, y = ctx.saved_tensors
+        return (g * y + dgate) * gate * (1 - gate), g * gate
+
+
 class Dropout(Function):
     """Another mask for each call, the same for both modes of one."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Point
+from gradverify.model import Finding, Point, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import Sample, arguments_at, first_line
@@ -27,6 +27,7 @@ from gradverify.verifier.numerics.calling import (
     differentiate,
     returned_tensors,
 )
+from gradverify.verifier.numerics.flat import Block
 
 CODE = "GV502"
 
@@ -35,6 +36,11 @@ BATCH = 3
 
 MOST_ALONE = 4
 """So many tensors are left out of the batch in turn."""
+
+MISCOUNTED = (
+    "That is a mistake of torch's. Where it matters, write vmap(info, in_dims, *args), or return such an "
+    "output from a Function of its own."
+)
 
 HINT = (
     "vmap(info, in_dims, *args) gets the batched arguments with the place of the batch dimension of each "
@@ -98,12 +104,59 @@ def _held_against_loops(base: Verified, draws: Sequence[tuple[Argument, ...]], *
             findings.append(refusal(base, CODE, f"vmap {batching.said}", result.error))
             continue
         answer = _compared(elements, batching, *result.value)
+        if answer is not None and not own_rule:
+            miscounted = _miscounted(elements, batching)
+            if miscounted is not None:
+                findings.insert(0, miscounted)
+                answer = None
         if answer is not None:
             return answer
         answered = True
     if answered:
         return Answer("yes", tuple(findings[:1]))
     return Answer("no", tuple(findings[:1])) if findings else NOT_RUN
+
+
+def _miscounted(elements: Sequence[_Element], batching: _Batching) -> Finding | None:
+    """A warning where torch's generated rule, and not the Function, is what is wrong.
+
+    Of an output that no batched input reaches, that rule adds up the grad_outputs of all elements and then
+    counts the sum once for each element (torch 2.13). Without the grad_outputs of such outputs, the
+    gradients of a right Function are those of a loop.
+    """
+    problem = elements[0].base.sample.problem
+    alone = [
+        block
+        for block in problem.outputs.blocks
+        if all(
+            torch.equal(
+                e.base.values[block.start : block.stop], elements[0].base.values[block.start : block.stop]
+            )
+            for e in elements
+        )
+    ]
+    if batching.left_out is None or not alone:
+        return None
+    without = [_without(element, alone) for element in elements]
+    known = [e for e in without if e is not None]
+    result = _vmapped(known, batching) if len(known) == len(elements) else None
+    if result is None or isinstance(result, Raised) or _compared(known, batching, *result.value) is not None:
+        return None
+    numbers = [k for k, block in enumerate(problem.outputs.blocks) if block in alone]
+    said = (
+        f"under vmap {batching.said} the rule that torch generates counts the gradient of output "
+        f"{numbers[0]}, which no batched input reaches, once for each element; the Function is right"
+    )
+    return elements[0].base.finding(CODE, said, hint=MISCOUNTED, severity=Severity.WARNING)
+
+
+def _without(element: _Element, blocks: Sequence[Block]) -> _Element | None:
+    """The element with zeros for the grad_outputs of some outputs."""
+    u = element.u.clone()
+    for block in blocks:
+        u[block.start : block.stop] = 0.0
+    gradient = element.base.gradient_for(u)
+    return None if gradient is None else _Element(element.base, u, gradient)
 
 
 def _draws(sample: Sample) -> list[tuple[Argument, ...]] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradverify.verifier.collect.inference.options import note_options
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
 TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
@@ -48,18 +49,35 @@ def gather(
     `extra_parameters` is how many stand before the first one: the `ctx`, or none.
     """
     facts = {name: Facts() for name in names}
+    kept: dict[str, str] = {}
     definition = parsed(forward)
     if definition is not None:
         own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
-        UseReader(facts, dict(zip(own, names, strict=False))).visit(definition)
+        reader = UseReader(facts, dict(zip(own, names, strict=False)))
+        reader.visit(definition)
+        note_options(definition, reader.strings_of, _globals_of(forward))
+        kept |= reader.kept
     context = parsed(setup_context)
     if context is not None and len(context.args.args) >= 2:
-        UseReader(facts, {}, context.args.args[1].arg, names).visit(context)
+        reader = UseReader(facts, {}, context.args.args[1].arg, names)
+        reader.visit(context)
+        kept |= reader.kept
     undone = parsed(backward)
     if undone is not None:
         _note_gradients(facts, list(names), undone)
+        note_options(undone, lambda node: _strings_kept(node, kept, facts), _globals_of(backward))
     found = [d for d in (definition, context, undone) if d is not None]
     return Evidence(facts, next((name for d in found for name in _trusting(d)), ""))
+
+
+def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:
+    return getattr(inspect.unwrap(function), "__globals__", {}) if function is not None else {}
+
+
+def _strings_kept(node: ast.expr, kept: Mapping[str, str], facts: Mapping[str, Facts]) -> list[str] | None:
+    """Where the strings of a parameter are noted that backward reads off the ctx."""
+    name = kept.get(node.attr) if isinstance(node, ast.Attribute) else None
+    return None if name is None else facts[name].strings
 
 
 def _trusting(definition: ast.FunctionDef) -> Iterator[str]:

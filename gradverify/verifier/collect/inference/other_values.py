@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from gradverify.model import Nested, RaisedError
@@ -15,6 +16,9 @@ from gradverify.verifier.collect.inference.candidates import FACTORS, Kind, look
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
 from gradverify.verifier.collect.inference.uses import Facts
+
+MOST_STRINGS = 4
+"""Other strings of one parameter."""
 
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
@@ -27,11 +31,13 @@ def with_other_values(caller: Caller, state: State, facts: Mapping[str, Facts]) 
         if varied == MOST_VARIED or not _is_default(argument, caller):
             continue
         default = argument.guess.choices[0]
-        for value in _others(default, argument.name, facts.get(argument.name, Facts())):
-            if is_taken(caller, state, place, value):
-                state = with_choices(state, place, (default, value))
-                varied += 1
-                break
+        # Of numbers one other is enough; each string of the source names a path of its own.
+        most = MOST_STRINGS if isinstance(default, str) else 1
+        others = _others(default, argument.name, facts.get(argument.name, Facts()))
+        taken = tuple(islice((v for v in others if is_taken(caller, state, place, v)), most))
+        if taken:
+            state = with_choices(state, place, (default, *taken))
+            varied += 1
     return state
 
 

@@ -60,6 +60,13 @@ class UseReader(ast.NodeVisitor):
         self, facts: Mapping[str, Facts], own: Mapping[str, str], packed: str = "", order: Sequence[str] = ()
     ) -> None:
         self._facts, self._alias, self._packed, self._order = facts, dict(own), packed, tuple(order)
+        self.kept: dict[str, str] = {}
+        """Parameters by the attribute, of ctx as a rule, that keeps them."""
+
+    def strings_of(self, node: ast.expr) -> list[str] | None:
+        """Where the strings that a parameter may be are noted; None for what is no parameter."""
+        facts = self._of(node)
+        return None if facts is None else facts.strings
 
     def _of(self, node: ast.AST) -> Facts | None:
         if isinstance(node, ast.Name) and node.id in self._alias:
@@ -91,12 +98,18 @@ class UseReader(ast.NodeVisitor):
                     self._alias.pop(target.id, None) if target.id in self._alias else None
                 elif isinstance(node.value, ast.Name):
                     self._alias[target.id] = self._alias[node.value.id]
+            elif isinstance(target, ast.Attribute):
+                self._note_kept(target, node.value)
         self.visit(node.value)
         for target in node.targets:
             if isinstance(target, ast.Subscript | ast.Attribute):
                 self.visit(target)
 
     def _unpacked(self, target: ast.Tuple, value: ast.expr) -> None:
+        if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+            for place, one in zip(target.elts, value.elts, strict=True):
+                if isinstance(place, ast.Attribute):
+                    self._note_kept(place, one)
         names = [e.id if isinstance(e, ast.Name) else "" for e in target.elts]
         starred = any(isinstance(e, ast.Starred) for e in target.elts)
         if isinstance(value, ast.Name) and value.id == self._packed and not starred:
@@ -114,6 +127,10 @@ class UseReader(ast.NodeVisitor):
             else:
                 source.rank = len(names)
                 source.names = tuple(n.lower() for n in names)
+
+    def _note_kept(self, place: ast.Attribute, value: ast.expr) -> None:
+        if isinstance(value, ast.Name) and value.id in self._alias:
+            self.kept[place.attr] = self._alias[value.id]
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Note `x.shape`, and what else only tensors have."""

@@ -1,0 +1,142 @@
+"""Whether a mismatch hangs on a size or a shape that was invented: it is looked for again at others.
+
+Halves are turned, pairs are taken, channels are split in two: such a Function means an even size, and often
+neither says so nor refuses an odd one. A vector given where rows of vectors are meant, or with four entries
+where three are meant, runs in forward as well. Where such things were guessed, a backward that is right at
+even sizes, for one dimension more or for the shape that it returned may be right for every caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from gradverify.model import Case, TensorInput
+from gradverify.verifier.checks.manifolds import mismatched
+from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.guard import Raised
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Other shapes, by the name of the input."""
+
+LEADING = (2, 3, 5, 7)
+"""Sizes for one dimension more: the first that no input has, so that it merges with none."""
+
+MOST_DIMENSIONS = 3
+"""An input with more is not given another one."""
+
+MOST_TRIED, MOST_JUDGED = 30, 4
+"""Combinations of shapes that forward is tried with, and how many of those that it takes are judged."""
+
+MOST_ENTRIES = 5_000
+"""Entries of the Jacobian up to which another shape is tried: each trial measures one, twice as large."""
+
+
+def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
+    """Names of odd sizes of this sample's case where the mismatch for an input is not there at even ones.
+
+    Empty where it is there as well, where no case with even sizes is known, or forward refuses that.
+    """
+    case = sample.case
+    odd = tuple(size for size, n in case.sizes if n % 2)
+    for spare in sample.subject.spares if odd else ():
+        if spare.options != case.options or any(n % 2 for _, n in spare.sizes):
+            continue
+        other = prepare(sample.subject, spare, sample.point, sample.draw)
+        if isinstance(other, Sample):
+            return odd if mismatched(other, name) is False else ()
+    return ()
+
+
+def of_returned_ranks(sample: Sample) -> tuple[str, ...]:
+    """Inputs whose gradient came back in another shape that they might just as well have.
+
+    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
+    with more dimensions, or with fewer, of a shape that gives the same output.
+    """
+    reader = sample.subject.reader
+    if reader is None:
+        return ()
+    names = []
+    for (kind, _), remark in reader.remarks.items():
+        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
+            continue
+        name = sample.arguments[remark.position].name
+        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
+        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
+            names.append(name)
+    return tuple(names)
+
+
+def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
+    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
+    problem = sample.problem
+    if name not in problem.input_names:
+        return False
+    place = problem.input_names.index(name)
+    value = problem.primals[place]
+    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
+        return False
+    fewer = value[(0,) * (value.dim() - len(shape))]
+    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
+    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
+    if isinstance(before, Raised) or isinstance(after, Raised):
+        return False
+    return [t.shape for t in before.value] == [t.shape for t in after.value]
+
+
+def at_other_shapes(sample: Sample) -> tuple[str, ...]:
+    """Names of inputs that forward takes in other shapes, at which backward is right; empty for none."""
+    if sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES or sample.case.hook:
+        return ()
+    judged = 0
+    for shapes in [*_returned_shapes(sample), *_further_dimensions(sample)]:
+        other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
+        if not isinstance(other, Sample) or other.disconnected:
+            continue
+        if mismatched(other) is False:
+            return tuple(shapes)
+        judged += 1
+        if judged == MOST_JUDGED:
+            break
+    return ()
+
+
+def _returned_shapes(sample: Sample) -> Iterator[Shapes]:
+    """Shapes of gradients that autograd refused, with as many dimensions as the input."""
+    reader = sample.subject.reader
+    for (kind, _), remark in reader.remarks.items() if reader is not None else ():
+        argument = sample.arguments[remark.position]
+        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
+        refused = kind is Irregularity.SHAPE_REFUSED and argument.differentiable
+        if refused and len(shape) == argument.value.dim():
+            yield {argument.name: shape}
+
+
+def _further_dimensions(sample: Sample) -> Iterator[Shapes]:
+    """One dimension more, in front, for some inputs: of a size of its own, or of the first one's."""
+    given = [
+        i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name in sample.problem.input_names
+    ]
+    taken = {n for i in sample.case.inputs if isinstance(i, TensorInput) for n in i.shape}
+    leading = next((n for n in LEADING if n not in taken), LEADING[-1])
+    choices = [
+        [
+            i.shape,
+            *([(leading, *i.shape), (i.shape[0], *i.shape)] if 0 < len(i.shape) < MOST_DIMENSIONS else []),
+        ]
+        for i in given
+    ]
+    for row in islice(itertools.product(*choices), 1, MOST_TRIED):
+        yield {i.name: shape for i, shape in zip(given, row, strict=True) if shape != i.shape}
+
+
+def _reshaped(case: Case, shapes: Shapes) -> Case:
+    inputs = tuple(
+        replace(i, shape=shapes[i.name]) if isinstance(i, TensorInput) and i.name in shapes else i
+        for i in case.inputs
+    )
+    return replace(case, inputs=inputs)

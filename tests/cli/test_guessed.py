@@ -1,0 +1,45 @@
+"""Functions without a spec, where a size, a shape or a mask that was guessed may be no valid one."""
+
+import json
+
+import pytest
+
+VERDICTS = {
+    "Shifted": "inconclusive",
+    "ShiftedTwice": "failed",
+    "Recurrence": "passed",
+    "Reduced": "failed",
+    "LastBlock": "inconclusive",
+    "Cross": "inconclusive",
+    "OfRows": "inconclusive",
+    "Kept": "inconclusive",
+}
+
+GUESSED = {
+    "Shifted": "the odd size of `d`",
+    "LastBlock": "the shape of `b`",
+    "Cross": "the shape of `w`",
+    "OfRows": "the shape of `x` and the shape of `w`",
+    "Kept": "`mask` (boolean tensor)",
+}
+
+
+@pytest.fixture(scope="module")
+def checked(place):
+    ran = place("guessed")("check", "functions.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def test_verdicts(checked):
+    assert {name: target["status"] for name, target in checked.items()} == VERDICTS
+
+
+@pytest.mark.parametrize("name", GUESSED)
+def test_what_was_guessed_is_said(checked, name):
+    messages = [f["message"] for f in checked[name]["findings"] if f["code"] == "GV109"]
+    assert messages and all(f"but {GUESSED[name]} w" in m for m in messages)
+
+
+def test_every_way_of_reducing_is_looked_at(checked):
+    (wrong,) = [f for f in checked["Reduced"]["findings"] if f["severity"] == "error"]
+    assert wrong["case"]["options"]["reduction"] == "mean"

@@ -1,0 +1,136 @@
+"""Right and wrong Functions whose inputs have to be guessed, where the guess may be what is wrong."""
+
+import torch
+from torch.autograd import Function
+
+
+class Shifted(Function):
+    """Its shift is its own inverse for even sizes, which are the ones that a transform is used with."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return torch.fft.fftshift(x, -1) * w
+
+    @staticmethod
+    def backward(ctx, g):
+        (w,) = ctx.saved_tensors
+        return torch.fft.fftshift(g * w, -1), None
+
+
+class ShiftedTwice(Function):
+    """Wrong for every size."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return torch.fft.fftshift(x, -1) * w
+
+    @staticmethod
+    def backward(ctx, g):
+        (w,) = ctx.saved_tensors
+        return 2 * torch.fft.fftshift(g * w, -1), None
+
+
+class Recurrence(Function):
+    """The first factor of each row is never read: nothing comes before it."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        h, states = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            h = x[:, t] if t == 0 else a[:, t] * h + x[:, t]
+            states.append(h)
+        states = torch.stack(states, 1)
+        ctx.save_for_backward(a, states)
+        return states
+
+    @staticmethod
+    def backward(ctx, g):
+        a, states = ctx.saved_tensors
+        carried, of_a, of_x = torch.zeros_like(g[:, 0]), [], []
+        for t in reversed(range(g.shape[1])):
+            carried = carried + g[:, t]
+            of_x.append(carried)
+            of_a.append(carried * states[:, t - 1] if t else torch.zeros_like(carried))
+            carried = carried * a[:, t]
+        return torch.stack(of_a[::-1], 1), torch.stack(of_x[::-1], 1)
+
+
+class Reduced(Function):
+    """Wrong for one way of reducing, which only a table and the ctx name: not by the number of rows."""
+
+    @staticmethod
+    def forward(ctx, x, reduction="none"):
+        ctx.save_for_backward(x)
+        ctx.reduction = reduction
+        return {"none": torch.clone, "sum": torch.sum, "mean": torch.mean}[reduction](x.exp())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return x.exp() * (g / len(x) if ctx.reduction == "mean" else g), None
+
+
+class LastBlock(Function):
+    """Wrong past a block, where an argument that may be None has a shape that had to be guessed."""
+
+    @staticmethod
+    def forward(ctx, x, w, b=None):
+        ctx.save_for_backward(x, w)
+        y = x @ w.t()
+        return y if b is None else y + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        of_w = g.t() @ x
+        of_w = torch.cat([of_w[:64], torch.zeros_like(of_w[64:])])
+        return g @ w, of_w, g.sum(0) if ctx.needs_input_grad[2] else None
+
+
+class Cross(Function):
+    """Three entries are meant, of however many more: the shape of the gradient says so."""
+
+    @staticmethod
+    def forward(ctx, w):
+        ctx.save_for_backward(w)
+        return torch.stack([w[0] * w[1], w[1] * w[2], (w * w).sum()])
+
+    @staticmethod
+    def backward(ctx, g):
+        (w,) = ctx.saved_tensors
+        products = torch.stack([g[0] * w[1], g[0] * w[0] + g[1] * w[2], g[1] * w[1]])
+        return products + 2 * g[2] * w[:3]
+
+
+class OfRows(Function):
+    """Rows of vectors and a matrix are meant; forward takes two vectors as well."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        y = torch.tanh(x @ w.T + x) + (w * w).sum() / 2
+        ctx.save_for_backward(x, w)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        u = g * (1 - torch.tanh(x @ w.T + x) ** 2)
+        return u @ w + u, u.T @ x + g.sum() * w
+
+
+class Kept(Function):
+    """Right wherever a row keeps something; a mask that was guessed keeps nothing of some."""
+
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(x, mask)
+        p = x.masked_fill(~mask, -torch.inf).softmax(-1)
+        return torch.where(mask.any(-1, keepdim=True), p, torch.zeros_like(p))
+
+    @staticmethod
+    def backward(ctx, g):
+        x, mask = ctx.saved_tensors
+        p = x.masked_fill(~mask, -torch.inf).softmax(-1)
+        return p * (g - (g * p).sum(-1, keepdim=True)), None
