@@ -6,6 +6,7 @@ from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs
+from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
 
 
 def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
@@ -54,7 +55,7 @@ def _value(cause: Cause, gradient: str, where: InForward) -> Said:
             f"{gradient} is what it would be if {_place(where)} and {_place(cause.where_too)} had each other's values",
             "Are two values exchanged in backward?",
         )
-    value = cause.law.replace("{}", _bracketed(where.expression))
+    value = cause.law.replace("{}", bracketed(where.expression))
     return Said(
         f"{gradient} is what it would be with the values of `{value}` in place of those of {_place(where)}",
         "Was another value saved, or taken from what was saved?",
@@ -80,6 +81,18 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
 def _exchanged(cause: Cause, gradient: str, where: InForward) -> Said:
     times = "" if cause.factor in {None, 1.0} else f", times {number(cause.factor or 0.0)}"
     place = _place(where)
+    if cause.kind == "duplicates":
+        return Said(
+            f"where {place} picks an entry several times, only the last use counts in {gradient}{times}",
+            "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+        )
+    if cause.kind == "reduced":
+        over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too,"
+        times = f", times `{cause.condition}`" if cause.condition else times
+        return Said(
+            f"{gradient} is right with what comes back to {_through(where)} summed over {over}{times}",
+            "Look for a wrong `dim` in a sum or mean in backward.",
+        )
     if cause.kind == "instead":
         return Said(f"{gradient} is right with {cause.law} in the derivative of {place}{times}")
     if cause.kind == "argument":
@@ -108,7 +121,7 @@ def _exchanged(cause: Cause, gradient: str, where: InForward) -> Said:
             f"{gradient} is right with {what} {place} transposed{times}",
             "A transpose is missing there, or one too many.",
         )
-    value = cause.law.replace("{}", _bracketed(cause.other or "it"))
+    value = cause.law.replace("{}", bracketed(cause.other or "it"))
     return Said(f"{gradient} is right with `{value}` in place of {_other(cause)} in {place}{times}")
 
 
@@ -126,13 +139,3 @@ def _place(where: InForward) -> str:
     """`` `x - mean` (line 12 of the file) ``."""
     quoted = f"`{where.expression}`" if where.expression else f"`{where.operation}`"
     return f"{quoted} (line {where.line})" if where.line else f"{quoted} of forward"
-
-
-def _bracketed(expression: str) -> str:
-    """In brackets where an operator stands outside of any."""
-    depth = 0
-    for c in expression:
-        depth += (c in "([") - (c in ")]")
-        if depth == 0 and c in "+-*/@ ":
-            return f"({expression})"
-    return expression

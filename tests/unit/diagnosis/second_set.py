@@ -139,7 +139,11 @@ def _zero_at(t: Tensor, *place) -> Tensor:
 SECOND = (
     _bug("silu-no-product-rule", lambda a, y, g: (g * sigmoid(a[0]),), "missing-term", "chain-factor"),
     _bug("silu-other-half", lambda a, y, g: (g * y * (1 - sigmoid(a[0])),), "missing-term"),
-    _bug("silu-derivative-of-sigmoid", lambda a, y, g: (g * sigmoid(a[0]) * (1 - sigmoid(a[0])),), "chain-factor"),
+    _bug(
+        "silu-derivative-of-sigmoid",
+        lambda a, y, g: (g * sigmoid(a[0]) * (1 - sigmoid(a[0])),),
+        "chain-factor",
+    ),
     _bug("softplus-y", lambda a, y, g: (g * y,), "wrong-saved", "chain-factor"),
     _bug("softplus-sigmoid-y", lambda a, y, g: (g * sigmoid(y),), "wrong-saved"),
     _bug("softplus-complement", lambda a, y, g: (g * sigmoid(-a[0]),), "chain-factor", "operand"),

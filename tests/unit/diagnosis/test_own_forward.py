@@ -138,3 +138,35 @@ def test_a_mistake_that_is_no_change_of_one_operation_has_no_cause():
         return (g * s + torch.sin(3 * a[0]) * g.flip(-1).cumsum(-1),)
 
     assert _one(_normed, backward, x="bn").cause == ""
+
+
+def test_a_sum_over_everything_in_one_term():
+    def backward(a, y, g):
+        c, s = _normed_parts(a[0])
+        g = g.flip(0).cumsum(0).flip(0)
+        g = g * s - c * s**3 * (g * c).mean()
+        return (g - g.mean(-1, keepdim=True),)
+
+    found = _one(lambda x: _normed(x).cumsum(0), backward, x="bn")
+    assert found.cause == "wrong-reduction-dim"
+    assert "summed over all entries, times `1 / x.shape[0]`" in found.hint
+
+
+def test_the_last_use_in_a_product():
+    """Entries that are picked several times, by one of two terms."""
+
+    def backward(a, y, g):
+        table, index, w = a
+        part = torch.zeros_like(table)
+        part[index] = g * w
+        return part + 2 * table * g.sum(), None, g * table[index]
+
+    found = _one(
+        lambda table, index, w: table[index] * w + (table * table).sum(),
+        backward,
+        table="n",
+        index="!n/k",
+        w="k",
+    )
+    assert (found.cause, found.input) == ("duplicates", "table")
+    assert "where `table[index]`" in found.hint

@@ -139,6 +139,14 @@ def _changes(
 
     if value.shape == result.shape and value.dtype == result.dtype:
         yield Change(edge, "output"), with_leaf(-1, None, at(value, result))
+    if value.numel() < result.numel() and not value.is_complex():
+        for words, summed in _sums(value):
+            yield (
+                Change(edge, "reduced", words),
+                with_leaf(-1, None, value.detach() + summed - summed.detach()),
+            )
+    if call.name in INDEXED and place == INDEXED[call.name]:
+        yield Change(edge, "duplicates"), _last_uses(call, place)
     if value.dim() > 1 and value.shape[-1] == value.shape[-2]:
         yield Change(edge, "transposed", "gradient"), with_leaf(-1, None, value.mT)
     if result.dim() > 1 and result.shape[-1] == result.shape[-2]:
@@ -159,6 +167,36 @@ def _changes(
             ):
                 for change, other in _operands(call, edge, number, values):
                     yield change, with_leaf(number, other)
+
+
+def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What stands for a value where its gradient is summed over one more dimension, or over all."""
+    long = [dim for dim, n in enumerate(value.shape) if n > 1]
+    for dim in long if len(long) > 1 else []:
+        yield str(dim), value.sum(dim, keepdim=True)
+    if long:
+        yield "all", value.sum()
+
+
+INDEXED = {"getitem": 0, "index_select": 0, "gather": 0, "take": 0, "take_along_dim": 0, "embedding": 1}
+"""Operations that pick entries of an argument, and the place of that argument."""
+
+
+def _last_uses(call: Called, place: int) -> Make:
+    """The entries picked; of several uses of one, the last alone has a gradient."""
+
+    def make() -> Tensor:
+        value: Tensor = call.leaves[place]
+        numbers = torch.arange(value.numel(), dtype=torch.float64).reshape(value.shape)
+        leaves = list(call.leaves)
+        leaves[place] = numbers
+        picked = call.again(leaves).reshape(-1).long()
+        order = torch.arange(picked.numel())
+        last = torch.full((value.numel(),), -1).scatter_reduce(0, picked, order, "amax")
+        result: Tensor = call.again(call.leaves)
+        return result * (last[picked] == order).reshape(result.shape)
+
+    return make
 
 
 def _transposed(make: Make) -> Make:

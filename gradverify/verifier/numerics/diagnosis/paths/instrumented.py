@@ -146,7 +146,7 @@ class Instrumented(TorchFunctionMode):
             raise TooLongError
         first = func.__name__.endswith("_") and not func.__name__.endswith("__")
         writes = first or name == "setitem" or "out" in named
-        if name in VIEWS and not writes:
+        if name in VIEWS and not writes and not (name == "getitem" and _has_tensor(leaves[1:])):
             return func(*args, **named)
         tapped = [
             self._tapped(leaf, Edge(site, k)) if _flows(leaf) and not (writes and k == 0) else leaf
@@ -268,6 +268,10 @@ def formulas_of(edge: Edge, value: Tensor, call: Called) -> list[Change]:
             Change(edge, "formula", text, of_result=r) for text, _ in FUNCTIONS for r in (False, True)
         ]
     return changes
+
+
+def _has_tensor(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, Tensor) for leaf in leaves)
 
 
 def _flows(leaf: Any) -> bool:  # noqa: ANN401

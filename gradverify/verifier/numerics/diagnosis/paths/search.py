@@ -18,7 +18,7 @@ from gradverify.verifier.numerics.diagnosis.paths.alternatives import EVERY, LIN
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
-from gradverify.verifier.numerics.diagnosis.paths.sites import Site, argument_text, text_of
+from gradverify.verifier.numerics.diagnosis.paths.sites import Site, argument_text, bracketed, text_of
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS
 from gradverify.verifier.numerics.diagnosis.sizes import size_law
 
@@ -227,7 +227,18 @@ def _two_parts(glance: _Glance, parts: dict[Edge, Tensor], lacking: Tensor) -> I
             yield _Candidate(Altered(frozenset({a, b})), 0.0)
 
 
-_ORDER = ("formula", "output", "argument", "transposed", "conjugate", "dim", "operand", "instead")
+_ORDER = (
+    "formula",
+    "duplicates",
+    "reduced",
+    "output",
+    "argument",
+    "transposed",
+    "conjugate",
+    "dim",
+    "operand",
+    "instead",
+)
 
 
 def _replaced(glance: _Glance, parts: dict[Edge, Tensor]) -> Iterator[_Candidate]:
@@ -247,7 +258,7 @@ def _replaced(glance: _Glance, parts: dict[Edge, Tensor]) -> Iterator[_Candidate
                 continue
             share = ((wanted @ instead) / square).item()
             near = next((k for k in MULTIPLES if abs(share - k) <= 1e-5 * abs(k)), None)
-            if near is None and change.name == "1":
+            if near is None and (change.name == "1" or change.kind == "reduced"):
                 near = share  # what stands there may be a size
             if near is None or not bool((wanted - near * instead).abs().le(glance.allowed).all()):
                 continue
@@ -397,7 +408,8 @@ def _is_with(glance: _Glance, exchange: _Exchange) -> bool:
 
 
 def _of_exchange(exchange: _Exchange) -> Cause:
-    name = {"number": "operand", "value": "wrong-saved", "swapped": "operand"}[exchange.kind]
+    own_values = exchange.kind == "value" and "{}" not in exchange.text
+    name = "wrong-saved" if own_values else "operand"
     where = _where(Edge(exchange.site, exchange.place))
     too = None if exchange.other is None else _where(Edge(exchange.other, -1))
     return Cause(name, Strength.WEAK, kind=exchange.kind, law=exchange.text, where=where, where_too=too)
@@ -409,7 +421,9 @@ _NAMES = {
     "conjugate": "conjugate",
     "dim": "wrong-reduction-dim",
     "operand": "operand",
-    "argument": "wrong-saved",
+    "argument": "operand",
+    "reduced": "wrong-reduction-dim",
+    "duplicates": "duplicates",
 }
 
 
@@ -450,12 +464,13 @@ def _cause(candidate: _Candidate, law: str) -> Cause:
         kind=change.kind,
         other=other,
         law=change.name,
+        condition=law,
         where=where,
     )
 
 
 def _formula(change: Change, share: float) -> str:
-    value = argument_text(change.edge.site, change.edge.place) or "its argument"
+    value = bracketed(argument_text(change.edge.site, change.edge.place) or "its argument")
     name = "its result" if change.of_result else value
     multiple = MULTIPLES.get(share)
     if multiple is None:

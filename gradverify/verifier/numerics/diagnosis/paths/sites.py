@@ -103,6 +103,16 @@ def _is_module(value: ast.expr) -> bool:
             return False
 
 
+def bracketed(expression: str) -> str:
+    """In brackets where an operator stands outside of any."""
+    depth = 0
+    for c in expression:
+        depth += (c in "([") - (c in ")]")
+        if depth == 0 and c in "+-*/@ ":
+            return f"({expression})"
+    return expression
+
+
 def _users_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to one's caller
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
