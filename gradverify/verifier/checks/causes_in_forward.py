@@ -1,6 +1,8 @@
-"""Causes that are one operation of forward whose derivative backward takes otherwise, in the user's own words."""
+"""Causes that are one operation of forward whose derivative backward takes otherwise, in the user's words."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
@@ -8,38 +10,32 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs
 from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
 
+SAVED_OTHERWISE = "Was another value saved, or taken from what was saved?"
+
 
 def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
     """What is taken otherwise, and where it stands in forward."""
-    gradient = of_gradient(pairs[0])
-    if cause.name == "missing-term":
-        return _part(cause, gradient, where)
-    if cause.kind == "number":
-        return _number(cause, gradient, where)
-    if cause.kind in {"value", "swapped"}:
-        return _value(cause, gradient, where)
-    if cause.kind in {"formula", "ones"}:
-        return _formula(cause, gradient, where)
-    return _exchanged(cause, gradient, where)
+    return _WORDS[cause.kind](cause, of_gradient(pairs[0]), where)
 
 
 def _part(cause: Cause, gradient: str, where: InForward) -> Said:
     through = _through(where)
-    if cause.where_too is not None:
-        return Said(
-            f"{gradient} is right but for two parts that are missing: what comes through {through}, and through "
-            f"{_through(cause.where_too)}",
-            "Are these values taken for constants?",
-        )
     if cause.law:
-        return Said(
-            f"of {gradient} the part that comes through {through} is `{cause.law}` times what it should be"
-        )
+        what = f"of {gradient} the part that comes through {through} is `{cause.law}` times what it should be"
+        return Said(what)
     share = cause.factor or 0.0
     if share == 0:
         return Said(f"{gradient} lacks the part that comes through {through}, and is right otherwise")
     return Said(
         f"of {gradient} the part that comes through {through} {times_too_large(share)}, and the rest is right"
+    )
+
+
+def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
+    other = "" if cause.where_too is None else f", and what comes through {_through(cause.where_too)}"
+    return Said(
+        f"{gradient} lacks two parts, and is right otherwise: what comes through {_through(where)}{other}",
+        "Does backward take these values for constants?",
     )
 
 
@@ -50,26 +46,30 @@ def _number(cause: Cause, gradient: str, where: InForward) -> Said:
 
 
 def _value(cause: Cause, gradient: str, where: InForward) -> Said:
-    if cause.where_too is not None:
-        return Said(
-            f"{gradient} is what it would be if {_place(where)} and {_place(cause.where_too)} had each other's values",
-            "Are two values exchanged in backward?",
-        )
     value = cause.law.replace("{}", bracketed(where.expression))
     return Said(
         f"{gradient} is what it would be with the values of `{value}` in place of those of {_place(where)}",
-        "Was another value saved, or taken from what was saved?",
+        SAVED_OTHERWISE,
     )
 
 
+def _swapped(cause: Cause, gradient: str, where: InForward) -> Said:
+    other = "another" if cause.where_too is None else _place(cause.where_too)
+    return Said(
+        f"{gradient} is what it would be if {_place(where)} and {other} had each other's values",
+        "Are two values exchanged in backward?",
+    )
+
+
+def _factor(cause: Cause, gradient: str, where: InForward) -> Said:
+    """Of a product, or what is like one, the other factor is missing."""
+    factor = f"the factor that `{where.beside}` gives in" if where.beside else "the factor of"
+    instead = cause.law or number(cause.factor or 0.0)
+    has = "" if cause.factor == 1.0 else f", and has `{instead}` instead"
+    return Said(f"{gradient} lacks {factor} {_place(where)}{has}; it is right otherwise")
+
+
 def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
-    if cause.kind == "ones":
-        factor = f"the factor that `{where.beside}` gives in" if where.beside else "the factor of"
-        has = "" if cause.factor == 1.0 else f", and has `{cause.law or number(cause.factor or 0.0)}` instead"
-        return Said(
-            f"{gradient} lacks {factor} {_place(where)}{has}; it is right otherwise",
-            "Multiply by what this operation multiplies by." if not has else "",
-        )
     if cause.law == "1":
         return Said(
             f"{gradient} lacks the derivative of {_place(where)}, and is right otherwise",
@@ -78,51 +78,95 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(f"{gradient} has `{cause.law}` for the derivative of {_place(where)}, and is right otherwise")
 
 
-def _exchanged(cause: Cause, gradient: str, where: InForward) -> Said:
-    times = "" if cause.factor in {None, 1.0} else f", times {number(cause.factor or 0.0)}"
-    place = _place(where)
-    if cause.kind == "duplicates":
-        return Said(
-            f"where {place} picks an entry several times, only the last use counts in {gradient}{times}",
-            "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
-        )
-    if cause.kind == "reduced":
-        over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too,"
-        times = f", times `{cause.condition}`" if cause.condition else times
-        return Said(
-            f"{gradient} is right with what comes back to {_through(where)} summed over {over}{times}",
-            "Look for a wrong `dim` in a sum or mean in backward.",
-        )
-    if cause.kind == "instead":
-        return Said(f"{gradient} is right with {cause.law} in the derivative of {place}{times}")
-    if cause.kind == "argument":
-        return Said(
-            f"{gradient} is right with the derivative of {place} at `{cause.law}` in place of its argument{times}",
-            "Was another value saved, or taken from what was saved?",
-        )
-    if cause.kind == "output":
-        return Said(
-            f"{gradient} is right with the result of {place} in place of its argument{times}",
-            "Was the result saved instead of the argument, or the other way round?",
-        )
-    if cause.kind == "conjugate":
-        return Said(
-            f"{gradient} lacks a `.conj()`, or has one too many, for {_other(cause)} of {place}{times}"
-        )
-    if cause.kind == "dim":
-        return Said(f"{gradient} is right for {place} along dimension {cause.law} instead{times}")
-    if cause.kind == "transposed":
-        what = {
-            "gradient": "the gradient that goes back through",
-            "grad_output": "the gradient that comes back to",
-            "operand": f"{_other(cause)} in",
-        }[cause.law]
-        return Said(
-            f"{gradient} is right with {what} {place} transposed{times}",
-            "A transpose is missing there, or one too many.",
-        )
+def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"where {_place(where)} picks an entry several times, {gradient} has only the last use{_times(cause)}",
+        "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+    )
+
+
+def _reduced(cause: Cause, gradient: str, where: InForward) -> Said:
+    over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too"
+    return Said(
+        f"{gradient} is right with what comes back to {_through(where)} summed over {over}{_times(cause)}",
+        "Look for a wrong `dim` in a sum or mean in backward.",
+    )
+
+
+def _output(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} is right with the result of {_place(where)} in place of its argument{_times(cause)}",
+        "Was the result saved instead of the argument, or the other way round?",
+    )
+
+
+def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
+    own = where.argument or "its argument"
+    return Said(
+        f"{gradient} is right with the derivative of {_place(where)} taken at `{cause.law}`, not at "
+        f"`{own}`{_times(cause)}",
+        SAVED_OTHERWISE,
+    )
+
+
+def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(cause.other or "it"))
-    return Said(f"{gradient} is right with `{value}` in place of {_other(cause)} in {place}{times}")
+    place = _place(where)
+    return Said(f"{gradient} is right with `{value}` in place of {_other(cause)} in {place}{_times(cause)}")
+
+
+def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
+    what = {
+        "gradient": "what goes back through",
+        "grad_output": "what comes back to",
+        "operand": f"{_other(cause)} in",
+    }[cause.law]
+    return Said(
+        f"{gradient} is right with {what} {_place(where)} transposed{_times(cause)}",
+        "A transpose is missing there, or one too many.",
+    )
+
+
+def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
+    place = _place(where)
+    return Said(
+        f"{gradient} lacks a `.conj()`, or has one too many, for {_other(cause)} of {place}{_times(cause)}"
+    )
+
+
+def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(f"{gradient} is right for {_place(where)} along dimension {cause.law} instead{_times(cause)}")
+
+
+def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(f"{gradient} is right with {cause.law} in the derivative of {_place(where)}{_times(cause)}")
+
+
+_WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
+    "path": _part,
+    "paths": _two_parts,
+    "number": _number,
+    "value": _value,
+    "swapped": _swapped,
+    "ones": _factor,
+    "formula": _formula,
+    "duplicates": _duplicates,
+    "reduced": _reduced,
+    "output": _output,
+    "argument": _argument,
+    "operand": _operand,
+    "transposed": _transposed,
+    "conjugate": _conjugate,
+    "dim": _dim,
+    "instead": _instead,
+}
+"""How each kind of change is said."""
+
+
+def _times(cause: Cause) -> str:
+    if cause.condition:
+        return f", times `{cause.condition}`"
+    return "" if cause.factor in {None, 1.0} else f", times {number(cause.factor or 0.0)}"
 
 
 def _other(cause: Cause) -> str:
@@ -136,6 +180,6 @@ def _through(where: InForward) -> str:
 
 
 def _place(where: InForward) -> str:
-    """`` `x - mean` (line 12 of the file) ``."""
+    """`` `x - mean` (norms.py:12) ``."""
     quoted = f"`{where.expression}`" if where.expression else f"`{where.operation}`"
-    return f"{quoted} (line {where.line})" if where.line else f"{quoted} of forward"
+    return f"{quoted} ({where.file}:{where.line})" if where.line else f"{quoted} of forward"

@@ -55,7 +55,7 @@ def test_a_path_with_the_wrong_sign():
 def test_two_paths_that_are_missing():
     found = _one(_normed, lambda a, y, g: (g * _normed_parts(a[0])[1],), x="bn")
     assert found.cause == "missing-term"
-    assert "two parts that are missing" in found.hint
+    assert "lacks two parts" in found.hint
     assert "`x.mean(-1, keepdim=True)`" in found.hint
 
 
@@ -170,3 +170,35 @@ def test_the_last_use_in_a_product():
     )
     assert (found.cause, found.input) == ("duplicates", "table")
     assert "where `table[index]`" in found.hint
+
+
+def test_a_forward_that_writes_in_place():
+    """The decay is forgotten on the way back through a loop that fills a tensor."""
+
+    def forward(x, a):
+        out = torch.zeros_like(x)
+        h = x[:, 0] * 1.0
+        for t in range(x.shape[1]):
+            h = torch.tanh(a * h) * 2
+            h += x[:, t]
+            out[:, t] = h
+        return out
+
+    def backward(a, y, g):
+        x, a = a
+        dx, da, acc = torch.zeros_like(x), torch.zeros_like(a), torch.zeros_like(x[:, 0])
+        for t in reversed(range(x.shape[1])):
+            acc = acc + g[:, t]
+            dx[:, t] += acc
+            before = y[:, t - 1] if t else x[:, 0]
+            s = 2 * (1 - torch.tanh(a * before) ** 2)
+            da += acc * s * before
+            acc = acc * s
+        dx[:, 0] += acc
+        return dx, da
+
+    right = Right("f", forward, backward, {"x": "bn", "a": "b"})
+    found = findings_on(function_of(right, right.backward), right.shapes)
+    (x,) = (f for f in found if f.input == "x")
+    assert x.cause == "chain-factor"
+    assert "lacks the factor that `a` gives in `a * h`" in x.hint

@@ -19,6 +19,8 @@ class Strength(StrEnum):
 class InForward:
     """One argument of one operation in forward's source."""
 
+    file: str
+    """Name of the file, without its folder."""
     line: int
     """0 where the operation stands in no file."""
     expression: str

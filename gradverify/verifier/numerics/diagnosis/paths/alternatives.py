@@ -11,51 +11,15 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.operations import (
+    ALONG,
+    ELEMENTWISE,
+    INDEXED,
+    INSTEAD,
+    LINEAR_IN_EACH,
+)
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS, Values
-
-LINEAR_IN_EACH = frozenset(
-    """mul div rdiv matmul bmm mm mv dot inner outer ger einsum linear where baddbmm kron pow rpow solve
-    linalg_solve solve_triangular linalg_solve_triangular cholesky_solve tensordot conv1d conv2d
-    conv_transpose1d conv_transpose2d addmm vdot linalg_vecdot""".split()
-)
-"""Operations in whose derivative other arguments stand: another value may be taken for them."""
-
-ALONG = frozenset(
-    "softmax log_softmax logsumexp cumsum cumprod sum mean prod norm var std flip roll amax amin diff".split()
-)
-"""Operations along a dimension."""
-
-ELEMENTWISE = frozenset(
-    """exp log tanh sigmoid relu sqrt rsqrt reciprocal square pow rpow sin cos tan abs neg erf erfc log1p expm1
-    softplus silu gelu clamp clamp_min clamp_max atan arctan asin acos sinh cosh logsigmoid elu leaky_relu exp2
-    log2 log10 atanh asinh acosh lgamma digamma rdiv sinc hardtanh relu6""".split()
-)
-"""Functions of one entry each."""
-
-_INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
-    "maximum": (("the smaller one", torch.minimum),),
-    "minimum": (("the larger one", torch.maximum),),
-    "amax": (("the smallest entry", torch.amin),),
-    "amin": (("the largest entry", torch.amax),),
-    "where": (("the condition turned round", lambda c, a, b: torch.where(c, b, a)),),
-    "relu": (("the condition turned round", lambda x: x - torch.relu(x)),),
-    "cumsum": (("the order turned round", lambda x, dim: x.flip(dim).cumsum(dim).flip(dim)),),
-    "roll": (("the shift turned round", lambda x, n, dim=None: torch.roll(x, -n, dim)),),
-    "flip": (("no flip", lambda x, *_: x),),
-    "solve": (("a product in place of the solve", torch.matmul),),
-    "linalg_solve": (("a product in place of the solve", torch.matmul),),
-    "solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
-    "linalg_solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
-}
-"""Operations whose derivative stands where that of this one should: each with its words."""
-
-
-def instead_cause(operation: str) -> str:
-    """The cause whose name fits such an exchange best."""
-    if operation in {"cumsum", "roll", "flip"}:
-        return "permuted"
-    return "operand" if "solve" in operation else "branch"
 
 
 @dataclass(frozen=True)
@@ -96,7 +60,7 @@ def alternatives_of(
     call: Called, edge: Edge, value: Tensor, result: Tensor, values: Values
 ) -> Iterator[Alternative]:
     """Every other derivative with respect to one argument that gives a tensor of the result's shape."""
-    yield from _made(_changes(call, edge, value, result, values), result)
+    yield from _made(_changes(_Argument(call, edge, value), result, values), result)
 
 
 def alternatives_of_all(call: Called, result: Tensor) -> Iterator[Alternative]:
@@ -105,7 +69,7 @@ def alternatives_of_all(call: Called, result: Tensor) -> Iterator[Alternative]:
     yield from _made(
         (
             (Change(everywhere, "instead", words), partial(call.as_other, other, call.leaves))
-            for words, other in _INSTEAD.get(call.name, ())
+            for words, other in INSTEAD.get(call.name, ())
         ),
         result,
     )
@@ -125,48 +89,80 @@ def _made(changes: Iterator[tuple[Change, Make]], result: Tensor) -> Iterator[Al
             yield Alternative(change, made)
 
 
-def _changes(
-    call: Called, edge: Edge, value: Tensor, result: Tensor, values: Values
-) -> Iterator[tuple[Change, Make]]:
-    place = edge.place
+@dataclass(frozen=True)
+class _Argument:
+    """The argument with respect to which a derivative is taken."""
 
-    def with_leaf(number: int, other: Any, own: Tensor = value) -> Make:  # noqa: ANN401
-        leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in call.leaves]
-        leaves[place] = own
-        if number >= 0:
-            leaves[number] = other
-        return lambda: call.again(leaves)
+    call: Called
+    edge: Edge
+    value: Tensor
 
-    if value.shape == result.shape and value.dtype == result.dtype:
-        yield Change(edge, "output"), with_leaf(-1, None, at(value, result))
+    def with_leaf(self, number: int, other: Any) -> Make:  # noqa: ANN401
+        """The operation with another argument replaced: only this argument has a gradient."""
+        return self._call({number: other, self.edge.place: self.value})
+
+    def with_own(self, own: Tensor) -> Make:
+        """The operation with this argument replaced."""
+        return self._call({self.edge.place: own})
+
+    def _call(self, replaced: dict[int, Any]) -> Make:
+        leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in self.call.leaves]
+        return lambda: self.call.again([replaced.get(k, leaf) for k, leaf in enumerate(leaves)])
+
+
+def _changes(argument: _Argument, result: Tensor, values: Values) -> Iterator[tuple[Change, Make]]:
+    yield from _of_gradients(argument, result)
+    yield from _at_other_values(argument, result, values)
+    yield from _along_others(argument)
+    yield from _with_other_operands(argument, values)
+
+
+def _of_gradients(argument: _Argument, result: Tensor) -> Iterator[tuple[Change, Make]]:
+    """What comes back is summed further, scattered otherwise, or transposed."""
+    call, edge, value = argument.call, argument.edge, argument.value
     if value.numel() < result.numel() and not value.is_complex():
         for words, summed in _sums(value):
-            yield (
-                Change(edge, "reduced", words),
-                with_leaf(-1, None, value.detach() + summed - summed.detach()),
-            )
-    if call.name in INDEXED and place == INDEXED[call.name]:
-        yield Change(edge, "duplicates"), _last_uses(call, place)
-    if value.dim() > 1 and value.shape[-1] == value.shape[-2]:
-        yield Change(edge, "transposed", "gradient"), with_leaf(-1, None, value.mT)
-    if result.dim() > 1 and result.shape[-1] == result.shape[-2]:
-        yield Change(edge, "transposed", "grad_output"), _transposed(with_leaf(-1, None))
-    if call.name in ALONG:
-        for number in [k for k, leaf in enumerate(call.leaves) if type(leaf) is int][:1]:
-            for dim in range(value.dim()):
-                yield Change(edge, "dim", str(dim)), with_leaf(number, dim)
+            own = value.detach() + summed - summed.detach()
+            yield Change(edge, "reduced", words), argument.with_own(own)
+    if INDEXED.get(call.name) == edge.place:
+        yield Change(edge, "duplicates"), _last_uses(call, edge.place)
+    if _is_square(value):
+        yield Change(edge, "transposed", "gradient"), argument.with_own(value.mT)
+    if _is_square(result):
+        yield Change(edge, "transposed", "grad_output"), _transposed(argument.with_own(value))
+
+
+def _at_other_values(argument: _Argument, result: Tensor, values: Values) -> Iterator[tuple[Change, Make]]:
+    """The derivative at the result, or at another value of forward."""
+    call, edge, value = argument.call, argument.edge, argument.value
+    if value.shape == result.shape and value.dtype == result.dtype:
+        yield Change(edge, "output"), argument.with_own(at(value, result))
     if call.is_elementwise and call.is_of_one_tensor and not call.site.part:
         for name, other in values.like(value, call.site):
-            yield Change(edge, "argument", name), with_leaf(-1, None, at(value, other))
-    if call.name in LINEAR_IN_EACH:
-        for number, leaf in enumerate(call.leaves):
-            if (
-                number != place
-                and isinstance(leaf, Tensor)
-                and (leaf.is_floating_point() or leaf.is_complex())
-            ):
-                for change, other in _operands(call, edge, number, values):
-                    yield change, with_leaf(number, other)
+            yield Change(edge, "argument", name), argument.with_own(at(value, other))
+
+
+def _along_others(argument: _Argument) -> Iterator[tuple[Change, Make]]:
+    if argument.call.name not in ALONG:
+        return
+    for number in [k for k, leaf in enumerate(argument.call.leaves) if type(leaf) is int][:1]:
+        for dim in range(argument.value.dim()):
+            yield Change(argument.edge, "dim", str(dim)), argument.with_leaf(number, dim)
+
+
+def _with_other_operands(argument: _Argument, values: Values) -> Iterator[tuple[Change, Make]]:
+    call = argument.call
+    if call.name not in LINEAR_IN_EACH:
+        return
+    for number, leaf in enumerate(call.leaves):
+        inexact = isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+        if number != argument.edge.place and inexact:
+            for change, other in _operands(call, argument.edge, number, values):
+                yield change, argument.with_leaf(number, other)
+
+
+def _is_square(tensor: Tensor) -> bool:
+    return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]
 
 
 def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -176,10 +172,6 @@ def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield str(dim), value.sum(dim, keepdim=True)
     if long:
         yield "all", value.sum()
-
-
-INDEXED = {"getitem": 0, "index_select": 0, "gather": 0, "take": 0, "take_along_dim": 0, "embedding": 1}
-"""Operations that pick entries of an argument, and the place of that argument."""
 
 
 def _last_uses(call: Called, place: int) -> Make:

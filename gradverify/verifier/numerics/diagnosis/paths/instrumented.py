@@ -21,18 +21,13 @@ from gradverify.verifier.numerics.diagnosis.paths.alternatives import (
 )
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.made_of import MADE_OF
+from gradverify.verifier.numerics.diagnosis.paths.operations import VIEWS, WITH_NUMBERS
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site, operation_name, site_of_call
 from gradverify.verifier.numerics.diagnosis.paths.values import Values
 
 MOST_CALLS = 2000
 """Operations of a forward up to which every use of a value gets its switch."""
 
-VIEWS = frozenset(
-    """view reshape expand expand_as view_as transpose t permute squeeze unsqueeze getitem narrow select chunk
-    split unbind flatten unflatten movedim swapaxes real imag view_as_real view_as_complex unfold contiguous
-    as_strided detach clone to double float type requires_grad_ data""".split()
-)
-"""Operations whose result may share its input's memory: what is written there later must arrive."""
 
 FORMULAS = {"1": torch.ones_like, **dict(FUNCTIONS)}
 """Local derivatives by how they are written; `{}` stands for the value."""
@@ -67,7 +62,7 @@ class _Join(torch.autograd.Function):
     """The result of an operation; gradients also go through other derivatives of it, when switched on."""
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any,  # noqa: ANN401
         result: Tensor,
         switches: Switches,
@@ -76,10 +71,11 @@ class _Join(torch.autograd.Function):
     ) -> Tensor:
         del others
         ctx.switches, ctx.changes = switches, changes
-        return result.view_as(result)
+        # A copy: forward may write into its result, which views of a Function refuse.
+        return result.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401, D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         instead = ctx.switches.instead
         return gradient, None, None, *(gradient if c == instead else None for c in ctx.changes)
 
@@ -88,13 +84,13 @@ class _Weighted(torch.autograd.Function):
     """A value whose gradient is multiplied by a formula of it, or of the operation's result."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, result: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401, D102
+    def forward(ctx: Any, value: Tensor, result: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
         ctx.switches, ctx.edge = switches, edge
         ctx.value, ctx.result = value.detach(), result.detach()
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:  # noqa: ANN401, D102
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:  # noqa: ANN401
         change = ctx.switches.instead
         if change is None or change.edge != ctx.edge or change.kind != "formula":
             return None, None, None, None
@@ -125,7 +121,7 @@ class Instrumented(TorchFunctionMode):
         self._part = 0
         self._site: Site | None = None
 
-    def __torch_function__(  # noqa: D105
+    def __torch_function__(
         self,
         func: Callable[..., Any],
         types: Iterable[type],
@@ -183,7 +179,7 @@ class Instrumented(TorchFunctionMode):
             return result
         known = self.results.setdefault(site, [])
         other = self.moved[site](result.detach(), len(known)) if site in self.moved else None
-        known.append(result.detach())
+        known.append(result.detach().clone())
         return result if other is None else at(result, other)
 
     def _tapped(self, value: Tensor, edge: Edge) -> Tensor:
@@ -238,10 +234,6 @@ class Instrumented(TorchFunctionMode):
     def _know(self, edge: Edge, own: Sequence[Alternative]) -> None:
         known = self.edges.setdefault(edge, [])
         known += [a.change for a in own if a.change not in known]
-
-
-WITH_NUMBERS = frozenset({"mul", "div", "add", "sub", "pow", "rsub", "rdiv", "rpow", "clamp", "clamp_min"})
-"""Operations whose numbers in the source are read as constants of a formula."""
 
 
 @dataclass(frozen=True)

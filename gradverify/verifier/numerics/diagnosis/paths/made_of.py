@@ -18,7 +18,7 @@ def _softmax(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor
     return e / e.sum(dim, keepdim=True)
 
 
-def _logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - torch's signature
+def _logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002
     top = x.detach().amax(dim, keepdim=True)
     total = torch.log(torch.exp(x - top).sum(dim, keepdim=True)) + top
     return total if keepdim else total.squeeze(dim)
@@ -33,8 +33,8 @@ def _log_softmax(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Te
 
 def _var(
     x: Tensor,
-    dim: Any = None,  # noqa: ANN401 - an int or several
-    unbiased: bool = True,  # noqa: FBT001, FBT002 - torch's signature
+    dim: Any = None,  # noqa: ANN401
+    unbiased: bool = True,  # noqa: FBT001, FBT002
     keepdim: bool = False,  # noqa: FBT001, FBT002
     *,
     correction: int | None = None,
@@ -56,10 +56,10 @@ def _std(*args: Any, **named: Any) -> Tensor:  # noqa: ANN401
 
 def _layer_norm(
     x: Tensor,
-    shape: Any,
+    shape: Any,  # noqa: ANN401
     weight: Tensor | None = None,
     bias: Tensor | None = None,
-    eps: float = 1e-5,  # noqa: ANN401
+    eps: float = 1e-5,
 ) -> Tensor:
     dims = tuple(range(-len(shape), 0))
     centred = x - x.mean(dims, keepdim=True)

@@ -151,7 +151,7 @@ class OwnForward:
 
     @property
     def _outputs(self) -> Layout:
-        assert self.problem is not None  # noqa: S101 - there is a run of it
+        assert self.problem is not None  # noqa: S101
         return self.problem.outputs
 
     def _back(self, run: _Run, output: int, u: Tensor, altered: Altered) -> Tensor | None:

@@ -114,7 +114,7 @@ def bracketed(expression: str) -> str:
 
 
 def _users_frame() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to one's caller
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
     while frame is not None and frame.f_code.co_filename.startswith(_NOT_USERS):
         frame = frame.f_back
     return frame
