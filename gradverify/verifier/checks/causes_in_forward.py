@@ -24,6 +24,11 @@ def _part(cause: Cause, gradient: str, where: InForward) -> Said:
         what = f"of {gradient} the part that comes through {through} is `{cause.law}` times what it should be"
         return Said(what)
     share = cause.factor or 0.0
+    if share == 0 and where.inside:
+        return Said(
+            f"{gradient} lacks a term of the derivative of {_place(where)}, and is right otherwise: "
+            f"{where.inside} counts as a constant"
+        )
     if share == 0:
         return Said(f"{gradient} lacks the part that comes through {through}, and is right otherwise")
     return Said(
@@ -80,7 +85,7 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
 
 def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"where {_place(where)} picks an entry several times, {gradient} has only the last use{_times(cause)}",
+        f"where {_place(where)} picks an entry several times, {gradient} has its last use alone{_times(cause)}",
         "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
     )
 
@@ -88,14 +93,14 @@ def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
 def _reduced(cause: Cause, gradient: str, where: InForward) -> Said:
     over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too"
     return Said(
-        f"{gradient} is right with what comes back to {_through(where)} summed over {over}{_times(cause)}",
+        f"{gradient} is what it would be with what comes back to {_through(where)} summed over {over}{_times(cause)}",
         "Look for a wrong `dim` in a sum or mean in backward.",
     )
 
 
 def _output(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is right with the result of {_place(where)} in place of its argument{_times(cause)}",
+        f"{gradient} is what it would be with the result of {_place(where)} in place of its argument{_times(cause)}",
         "Was the result saved instead of the argument, or the other way round?",
     )
 
@@ -103,7 +108,7 @@ def _output(cause: Cause, gradient: str, where: InForward) -> Said:
 def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
     own = where.argument or "its argument"
     return Said(
-        f"{gradient} is right with the derivative of {_place(where)} taken at `{cause.law}`, not at "
+        f"{gradient} is what it would be with the derivative of {_place(where)} taken at `{cause.law}`, not at "
         f"`{own}`{_times(cause)}",
         SAVED_OTHERWISE,
     )
@@ -112,7 +117,9 @@ def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
 def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(cause.other or "it"))
     place = _place(where)
-    return Said(f"{gradient} is right with `{value}` in place of {_other(cause)} in {place}{_times(cause)}")
+    return Said(
+        f"{gradient} is what it would be with `{value}` in place of {_other(cause)} in {place}{_times(cause)}"
+    )
 
 
 def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -122,7 +129,7 @@ def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
         "operand": f"{_other(cause)} in",
     }[cause.law]
     return Said(
-        f"{gradient} is right with {what} {_place(where)} transposed{_times(cause)}",
+        f"{gradient} is what it would be with {what} {_place(where)} transposed{_times(cause)}",
         "A transpose is missing there, or one too many.",
     )
 
@@ -135,11 +142,15 @@ def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
 
 
 def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(f"{gradient} is right for {_place(where)} along dimension {cause.law} instead{_times(cause)}")
+    return Said(
+        f"{gradient} is what it would be for {_place(where)} along dimension {cause.law}{_times(cause)}"
+    )
 
 
 def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(f"{gradient} is right with {cause.law} in the derivative of {_place(where)}{_times(cause)}")
+    return Said(
+        f"{gradient} is what it would be with {cause.law} in the derivative of {_place(where)}{_times(cause)}"
+    )
 
 
 _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
@@ -174,6 +185,8 @@ def _other(cause: Cause) -> str:
 
 
 def _through(where: InForward) -> str:
+    if where.inside:
+        return f"{where.inside} inside {_place(where)}"
     if where.argument and where.argument != where.expression:
         return f"`{where.argument}` in {_place(where)}"
     return _place(where)

@@ -27,7 +27,9 @@ def region(cause: Cause, pairs: Pairs) -> Said:
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
     return Said(
         f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
-        "Look at the bounds of the loop, slice or mask that backward uses there.",
+        "Look at the bounds of the loop, slice or mask that backward uses there."
+        if not cause.factor
+        else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
     )
 
 

@@ -83,7 +83,7 @@ def test_another_operand():
 
     found = _one(lambda x, z, w: (x * torch.sigmoid(z)) @ w, backward, x="bn", z="bn", w="nm")
     assert found.cause == "operand"
-    assert "right with `z` in place of `torch.sigmoid(z)` in `x * torch.sigmoid(z)`" in found.hint
+    assert "with `z` in place of `torch.sigmoid(z)` in `x * torch.sigmoid(z)`" in found.hint
 
 
 def _gated(x, z):
@@ -202,3 +202,33 @@ def test_a_forward_that_writes_in_place():
     (x,) = (f for f in found if f.input == "x")
     assert x.cause == "chain-factor"
     assert "lacks the factor that `a` gives in `a * h`" in x.hint
+
+
+def test_an_argument_in_a_list_is_named():
+    """The second of two tensors that are joined has no gradient."""
+
+    right = Right(
+        "f",
+        lambda x, w: torch.cat((torch.sin(x), torch.exp(x)), -1) @ torch.cat((w, w), 0),
+        lambda a, y, g: ((g @ a[1].mT) * torch.cos(a[0]), (torch.sin(a[0]) + torch.exp(a[0])).mT @ g),
+        {"x": "bn", "w": "nm"},
+    )
+    found = findings_on(function_of(right, right.backward), right.shapes)
+    (x,) = (f for f in found if f.input == "x")
+    assert x.cause == "missing-term"
+    assert "what comes through `torch.exp(x)`" in x.hint.replace("the part that comes", "what comes")
+
+
+def test_a_term_inside_one_operation():
+    """Softmax without the sum: its normaliser counts as a constant."""
+
+    def backward(a, y, g):
+        x, w = a
+        p = torch.softmax(x @ w, -1)
+        g = g.flip(-1).cumsum(-1).flip(-1)
+        whole = p * (g - (p * g).sum(-1, keepdim=True))
+        return (p * g) @ w.mT, x.mT @ whole
+
+    found = _one(lambda x, w: torch.softmax(x @ w, -1).cumsum(-1), backward, x="bn", w="nm")
+    assert found.cause == "missing-term"
+    assert "what it divides by counts as a constant" in found.hint

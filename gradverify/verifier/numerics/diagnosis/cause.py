@@ -33,6 +33,8 @@ class InForward:
     """Whether the argument's derivative is made of the other arguments, as in a product."""
     beside: str = ""
     """The other argument of two; empty where that cannot be told."""
+    inside: str = ""
+    """What of the expression is meant, where that is one operation made of several."""
 
 
 @dataclass(frozen=True)

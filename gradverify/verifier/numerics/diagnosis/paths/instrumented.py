@@ -22,7 +22,13 @@ from gradverify.verifier.numerics.diagnosis.paths.alternatives import (
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.made_of import MADE_OF
 from gradverify.verifier.numerics.diagnosis.paths.operations import VIEWS, WITH_NUMBERS
-from gradverify.verifier.numerics.diagnosis.paths.sites import Site, operation_name, site_of_call
+from gradverify.verifier.numerics.diagnosis.paths.sites import (
+    ArgumentPath,
+    Site,
+    operation_name,
+    paths_of,
+    site_of_call,
+)
 from gradverify.verifier.numerics.diagnosis.paths.values import Values
 
 MOST_CALLS = 2000
@@ -114,6 +120,8 @@ class Instrumented(TorchFunctionMode):
     """Numbers that are replaced while forward runs."""
     moved: Mapping[Site, Callable[[Tensor, int], Tensor | None]] = field(default_factory=dict)
     """Results whose values are replaced, by others for each pass."""
+    paths: dict[Site, tuple[ArgumentPath, ...]] = field(default_factory=dict)
+    """Where each argument of a call stands."""
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -133,6 +141,8 @@ class Instrumented(TorchFunctionMode):
         named = dict(kwargs or {})
         leaves, structure = _pytree.tree_flatten((args, named))
         site = self._site_now(name)
+        if site not in self.paths:
+            self.paths[site] = paths_of((args, named))
         leaves = self._with_constants(leaves, site, name)
         if not any(_flows(leaf) for leaf in leaves) or name.startswith("get ") or not torch.is_grad_enabled():
             args, named = _pytree.tree_unflatten(leaves, structure)

@@ -9,8 +9,12 @@ from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.exchanges import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
+from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
 from gradverify.verifier.numerics.diagnosis.paths.sites import argument_text, bracketed, text_of
+
+_INSIDE = {("div", 1): "what it divides by", ("sub", 1): "what it subtracts", ("mul", 1): "its factor"}
+"""What carries a part of the derivative inside an operation that is made of others."""
 
 _NAMES = {
     "output": "wrong-saved",
@@ -28,13 +32,13 @@ def _name(change: Change) -> str:
     return _NAMES[change.kind] if change.kind != "instead" else instead_cause(change.edge.site.operation)
 
 
-def cause_of(candidate: Candidate, law: str) -> Cause:
+def cause_of(candidate: Candidate, law: str, own: OwnForward) -> Cause:
     """Another local derivative as a cause; `law` is what its coefficient is, where sizes change it."""
     change = candidate.altered.instead
-    return _of_part(candidate, law) if change is None else _of_change(change, candidate.share, law)
+    return _of_part(candidate, law, own) if change is None else _of_change(change, candidate.share, law, own)
 
 
-def _of_part(candidate: Candidate, law: str) -> Cause:
+def _of_part(candidate: Candidate, law: str, own: OwnForward) -> Cause:
     edges = sorted(candidate.altered.dropped, key=lambda e: (e.site.line, e.site.start, e.place))
     return Cause(
         "missing-term",
@@ -42,16 +46,16 @@ def _of_part(candidate: Candidate, law: str) -> Cause:
         factor=candidate.share,
         law=law,
         kind="path" if len(edges) == 1 else "paths",
-        where=where_of(edges[0]),
-        where_too=None if len(edges) == 1 else where_of(edges[1]),
+        where=where_of(edges[0], own),
+        where_too=None if len(edges) == 1 else where_of(edges[1], own),
     )
 
 
-def _of_change(change: Change, share: float, law: str) -> Cause:
-    where = where_of(change.edge)
+def _of_change(change: Change, share: float, law: str, own: OwnForward) -> Cause:
+    where = where_of(change.edge, own)
     if change.kind == "formula":
         ones = change.name == "1" and where.others
-        formula = "" if ones else _formula(change, share)
+        formula = "" if ones else _formula(change, share, own)
         return Cause(
             "chain-factor",
             Strength.WEAK,
@@ -60,7 +64,11 @@ def _of_change(change: Change, share: float, law: str) -> Cause:
             law=law or formula,
             where=where,
         )
-    other = argument_text(change.edge.site, change.other) if change.other >= 0 else ""
+    other = (
+        argument_text(change.edge.site, own.path(Edge(change.edge.site, change.other)))
+        if change.other >= 0
+        else ""
+    )
     return Cause(
         _name(change),
         Strength.WEAK,
@@ -73,43 +81,44 @@ def _of_change(change: Change, share: float, law: str) -> Cause:
     )
 
 
-def _formula(change: Change, share: float) -> str:
-    value = bracketed(argument_text(change.edge.site, change.edge.place) or "its argument")
+def _formula(change: Change, share: float, own: OwnForward) -> str:
+    value = bracketed(argument_text(change.edge.site, own.path(change.edge)) or "its argument")
     name = "its result" if change.of_result else value
     multiple = MULTIPLES.get(share)
-    if multiple is None:
+    if multiple is None or change.name == "1":
         return f"{share:.6g}"
     return multiple + change.name.replace("{}", name)
 
 
-def cause_of_exchange(exchange: Exchange) -> Cause:
+def cause_of_exchange(exchange: Exchange, own: OwnForward) -> Cause:
     """Another number or value in forward as a cause."""
     own_values = exchange.kind == "value" and "{}" not in exchange.text
-    too = None if exchange.other is None else where_of(Edge(exchange.other, -1))
+    too = None if exchange.other is None else where_of(Edge(exchange.other, -1), own)
     return Cause(
         "wrong-saved" if own_values else "operand",
         Strength.WEAK,
         kind=exchange.kind,
         law=exchange.text,
-        where=where_of(Edge(exchange.site, exchange.place)),
+        where=where_of(Edge(exchange.site, exchange.place), own),
         where_too=too,
     )
 
 
-def where_of(edge: Edge) -> InForward:
+def where_of(edge: Edge, own: OwnForward) -> InForward:
     """An argument in forward's source."""
     site = edge.site
     return InForward(
         file=Path(site.file).name,
         line=max(0, site.line) if site.file else 0,
         expression=text_of(site),
-        argument=argument_text(site, edge.place),
+        argument=argument_text(site, own.path(edge)),
         operation=site.operation,
         others=site.operation in LINEAR_IN_EACH,
-        beside=_beside(edge),
+        inside=_INSIDE.get((site.operation, edge.place), f"its `{site.operation}`") if site.part else "",
+        beside=_beside(edge, own),
     )
 
 
-def _beside(edge: Edge) -> str:
+def _beside(edge: Edge, own: OwnForward) -> str:
     """The one other argument of a product or quotient."""
-    return argument_text(edge.site, 1 - edge.place) if edge.place in {0, 1} else ""
+    return argument_text(edge.site, own.path(Edge(edge.site, 1 - edge.place))) if edge.place in {0, 1} else ""

@@ -14,7 +14,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented, Switches
-from gradverify.verifier.numerics.diagnosis.paths.sites import Site
+from gradverify.verifier.numerics.diagnosis.paths.sites import ArgumentPath, Site
 from gradverify.verifier.numerics.diagnosis.paths.values import Values
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
@@ -84,6 +84,11 @@ class OwnForward:
     def edges(self) -> dict[Edge, list[Change]]:
         """Every use of a value in forward, with what its derivative may be replaced by."""
         return {} if self._run is None else self._run.mode.edges
+
+    def path(self, edge: Edge) -> ArgumentPath:
+        """Where an argument stands in its call; empty where that is not known."""
+        paths = () if self._run is None else self._run.mode.paths.get(edge.site, ())
+        return paths[edge.place] if 0 <= edge.place < len(paths) else ()
 
     @property
     def constants(self) -> dict[Edge, float]:

@@ -27,9 +27,9 @@ def altered_forward(pairs: Pairs) -> Cause | None:
     for candidate in candidates(first):
         law = _law_of(candidate, first, rest)
         if law is not None:
-            return cause_of(candidate, law)
+            return cause_of(candidate, law, first.own)
     exchange = held(first, rest)
-    return None if exchange is None else cause_of_exchange(exchange)
+    return None if exchange is None else cause_of_exchange(exchange, first.own)
 
 
 def _law_of(candidate: Candidate, first: Glance, rest: Sequence[Glance]) -> str | None:

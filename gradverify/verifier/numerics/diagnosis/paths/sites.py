@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 _NOT_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[3]))
 """Folders whose frames are no user's: torch's and the verifier's."""
@@ -57,17 +58,44 @@ def text_of(site: Site) -> str:
     return line.encode()[site.start : site.end].decode(errors="replace").strip()
 
 
-def argument_text(site: Site, place: int) -> str:
+ArgumentPath = tuple[int | str, ...]
+"""Where an argument stands in a call: its position or name, then positions in lists."""
+
+
+def paths_of(call: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[ArgumentPath, ...]:
+    """Where each leaf of a call's arguments stands, in the order in which pytrees are opened."""
+    found, _ = _pytree.tree_flatten_with_path(call)
+    return tuple(tuple(_key(key) for key in path[1:]) for path, _ in found)
+
+
+def _key(key: Any) -> int | str:  # noqa: ANN401 - one of the kinds of keys of a pytree
+    return key.idx if hasattr(key, "idx") else str(getattr(key, "key", ""))
+
+
+def argument_text(site: Site, path: ArgumentPath) -> str:
     """What the source calls an argument of the operation; empty where that cannot be told."""
     try:
         expression = ast.parse(text_of(site), mode="eval").body
     except (SyntaxError, ValueError):
         return ""
-    if site.part:
+    argument = None if site.part or not path else _argument(expression, site.operation, path[0])
+    if argument is None:
         return ""
-    arguments = _arguments(expression, site.operation)
-    found = ast.unparse(arguments[place]) if 0 <= place < len(arguments) else ""
+    rest = path[1:]
+    while rest and isinstance(argument, ast.List | ast.Tuple):
+        if not isinstance(rest[0], int) or rest[0] >= len(argument.elts):
+            return ""
+        argument, rest = argument.elts[rest[0]], rest[1:]
+    found = ast.unparse(argument) + "".join(f"[{key}]" for key in rest)
     return found if len(found) <= LONGEST_TEXT else ""
+
+
+def _argument(expression: ast.expr, operation: str, place: int | str) -> ast.expr | None:
+    if isinstance(place, str):
+        named = expression.keywords if isinstance(expression, ast.Call) else []
+        return next((k.value for k in named if k.arg == place), None)
+    arguments = _arguments(expression, operation)
+    return arguments[place] if place < len(arguments) else None
 
 
 def _arguments(expression: ast.expr, operation: str) -> list[ast.expr]:
