@@ -18,7 +18,7 @@ from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, has_other_sizes
-from gradverify.verifier.numerics.diagnosis.sizes import sizes_equal_to
+from gradverify.verifier.numerics.diagnosis.sizes import always_two, sizes_equal_to
 
 
 def in_words(cause: Cause, pairs: Pairs) -> str:
@@ -61,6 +61,9 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
         advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
+        twos = always_two([pair.point.shapes for pair in pairs]) if "2 * " in cause.law else []
+        if twos:
+            advice += f" At these sizes the 2 may also be `{twos[0]}`."
         return Said(what, advice)
     advice = {
         -1.0: "Turn the sign.",

@@ -10,6 +10,8 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs
 from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
 
+WOULD_BE = "is what it would be"
+
 SAVED_OTHERWISE = "Was another value saved, or taken from what was saved?"
 
 
@@ -47,13 +49,13 @@ def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
 def _number(cause: Cause, gradient: str, where: InForward) -> Said:
     named = where.argument or "the number"
     value = cause.law.replace("{}", named)
-    return Said(f"{gradient} is what it would be if `{named}` were `{value}` in {_place(where)}")
+    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{value}` in {_place(where)}")
 
 
 def _value(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(where.expression))
     return Said(
-        f"{gradient} is what it would be with the values of `{value}` in place of those of {_place(where)}",
+        f"{gradient} {WOULD_BE} with the values of `{value}`, not those of {_place(where)}",
         SAVED_OTHERWISE,
     )
 
@@ -61,7 +63,7 @@ def _value(cause: Cause, gradient: str, where: InForward) -> Said:
 def _swapped(cause: Cause, gradient: str, where: InForward) -> Said:
     other = "another" if cause.where_too is None else _place(cause.where_too)
     return Said(
-        f"{gradient} is what it would be if {_place(where)} and {other} had each other's values",
+        f"{gradient} {WOULD_BE} if {_place(where)} and {other} had each other's values",
         "Are two values exchanged in backward?",
     )
 
@@ -85,7 +87,8 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
 
 def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"where {_place(where)} picks an entry several times, {gradient} has its last use alone{_times(cause)}",
+        f"where {_place(where)} picks an entry several times, only the last use counts in {gradient}"
+        f"{_times(cause)}",
         "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
     )
 
@@ -93,23 +96,23 @@ def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
 def _reduced(cause: Cause, gradient: str, where: InForward) -> Said:
     over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too"
     return Said(
-        f"{gradient} is what it would be with what comes back to {_through(where)} summed over {over}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with what comes back to {_through(where)} summed over {over}{_times(cause)}",
         "Look for a wrong `dim` in a sum or mean in backward.",
     )
 
 
 def _output(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is what it would be with the result of {_place(where)} in place of its argument{_times(cause)}",
+        f"{gradient} {WOULD_BE} with the result of {_place(where)} in place of its argument{_times(cause)}",
         "Was the result saved instead of the argument, or the other way round?",
     )
 
 
 def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
-    own = where.argument or "its argument"
+    own = f"not at `{where.argument or 'its argument'}`"
     return Said(
-        f"{gradient} is what it would be with the derivative of {_place(where)} taken at `{cause.law}`, not at "
-        f"`{own}`{_times(cause)}",
+        f"{gradient} {WOULD_BE} with the derivative of {_place(where)} taken at `{cause.law}`, "
+        f"{own}{_times(cause)}",
         SAVED_OTHERWISE,
     )
 
@@ -117,9 +120,8 @@ def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
 def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(cause.other or "it"))
     place = _place(where)
-    return Said(
-        f"{gradient} is what it would be with `{value}` in place of {_other(cause)} in {place}{_times(cause)}"
-    )
+    swapped = f"`{value}` in place of {_other(cause)}"
+    return Said(f"{gradient} {WOULD_BE} with {swapped} in {place}{_times(cause)}")
 
 
 def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -129,7 +131,7 @@ def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
         "operand": f"{_other(cause)} in",
     }[cause.law]
     return Said(
-        f"{gradient} is what it would be with {what} {_place(where)} transposed{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {what} {_place(where)} transposed{_times(cause)}",
         "A transpose is missing there, or one too many.",
     )
 
@@ -142,14 +144,25 @@ def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
 
 
 def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(
-        f"{gradient} is what it would be for {_place(where)} along dimension {cause.law}{_times(cause)}"
-    )
+    return Said(f"{gradient} {WOULD_BE} for {_place(where)} along dimension {cause.law}{_times(cause)}")
 
 
 def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(f"{gradient} {WOULD_BE} with {cause.law} in the derivative of {_place(where)}{_times(cause)}")
+
+
+def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is what it would be with {cause.law} in the derivative of {_place(where)}{_times(cause)}"
+        f"{gradient} lacks the derivative of what lies between `{cause.law}` and "
+        f"{_place(where)}{_times(cause)}, and is right otherwise",
+        "Multiply by it: factors of the chain rule are missing.",
+    )
+
+
+def _one_too_many(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} is right but for a factor `{cause.law}` too many at {_place(where)}{_times(cause)}",
+        "Divide by it, or look for what it stands in the place of.",
     )
 
 
@@ -170,6 +183,8 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "conjugate": _conjugate,
     "dim": _dim,
     "instead": _instead,
+    "nothing": _nothing,
+    "times": _one_too_many,
 }
 """How each kind of change is said."""
 

@@ -98,7 +98,7 @@ def test_another_value_in_the_whole_formula():
         x="bn",
     )
     assert found.cause == "wrong-saved"
-    assert "values of `x` in place of those of `2 * x`" in found.hint
+    assert "the values of `x`, not those of `2 * x`" in found.hint
 
 
 def test_a_number_of_forward():
@@ -232,3 +232,70 @@ def test_a_term_inside_one_operation():
     found = _one(lambda x, w: torch.softmax(x @ w, -1).cumsum(-1), backward, x="bn", w="nm")
     assert found.cause == "missing-term"
     assert "what it divides by counts as a constant" in found.hint
+
+
+def test_a_sign_in_one_of_two_parts():
+    """The sine and the cosine of one product: `as if w were negated` gives these numbers, and tells less."""
+
+    def backward(a, y, g):
+        x, w = a
+        s, c = torch.sin(x @ w), torch.cos(x @ w)
+        one, two = g.chunk(2, -1)
+        d = one * c + two * s
+        return d @ w.mT, x.mT @ (one * c - two * s)
+
+    found = _one(lambda x, w: torch.cat([torch.sin(x @ w), torch.cos(x @ w)], -1), backward, x="bn", w="nm")
+    assert found.cause == "missing-term"
+    assert "has the wrong sign, and the rest is right" in found.hint
+
+
+def test_a_mask_turned_round():
+    def backward(a, y, g):
+        x, index = a
+        g = g.flip(-1).cumsum(-1).flip(-1)
+        return g * (index == 0).to(g) * torch.cos(x), None
+
+    right = Right(
+        "f", lambda x, index: (torch.sin(x) * (index > 0)).cumsum(-1), backward, {"x": "bn", "index": "!d/bn"}
+    )
+    (found,) = findings_on(function_of(right, right.backward), right.shapes)
+    assert found.cause == "operand"
+    assert "with `1 - (index > 0)` in place of `index > 0`" in found.hint
+
+
+def test_what_lies_between_two_values_is_left_out():
+    """The activation, three operations, on the way to `x` alone."""
+
+    def backward(a, y, g):
+        x, w = a
+        t = torch.tanh(x @ w)
+        g = g.flip(-1).cumsum(-1).flip(-1)
+        return g @ w.mT, x.mT @ (g * (t + (x @ w) * (1 - t * t)) * 0.5)
+
+    def forward(x, w):
+        z = x @ w
+        return (0.5 * torch.tanh(z) * z).cumsum(-1)
+
+    found = _one(forward, backward, x="bn", w="nm")
+    assert (found.cause, found.input) == ("chain-factor", "x")
+    assert "what lies between `x @ w` and `0.5 * torch.tanh(z) * z`" in found.hint
+
+
+def test_a_factor_that_is_one_too_many():
+    """The mask stands at the residual, too."""
+
+    def backward(a, y, g):
+        x, index = a
+        m = (index > 0).to(g)
+        g = g.flip(-1).cumsum(-1).flip(-1)
+        return g * m * torch.cos(x) + g * m * 2 * x, None
+
+    right = Right(
+        "f",
+        lambda x, index: (torch.sin(x) * (index > 0) + x * x).cumsum(-1),
+        backward,
+        {"x": "bn", "index": "!d/bn"},
+    )
+    (found,) = findings_on(function_of(right, right.backward), right.shapes)
+    assert found.cause == "chain-factor"
+    assert "a factor `index > 0` too many" in found.hint

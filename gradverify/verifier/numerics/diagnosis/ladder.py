@@ -15,7 +15,7 @@ from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point
 from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
-from gradverify.verifier.numerics.diagnosis.replaced import operand, output_for_input
+from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
 from gradverify.verifier.numerics.diagnosis.structure import diagonal_only, duplicates, other_reduction_dim
 from gradverify.verifier.numerics.diagnosis.terms import coupling_term
@@ -44,6 +44,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     output_for_input,
     irregular_region,
     altered_forward,
+    operand_sign,
     coupling_term,
     slice_factor,
     point_factor,

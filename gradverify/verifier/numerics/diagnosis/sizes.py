@@ -51,6 +51,12 @@ def sizes_equal_to(shapes: Shapes, factor: float) -> list[str]:
     return [name for name, n in named if n > 1 and (n == factor or abs(1 / n - factor) < SAME)]
 
 
+def always_two(points: Sequence[Shapes]) -> list[str]:
+    """Which sizes are 2 at every point: a law with a 2 in it may mean them."""
+    tables = [dict(_numbers(shapes)) for shapes in points]
+    return [name for name in tables[0] if all(table.get(name) == 2 for table in tables)]
+
+
 def _holds(law: Callable[[float], float], times: float, n: int, factor: float) -> bool:
     value = times * _safe(law, n)
     return n >= 1 and math.isfinite(value) and abs(value - factor) <= SAME * abs(factor)

@@ -63,16 +63,31 @@ def alternatives_of(
     yield from _made(_changes(_Argument(call, edge, value), result, values), result)
 
 
-def alternatives_of_all(call: Called, result: Tensor) -> Iterator[Alternative]:
-    """Derivatives of other operations, with respect to all arguments at once."""
+def alternatives_of_all(
+    call: Called, result: Tensor, values: Values, earlier: Sequence[tuple[str, Tensor]]
+) -> Iterator[Alternative]:
+    """Derivatives with respect to all arguments at once.
+
+    Those of another operation, of this one with a factor too many, or of nothing between an earlier value and
+    this one.
+    """
     everywhere = Edge(call.site, EVERY)
-    yield from _made(
-        (
-            (Change(everywhere, "instead", words), partial(call.as_other, other, call.leaves))
-            for words, other in INSTEAD.get(call.name, ())
-        ),
-        result,
-    )
+    changes: list[tuple[Change, Make]] = [
+        (Change(everywhere, "instead", words), partial(call.as_other, other, call.leaves))
+        for words, other in INSTEAD.get(call.name, ())
+    ]
+    if not call.site.part and not result.is_complex():
+        for name, value in values.like(result, call.site):
+            changes.append((Change(everywhere, "times", name), partial(_times, call, value)))
+        for name, live in earlier:
+            if live.shape == result.shape and live.dtype == result.dtype:
+                changes.append((Change(everywhere, "nothing", name), live.clone))
+    yield from _made(iter(changes), result)
+
+
+def _times(call: Called, value: Tensor) -> Tensor:
+    result: Tensor = call.again(call.leaves)
+    return result * value
 
 
 EVERY = -1
@@ -155,8 +170,7 @@ def _with_other_operands(argument: _Argument, values: Values) -> Iterator[tuple[
     if call.name not in LINEAR_IN_EACH:
         return
     for number, leaf in enumerate(call.leaves):
-        inexact = isinstance(leaf, Tensor) and (leaf.is_floating_point() or leaf.is_complex())
-        if number != argument.edge.place and inexact:
+        if number != argument.edge.place and isinstance(leaf, Tensor):
             for change, other in _operands(call, argument.edge, number, values):
                 yield change, argument.with_leaf(number, other)
 
@@ -202,6 +216,8 @@ def at(tensor: Tensor, value: Tensor) -> Tensor:
 
 def _operands(call: Called, edge: Edge, number: int, values: Values) -> Iterator[tuple[Change, Tensor]]:
     leaf = call.leaves[number].detach()
+    if not leaf.is_complex() and not leaf.is_floating_point():
+        leaf = leaf.to(torch.get_default_dtype())  # a mask counts as ones and zeros
     if leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]:
         yield Change(edge, "transposed", "operand", other=number), leaf.mT
     if leaf.is_complex():

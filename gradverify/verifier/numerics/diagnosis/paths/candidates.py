@@ -83,6 +83,8 @@ _ORDER = (
     "dim",
     "operand",
     "instead",
+    "nothing",
+    "times",
 )
 
 
@@ -92,7 +94,7 @@ def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
         uses = _uses(edge, glance.own)
         without = glance.of(Altered(uses))
         for change in glance.own.edges[edge]:
-            if glance.own.asked > MOST_BACKWARDS or without is None:
+            if glance.spent > MOST_BACKWARDS or without is None:
                 break
             changed = glance.of(Altered(uses, change))
             if changed is None:

@@ -42,7 +42,13 @@ class Glance:
         signs = torch.randint(0, 2, (rows,), generator=generator).double() * 2 - 1
         self.u = signs * (0.5 + torch.rand(rows, generator=generator, dtype=torch.float64))
         self.judged = pair.known.all(dim=0)
+        self._asked_before = own.asked
         self._seen: dict[Altered, Tensor | None] = {}
+
+    @property
+    def spent(self) -> int:
+        """Backwards of forward's own graph that were run for this pair."""
+        return self.own.asked - self._asked_before
 
     @cached_property
     def claimed(self) -> Tensor:

@@ -28,80 +28,17 @@ from gradverify.verifier.numerics.diagnosis.paths.sites import (
     operation_name,
     paths_of,
     site_of_call,
+    text_of,
 )
-from gradverify.verifier.numerics.diagnosis.paths.values import Values
+from gradverify.verifier.numerics.diagnosis.paths.switches import Join, Switches, Tap, Weighted
+from gradverify.verifier.numerics.diagnosis.paths.values import MOST_ALIKE, Values
 
 MOST_CALLS = 2000
 """Operations of a forward up to which every use of a value gets its switch."""
 
 
-FORMULAS = {"1": torch.ones_like, **dict(FUNCTIONS)}
-"""Local derivatives by how they are written; `{}` stands for the value."""
-
-
 class TooLongError(Exception):
     """Forward runs too many operations."""
-
-
-@dataclass
-class Switches:
-    """What is altered in the next backward."""
-
-    dropped: frozenset[Edge] = frozenset()
-    instead: Change | None = None
-
-
-class _Tap(torch.autograd.Function):
-    """One use of a value, whose gradient may be cut."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
-        ctx.switches, ctx.edge = switches, edge
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
-        return None if ctx.edge in ctx.switches.dropped else gradient, None, None
-
-
-class _Join(torch.autograd.Function):
-    """The result of an operation; gradients also go through other derivatives of it, when switched on."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,  # noqa: ANN401
-        result: Tensor,
-        switches: Switches,
-        changes: tuple[Change, ...],
-        *others: Tensor,
-    ) -> Tensor:
-        del others
-        ctx.switches, ctx.changes = switches, changes
-        # A copy: forward may write into its result, which views of a Function refuse.
-        return result.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        instead = ctx.switches.instead
-        return gradient, None, None, *(gradient if c == instead else None for c in ctx.changes)
-
-
-class _Weighted(torch.autograd.Function):
-    """A value whose gradient is multiplied by a formula of it, or of the operation's result."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, result: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
-        ctx.switches, ctx.edge = switches, edge
-        ctx.value, ctx.result = value.detach(), result.detach()
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:  # noqa: ANN401
-        change = ctx.switches.instead
-        if change is None or change.edge != ctx.edge or change.kind != "formula":
-            return None, None, None, None
-        of = ctx.result if change.of_result else ctx.value
-        return gradient * FORMULAS[change.name](of), None, None, None
 
 
 @dataclass
@@ -116,10 +53,14 @@ class Instrumented(TorchFunctionMode):
     """Numbers in the source, by where they stand."""
     results: dict[Site, list[Tensor]] = field(default_factory=dict)
     """What each call gave, pass by pass."""
+    aside: dict[Site, list[Tensor]] = field(default_factory=dict)
+    """The same of calls whose derivatives are not looked at: of constants, and views."""
     exchanged: Mapping[Edge, float] = field(default_factory=dict)
     """Numbers that are replaced while forward runs."""
     moved: Mapping[Site, Callable[[Tensor, int], Tensor | None]] = field(default_factory=dict)
     """Results whose values are replaced, by others for each pass."""
+    live: dict[str, Tensor] = field(default_factory=dict)
+    """The latest results with their gradients, by their texts."""
     paths: dict[Site, tuple[ArgumentPath, ...]] = field(default_factory=dict)
     """Where each argument of a call stands."""
     calls: int = 0
@@ -146,14 +87,14 @@ class Instrumented(TorchFunctionMode):
         leaves = self._with_constants(leaves, site, name)
         if not any(_flows(leaf) for leaf in leaves) or name.startswith("get ") or not torch.is_grad_enabled():
             args, named = _pytree.tree_unflatten(leaves, structure)
-            return func(*args, **named)
+            return self._aside(site, func(*args, **named))
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLongError
         first = func.__name__.endswith("_") and not func.__name__.endswith("__")
         writes = first or name == "setitem" or "out" in named
         if name in VIEWS and not writes and not (name == "getitem" and _has_tensor(leaves[1:])):
-            return func(*args, **named)
+            return self._aside(site, func(*args, **named))
         tapped = [
             self._tapped(leaf, Edge(site, k)) if _flows(leaf) and not (writes and k == 0) else leaf
             for k, leaf in enumerate(leaves)
@@ -183,6 +124,12 @@ class Instrumented(TorchFunctionMode):
                 kept[k] = self.exchanged.get(edge, leaf)
         return kept
 
+    def _aside(self, site: Site, result: Any) -> Any:  # noqa: ANN401
+        """The result, kept by its value alone: masks, counts, and slices of what has a gradient."""
+        if self._site is None and isinstance(result, Tensor) and result.layout is torch.strided:
+            self.aside.setdefault(site, []).append(result.detach().clone())
+        return result
+
     def _kept(self, site: Site, result: Any) -> Any:  # noqa: ANN401
         """The result, by another value where one is to be tried; kept."""
         if not isinstance(result, Tensor) or not _flows(result):
@@ -194,7 +141,7 @@ class Instrumented(TorchFunctionMode):
 
     def _tapped(self, value: Tensor, edge: Edge) -> Tensor:
         self.edges.setdefault(edge, [])
-        return _Tap.apply(value, self.switches, edge)  # type: ignore[no-any-return, no-untyped-call]
+        return Tap.apply(value, self.switches, edge)  # type: ignore[no-any-return, no-untyped-call]
 
     def _made(self, name: str, again: _Again, tapped: list[Any], site: Site) -> Any:  # noqa: ANN401
         """The result; of an operation that is made of others, these are run one by one."""
@@ -226,12 +173,12 @@ class Instrumented(TorchFunctionMode):
                 continue
             own = list(alternatives_of(call, edge, leaf, result.detach(), values))
             if _fits(leaf, result):
-                weighted = _Weighted.apply(leaf, result, self.switches, edge)  # type: ignore[no-untyped-call]
+                weighted = Weighted.apply(leaf, result, self.switches, edge)  # type: ignore[no-untyped-call]
                 given = weighted.expand(result.shape)
                 own += [Alternative(c, given) for c in formulas_of(edge, leaf, call)]
             self._know(edge, own)
             others += own
-        together = list(alternatives_of_all(call, result))
+        together = list(alternatives_of_all(call, result, values, list(self.live.items())))
         for alternative in together:
             self._know(alternative.change.edge, [alternative])
         others += together
@@ -239,7 +186,18 @@ class Instrumented(TorchFunctionMode):
         if not others:
             return result
         changes = tuple(a.change for a in others)
-        return _Join.apply(result, self.switches, changes, *(a.value for a in others))  # type: ignore[no-untyped-call]
+        joined: Tensor = Join.apply(result, self.switches, changes, *(a.value for a in others))  # type: ignore[no-untyped-call]
+        self._live(call.site, joined)
+        return joined
+
+    def _live(self, site: Site, joined: Tensor) -> None:
+        """Keep a result with its gradient, the latest ones by their texts."""
+        text = "" if site.part else text_of(site)
+        if text:
+            self.live.pop(text, None)
+            self.live[text] = joined
+        if len(self.live) > MOST_ALIKE:
+            del self.live[next(iter(self.live))]
 
     def _know(self, edge: Edge, own: Sequence[Alternative]) -> None:
         known = self.edges.setdefault(edge, [])

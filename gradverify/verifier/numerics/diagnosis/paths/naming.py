@@ -9,8 +9,8 @@ from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.exchanges import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
-from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
+from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import argument_text, bracketed, text_of
 
 _INSIDE = {("div", 1): "what it divides by", ("sub", 1): "what it subtracts", ("mul", 1): "its factor"}
@@ -25,6 +25,8 @@ _NAMES = {
     "argument": "operand",
     "reduced": "wrong-reduction-dim",
     "duplicates": "duplicates",
+    "nothing": "chain-factor",
+    "times": "chain-factor",
 }
 
 

@@ -13,8 +13,9 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
-from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented, Switches
+from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.sites import ArgumentPath, Site
+from gradverify.verifier.numerics.diagnosis.paths.switches import Switches
 from gradverify.verifier.numerics.diagnosis.paths.values import Values
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
@@ -63,7 +64,9 @@ class OwnForward:
         if plain is None or plain.mode.calls > MOST_WITH_ALTERNATIVES or self.problem is None:
             return plain
         inputs = [(a.name, a.value) for a in self.problem.arguments if isinstance(a.value, Tensor)]
-        return self._ran(Instrumented(Values(inputs, plain.mode.results, {}))) or plain
+        return (
+            self._ran(Instrumented(Values(inputs, {**plain.mode.results, **plain.mode.aside}, {}))) or plain
+        )
 
     def _ran(self, mode: Instrumented) -> _Run | None:
         problem = self.problem

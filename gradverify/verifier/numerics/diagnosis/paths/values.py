@@ -37,19 +37,18 @@ class Values:
     """How often each site was passed so far, in this run."""
 
     def like(self, tensor: Tensor, site: Site) -> Iterator[tuple[str, Tensor]]:
-        """Values of a tensor's shape and dtype that are not itself, inputs first.
+        """Values of a tensor's shape by name, inputs first; within a loop those of the same pass.
 
-        Within a loop those of the same pass.
+        Numbers of another kind (masks, counts) come in the tensor's dtype.
         """
-        found = 0
-        here = self.passed.get(site, 0)
-        for name, value in self._all(here):
-            if value.shape != tensor.shape or value.dtype != tensor.dtype or torch.equal(value, tensor):
+        seen: set[str] = set()
+        for name, value in self._all(self.passed.get(site, 0)):
+            if value.shape != tensor.shape or value.is_complex() != tensor.is_complex() or name in seen:
                 continue
-            found += 1
-            if found > MOST_ALIKE:
+            seen.add(name)
+            if len(seen) > MOST_ALIKE:
                 return
-            yield name, value
+            yield name, value.to(tensor.dtype)
 
     def _all(self, here: int) -> Iterator[tuple[str, Tensor]]:
         for name, value in self.inputs:
