@@ -61,7 +61,7 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
         advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
-        twos = always_two([pair.point.shapes for pair in pairs]) if "2 * " in cause.law else []
+        twos = always_two([pair.point.shapes for pair in pairs]) if cause.law.startswith(("2", "1/2")) else []
         if twos:
             advice += f" At these sizes the 2 may also be `{twos[0]}`."
         return Said(what, advice)

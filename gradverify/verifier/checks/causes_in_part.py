@@ -151,5 +151,6 @@ def duplicates(cause: Cause, pairs: Pairs) -> Said:
     """Of several uses of one entry, one counts."""
     return Said(
         f"where an entry of `{pairs[0].name}` is used several times, only the {cause.kind} use counts",
-        "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+        "Uses must be added up: is a term missing, or does an assignment by index stand where index_add_ or "
+        "scatter_add_ is needed?",
     )

@@ -41,8 +41,15 @@ def size_law(factors: Sequence[tuple[Shapes, float]]) -> str:
             name in table and _holds(law, times, table[name], c)
             for table, (_, c) in zip(tables, factors, strict=True)
         ):
-            return multiple + form.format(name)
+            return _written(multiple, form.format(name))
     return ""
+
+
+def _written(multiple: str, form: str) -> str:
+    """`2 / n`, and not `2 * 1 / n`."""
+    if not form.startswith("1 / "):
+        return multiple + form
+    return {"2 * ": "2 / ", "1/2 * ": "1/2 / "}.get(multiple, f"{multiple}1 / ") + form.removeprefix("1 / ")
 
 
 def sizes_equal_to(shapes: Shapes, factor: float) -> list[str]:
