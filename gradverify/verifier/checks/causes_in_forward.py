@@ -23,7 +23,7 @@ def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
 def _part(cause: Cause, gradient: str, where: InForward) -> Said:
     through = _through(where)
     if cause.law:
-        what = f"of {gradient} the part that comes through {through} is `{cause.law}` times what it should be"
+        what = f"the part of {gradient} that comes through {through} is `{cause.law}` times what it should be"
         return Said(what)
     share = cause.factor or 0.0
     if share == 0 and where.inside:
@@ -34,7 +34,7 @@ def _part(cause: Cause, gradient: str, where: InForward) -> Said:
     if share == 0:
         return Said(f"{gradient} lacks the part that comes through {through}, and is right otherwise")
     return Said(
-        f"of {gradient} the part that comes through {through} {times_too_large(share)}, and the rest is right"
+        f"the part of {gradient} that comes through {through} {times_too_large(share)}, and the rest is right"
     )
 
 

@@ -1,7 +1,8 @@
-"""Laws of the sizes, as they are written."""
+"""Factors and laws of the sizes, as they are written."""
 
 from __future__ import annotations
 
+from gradverify.verifier.checks.saying import times_too_large
 from gradverify.verifier.numerics.diagnosis.sizes import always_two, size_law
 
 SMALL = (("x", (4, 2)),)
@@ -19,3 +20,8 @@ def test_a_law_with_a_multiple_reads_as_people_write_it():
 def test_a_size_that_is_always_two_may_be_meant():
     assert always_two([SMALL, LARGE]) == ["x.shape[1]"]
     assert always_two([SMALL, (("x", (6, 3)),)]) == []
+
+
+def test_a_factor_near_one_keeps_its_digits():
+    assert times_too_large(1.0002) == "is 1.0002 times what it should be"
+    assert times_too_large(2.0) == "is 2 times too large"
