@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gradverify.verifier.checks.causes_in_forward import in_forward
 from gradverify.verifier.checks.causes_in_part import (
     branch,
     diagonal,
@@ -17,12 +18,13 @@ from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, has_other_sizes
-from gradverify.verifier.numerics.diagnosis.sizes import sizes_equal_to
+from gradverify.verifier.numerics.diagnosis.sizes import always_two, sizes_equal_to
 
 
 def in_words(cause: Cause, pairs: Pairs) -> str:
     """One to three sentences: what holds, at how many points it was checked, what to try."""
-    said = _WORDS[cause.name](cause, pairs)
+    where = cause.where
+    said = _WORDS[cause.name](cause, pairs) if where is None else in_forward(cause, pairs, where)
     start = "Consistent with this: " if cause.strength is Strength.WEAK else ""
     what = start + (said.what if start else said.what[0].upper() + said.what[1:])
     return f"{what} ({_checked(pairs)}). {said.advice}".strip()
@@ -59,6 +61,9 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
         advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
+        twos = always_two([pair.point.shapes for pair in pairs]) if cause.law.startswith(("2", "1/2")) else []
+        if twos:
+            advice += f" At these sizes the 2 may also be `{twos[0]}`."
         return Said(what, advice)
     advice = {
         -1.0: "Turn the sign.",

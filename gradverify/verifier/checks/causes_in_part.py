@@ -27,7 +27,9 @@ def region(cause: Cause, pairs: Pairs) -> Said:
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
     return Said(
         f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
-        "Look at the bounds of the loop, slice or mask that backward uses there.",
+        "Look at the bounds of the loop, slice or mask that backward uses there."
+        if not cause.factor
+        else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
     )
 
 
@@ -149,5 +151,6 @@ def duplicates(cause: Cause, pairs: Pairs) -> Said:
     """Of several uses of one entry, one counts."""
     return Said(
         f"where an entry of `{pairs[0].name}` is used several times, only the {cause.kind} use counts",
-        "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+        "Uses must be added up: is a term missing, or does an assignment by index stand where index_add_ or "
+        "scatter_add_ is needed?",
     )

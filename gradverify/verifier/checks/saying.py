@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 
+NEAR_ONE = 0.01
+"""A factor this near to 1 is told with all the digits that are known."""
+
 
 @dataclass(frozen=True)
 class Said:
@@ -25,6 +28,8 @@ def times_too_large(c: float) -> str:
     """What a factor of claimed / true means."""
     if abs(c + 1) < 1e-9:
         return "has the wrong sign"
+    if abs(c - 1) < NEAR_ONE:
+        return f"is {c:.8g} times what it should be"
     if c > 1:
         return f"is {number(c)} times too large"
     if 0 < c < 1:

@@ -12,9 +12,10 @@ from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
+from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
-from gradverify.verifier.numerics.diagnosis.replaced import operand, output_for_input
+from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
 from gradverify.verifier.numerics.diagnosis.structure import diagonal_only, duplicates, other_reduction_dim
 from gradverify.verifier.numerics.diagnosis.terms import coupling_term
@@ -41,10 +42,12 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     operand,
     chain_factor,
     output_for_input,
+    irregular_region,
+    altered_forward,
+    operand_sign,
     coupling_term,
     slice_factor,
     point_factor,
-    irregular_region,
 )
 
 

@@ -60,6 +60,49 @@ def _reorderings(dims: int) -> Iterator[_Named]:
         yield _Named("permuted", "shifted", dim, None, _shifted(dim, -1))
     for a, b in itertools.combinations(range(dims), 2):
         yield _Named("permuted", "flipped", a, b, _flipped(a, b))
+    yield from _regroupings(dims)
+
+
+def _regroupings(dims: int) -> Iterator[_Named]:
+    """Halves and groups along one dimension: what chunk, stack and interleave put in another order."""
+    for dim in reversed(range(dims)):
+        yield _Named("permuted", "exchanged by halves", dim, None, _halves(dim))
+        for size in GROUPS:
+            yield _Named("permuted", f"interleaved in groups of {size}", dim, None, _grouped(dim, size))
+            yield _Named("permuted", f"interleaved in {size} groups", dim, None, _interleaved(dim, size))
+        yield _Named("permuted", "moved on by 1 (the first slice empty)", dim, None, _moved(dim, 1))
+        yield _Named("permuted", "moved back by 1 (the last slice empty)", dim, None, _moved(dim, -1))
+
+
+GROUPS = (2, 3, 4)
+"""Group sizes, and numbers of groups, that are tried."""
+
+
+def _halves(dim: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t.roll(t.shape[dim + 1] // 2, dim + 1)
+
+
+def _grouped(dim: int, size: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: _crossed(t, dim + 1, (-1, size)) if t.shape[dim + 1] % size == 0 else t
+
+
+def _interleaved(dim: int, count: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: _crossed(t, dim + 1, (count, -1)) if t.shape[dim + 1] % count == 0 else t
+
+
+def _crossed(t: Tensor, dim: int, groups: tuple[int, int]) -> Tensor:
+    """The first entries of all groups, then the second ones, and so on."""
+    apart = t.reshape(*t.shape[:dim], *groups, *t.shape[dim + 1 :])
+    return apart.transpose(dim, dim + 1).reshape(t.shape)
+
+
+def _moved(dim: int, by: int) -> Callable[[Tensor], Tensor]:
+    def apply(t: Tensor) -> Tensor:
+        moved = t.roll(by, dim + 1)
+        moved.select(dim + 1, 0 if by > 0 else -1).zero_()
+        return moved
+
+    return apply
 
 
 def _transposed(a: int, b: int) -> Callable[[Tensor], Tensor]:

@@ -15,12 +15,23 @@ SAME = 1e-7
 
 
 def operand(pairs: Pairs) -> Cause | None:
-    """Backward's block is the true one with another input replaced: by ones, its negative, or reordered."""
+    """Backward's block is the true one with another input replaced: by ones, or reordered."""
+    return _replaced_operand(pairs, _changes)
+
+
+def operand_sign(pairs: Pairs) -> Cause | None:
+    """The same with an input of another sign: what is even and odd in it tells a term's sign better."""
+    return _replaced_operand(pairs, _signs)
+
+
+def _replaced_operand(
+    pairs: Pairs, changes: Callable[[Pair, int], Iterator[tuple[str, Callable[[Tensor], Tensor]]]]
+) -> Cause | None:
     first = pairs[0]
     for j in range(len(first.point.inputs.blocks)):
         if j == first.source and not _varies(pairs):
             continue
-        for kind, change in _changes(first, j):
+        for kind, change in changes(first, j):
             if all(_is_true_at(pair, _replaced(pair, j, change)) for pair in wrong_first(pairs)):
                 return Cause("operand", Strength.WEAK, other=first.point.input_names[j], kind=kind)
     return None
@@ -64,8 +75,12 @@ def _changes(pair: Pair, j: int) -> Iterator[tuple[str, Callable[[Tensor], Tenso
         yield f"flipped along dimension {dim}", _flipped(dim)
         yield f"shifted by 1 along dimension {dim}", _shifted(dim, 1)
         yield f"shifted by -1 along dimension {dim}", _shifted(dim, -1)
-    yield "negated", torch.neg
-    yield "absolute", torch.abs
+
+
+def _signs(pair: Pair, j: int) -> Iterator[tuple[str, Callable[[Tensor], Tensor]]]:
+    if not pair.point.inputs.blocks[j].is_complex:
+        yield "negated", torch.neg
+        yield "absolute", torch.abs
 
 
 def _flipped(dim: int) -> Callable[[Tensor], Tensor]:

@@ -41,14 +41,27 @@ def size_law(factors: Sequence[tuple[Shapes, float]]) -> str:
             name in table and _holds(law, times, table[name], c)
             for table, (_, c) in zip(tables, factors, strict=True)
         ):
-            return multiple + form.format(name)
+            return _written(multiple, form.format(name))
     return ""
+
+
+def _written(multiple: str, form: str) -> str:
+    """`2 / n`, and not `2 * 1 / n`."""
+    if not form.startswith("1 / "):
+        return multiple + form
+    return {"2 * ": "2 / ", "1/2 * ": "1/2 / "}.get(multiple, f"{multiple}1 / ") + form.removeprefix("1 / ")
 
 
 def sizes_equal_to(shapes: Shapes, factor: float) -> list[str]:
     """Which sizes have the value of a factor, or its inverse: where one size was seen, it may be these."""
     named = [(name, n) for name, shape in shapes for name, n in _dimensions(name, shape)]
     return [name for name, n in named if n > 1 and (n == factor or abs(1 / n - factor) < SAME)]
+
+
+def always_two(points: Sequence[Shapes]) -> list[str]:
+    """Which sizes are 2 at every point: a law with a 2 in it may mean them."""
+    tables = [dict(_numbers(shapes)) for shapes in points]
+    return [name for name in tables[0] if all(table.get(name) == 2 for table in tables)]
 
 
 def _holds(law: Callable[[float], float], times: float, n: int, factor: float) -> bool:

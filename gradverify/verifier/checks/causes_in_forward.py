@@ -1,0 +1,213 @@
+"""Causes that are one operation of forward whose derivative backward takes otherwise, in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
+from gradverify.verifier.numerics.diagnosis.evidence import Pairs
+from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
+
+WOULD_BE = "is what it would be"
+
+SAVED_OTHERWISE = "Was another value saved, or taken from what was saved?"
+
+
+def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
+    """What is taken otherwise, and where it stands in forward."""
+    return _WORDS[cause.kind](cause, of_gradient(pairs[0]), where)
+
+
+def _part(cause: Cause, gradient: str, where: InForward) -> Said:
+    through = _through(where)
+    if cause.law:
+        what = f"the part of {gradient} that comes through {through} is `{cause.law}` times what it should be"
+        return Said(what)
+    share = cause.factor or 0.0
+    if share == 0 and where.inside:
+        return Said(
+            f"{gradient} lacks a term of the derivative of {_place(where)}, and is right otherwise: "
+            f"{where.inside} counts as a constant"
+        )
+    if share == 0:
+        return Said(f"{gradient} lacks the part that comes through {through}, and is right otherwise")
+    return Said(
+        f"the part of {gradient} that comes through {through} {times_too_large(share)}, and the rest is right"
+    )
+
+
+def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
+    other = "" if cause.where_too is None else f", and what comes through {_through(cause.where_too)}"
+    return Said(
+        f"{gradient} lacks two parts, and is right otherwise: what comes through {_through(where)}{other}",
+        "Does backward take these values for constants?",
+    )
+
+
+def _number(cause: Cause, gradient: str, where: InForward) -> Said:
+    named = where.argument or "the number"
+    value = cause.law.replace("{}", named)
+    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{value}` in {_place(where)}")
+
+
+def _value(cause: Cause, gradient: str, where: InForward) -> Said:
+    value = cause.law.replace("{}", bracketed(where.expression))
+    return Said(
+        f"{gradient} {WOULD_BE} with the values of `{value}`, not those of {_place(where)}",
+        SAVED_OTHERWISE,
+    )
+
+
+def _swapped(cause: Cause, gradient: str, where: InForward) -> Said:
+    other = "another" if cause.where_too is None else _place(cause.where_too)
+    return Said(
+        f"{gradient} {WOULD_BE} if {_place(where)} and {other} had each other's values",
+        "Are two values exchanged in backward?",
+    )
+
+
+def _factor(cause: Cause, gradient: str, where: InForward) -> Said:
+    """Of a product, or what is like one, the other factor is missing."""
+    factor = f"the factor that `{where.beside}` gives in" if where.beside else "the factor of"
+    instead = cause.law or number(cause.factor or 0.0)
+    has = "" if cause.factor == 1.0 else f", and has `{instead}` instead"
+    return Said(f"{gradient} lacks {factor} {_place(where)}{has}; it is right otherwise")
+
+
+def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
+    if cause.law == "1":
+        return Said(
+            f"{gradient} lacks the derivative of {_place(where)}, and is right otherwise",
+            "Multiply by it: a factor of the chain rule is missing.",
+        )
+    return Said(f"{gradient} has `{cause.law}` for the derivative of {_place(where)}, and is right otherwise")
+
+
+def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"where {_place(where)} picks an entry several times, only the last use counts in {gradient}"
+        f"{_times(cause)}",
+        "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
+    )
+
+
+def _reduced(cause: Cause, gradient: str, where: InForward) -> Said:
+    over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too"
+    return Said(
+        f"{gradient} {WOULD_BE} with what comes back to {_through(where)} summed over {over}{_times(cause)}",
+        "Look for a wrong `dim` in a sum or mean in backward.",
+    )
+
+
+def _output(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} {WOULD_BE} with the result of {_place(where)} in place of its argument{_times(cause)}",
+        "Was the result saved instead of the argument, or the other way round?",
+    )
+
+
+def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
+    own = f"not at `{where.argument or 'its argument'}`"
+    return Said(
+        f"{gradient} {WOULD_BE} with the derivative of {_place(where)} taken at `{cause.law}`, "
+        f"{own}{_times(cause)}",
+        SAVED_OTHERWISE,
+    )
+
+
+def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
+    value = cause.law.replace("{}", bracketed(cause.other or "it"))
+    place = _place(where)
+    swapped = f"`{value}` in place of {_other(cause)}"
+    return Said(f"{gradient} {WOULD_BE} with {swapped} in {place}{_times(cause)}")
+
+
+def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
+    what = {
+        "gradient": "what goes back through",
+        "grad_output": "what comes back to",
+        "operand": f"{_other(cause)} in",
+    }[cause.law]
+    return Said(
+        f"{gradient} {WOULD_BE} with {what} {_place(where)} transposed{_times(cause)}",
+        "A transpose is missing there, or one too many.",
+    )
+
+
+def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
+    place = _place(where)
+    return Said(
+        f"{gradient} lacks a `.conj()`, or has one too many, for {_other(cause)} of {place}{_times(cause)}"
+    )
+
+
+def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(f"{gradient} {WOULD_BE} for {_place(where)} along dimension {cause.law}{_times(cause)}")
+
+
+def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(f"{gradient} {WOULD_BE} with {cause.law} in the derivative of {_place(where)}{_times(cause)}")
+
+
+def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} lacks the derivative of what lies between `{cause.law}` and "
+        f"{_place(where)}{_times(cause)}, and is right otherwise",
+        "Multiply by it: factors of the chain rule are missing.",
+    )
+
+
+def _one_too_many(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} is right but for a factor `{cause.law}` too many at {_place(where)}{_times(cause)}",
+        "Divide by it, or look for what it stands in the place of.",
+    )
+
+
+_WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
+    "path": _part,
+    "paths": _two_parts,
+    "number": _number,
+    "value": _value,
+    "swapped": _swapped,
+    "ones": _factor,
+    "formula": _formula,
+    "duplicates": _duplicates,
+    "reduced": _reduced,
+    "output": _output,
+    "argument": _argument,
+    "operand": _operand,
+    "transposed": _transposed,
+    "conjugate": _conjugate,
+    "dim": _dim,
+    "instead": _instead,
+    "nothing": _nothing,
+    "times": _one_too_many,
+}
+"""How each kind of change is said."""
+
+
+def _times(cause: Cause) -> str:
+    if cause.condition:
+        return f", times `{cause.condition}`"
+    return "" if cause.factor in {None, 1.0} else f", times {number(cause.factor or 0.0)}"
+
+
+def _other(cause: Cause) -> str:
+    return f"`{cause.other}`" if cause.other else "the other argument"
+
+
+def _through(where: InForward) -> str:
+    if where.inside:
+        return f"{where.inside} inside {_place(where)}"
+    if where.argument and where.argument != where.expression:
+        return f"`{where.argument}` in {_place(where)}"
+    return _place(where)
+
+
+def _place(where: InForward) -> str:
+    """`` `x - mean` (norms.py:12) ``."""
+    quoted = f"`{where.expression}`" if where.expression else f"`{where.operation}`"
+    return f"{quoted} ({where.file}:{where.line})" if where.line else f"{quoted} of forward"

@@ -1,0 +1,232 @@
+"""Other derivatives that authors write for an operation: at another value, transposed, along another dim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.operations import (
+    ALONG,
+    ELEMENTWISE,
+    INDEXED,
+    INSTEAD,
+    LINEAR_IN_EACH,
+)
+from gradverify.verifier.numerics.diagnosis.paths.sites import Site
+from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS, Values
+
+
+@dataclass(frozen=True)
+class Called:
+    """One call of an operation."""
+
+    name: str
+    again: Callable[[Sequence[Any]], Any]
+    """The operation, of other leaves."""
+    as_other: Callable[[Callable[..., Any], Sequence[Any]], Any]
+    """Another operation, called in the same way."""
+    leaves: Sequence[Any]
+    site: Site
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Whether each entry of the result is made of one entry of the argument."""
+        return self.name in ELEMENTWISE
+
+    @property
+    def is_of_one_tensor(self) -> bool:
+        """Whether a single tensor takes part."""
+        return sum(isinstance(leaf, Tensor) for leaf in self.leaves) == 1
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A change, and a tensor whose gradient is that of the operation with the change."""
+
+    change: Change
+    value: Tensor
+
+
+Make = Callable[[], Any]
+
+
+def alternatives_of(
+    call: Called, edge: Edge, value: Tensor, result: Tensor, values: Values
+) -> Iterator[Alternative]:
+    """Every other derivative with respect to one argument that gives a tensor of the result's shape."""
+    yield from _made(_changes(_Argument(call, edge, value), result, values), result)
+
+
+def alternatives_of_all(
+    call: Called, result: Tensor, values: Values, earlier: Sequence[tuple[str, Tensor]]
+) -> Iterator[Alternative]:
+    """Derivatives with respect to all arguments at once.
+
+    Those of another operation, of this one with a factor too many, or of nothing between an earlier value and
+    this one.
+    """
+    everywhere = Edge(call.site, EVERY)
+    changes: list[tuple[Change, Make]] = [
+        (Change(everywhere, "instead", words), partial(call.as_other, other, call.leaves))
+        for words, other in INSTEAD.get(call.name, ())
+    ]
+    if not call.site.part and not result.is_complex():
+        for name, value in values.like(result, call.site):
+            changes.append((Change(everywhere, "times", name), partial(_times, call, value)))
+        for name, live in earlier:
+            if live.shape == result.shape and live.dtype == result.dtype:
+                changes.append((Change(everywhere, "nothing", name), live.clone))
+    yield from _made(iter(changes), result)
+
+
+def _times(call: Called, value: Tensor) -> Tensor:
+    result: Tensor = call.again(call.leaves)
+    return result * value
+
+
+EVERY = -1
+"""The place of all arguments together."""
+
+
+def _made(changes: Iterator[tuple[Change, Make]], result: Tensor) -> Iterator[Alternative]:
+    for change, make in changes:
+        try:
+            made = make()
+        except (RuntimeError, TypeError, IndexError, ValueError):
+            continue  # the operation does not take such a value
+        if isinstance(made, Tensor) and made.shape == result.shape and made.requires_grad:
+            yield Alternative(change, made)
+
+
+@dataclass(frozen=True)
+class _Argument:
+    """The argument with respect to which a derivative is taken."""
+
+    call: Called
+    edge: Edge
+    value: Tensor
+
+    def with_leaf(self, number: int, other: Any) -> Make:  # noqa: ANN401
+        """The operation with another argument replaced: only this argument has a gradient."""
+        return self._call({number: other, self.edge.place: self.value})
+
+    def with_own(self, own: Tensor) -> Make:
+        """The operation with this argument replaced."""
+        return self._call({self.edge.place: own})
+
+    def _call(self, replaced: dict[int, Any]) -> Make:
+        leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in self.call.leaves]
+        return lambda: self.call.again([replaced.get(k, leaf) for k, leaf in enumerate(leaves)])
+
+
+def _changes(argument: _Argument, result: Tensor, values: Values) -> Iterator[tuple[Change, Make]]:
+    yield from _of_gradients(argument, result)
+    yield from _at_other_values(argument, result, values)
+    yield from _along_others(argument)
+    yield from _with_other_operands(argument, values)
+
+
+def _of_gradients(argument: _Argument, result: Tensor) -> Iterator[tuple[Change, Make]]:
+    """What comes back is summed further, scattered otherwise, or transposed."""
+    call, edge, value = argument.call, argument.edge, argument.value
+    if value.numel() < result.numel() and not value.is_complex():
+        for words, summed in _sums(value):
+            own = value.detach() + summed - summed.detach()
+            yield Change(edge, "reduced", words), argument.with_own(own)
+    if INDEXED.get(call.name) == edge.place:
+        yield Change(edge, "duplicates"), _last_uses(call, edge.place)
+    if _is_square(value):
+        yield Change(edge, "transposed", "gradient"), argument.with_own(value.mT)
+    if _is_square(result):
+        yield Change(edge, "transposed", "grad_output"), _transposed(argument.with_own(value))
+
+
+def _at_other_values(argument: _Argument, result: Tensor, values: Values) -> Iterator[tuple[Change, Make]]:
+    """The derivative at the result, or at another value of forward."""
+    call, edge, value = argument.call, argument.edge, argument.value
+    if value.shape == result.shape and value.dtype == result.dtype:
+        yield Change(edge, "output"), argument.with_own(at(value, result))
+    if call.is_elementwise and call.is_of_one_tensor and not call.site.part:
+        for name, other in values.like(value, call.site):
+            yield Change(edge, "argument", name), argument.with_own(at(value, other))
+
+
+def _along_others(argument: _Argument) -> Iterator[tuple[Change, Make]]:
+    if argument.call.name not in ALONG:
+        return
+    for number in [k for k, leaf in enumerate(argument.call.leaves) if type(leaf) is int][:1]:
+        for dim in range(argument.value.dim()):
+            yield Change(argument.edge, "dim", str(dim)), argument.with_leaf(number, dim)
+
+
+def _with_other_operands(argument: _Argument, values: Values) -> Iterator[tuple[Change, Make]]:
+    call = argument.call
+    if call.name not in LINEAR_IN_EACH:
+        return
+    for number, leaf in enumerate(call.leaves):
+        if number != argument.edge.place and isinstance(leaf, Tensor):
+            for change, other in _operands(call, argument.edge, number, values):
+                yield change, argument.with_leaf(number, other)
+
+
+def _is_square(tensor: Tensor) -> bool:
+    return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]
+
+
+def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """What stands for a value where its gradient is summed over one more dimension, or over all."""
+    long = [dim for dim, n in enumerate(value.shape) if n > 1]
+    for dim in long if len(long) > 1 else []:
+        yield str(dim), value.sum(dim, keepdim=True)
+    if long:
+        yield "all", value.sum()
+
+
+def _last_uses(call: Called, place: int) -> Make:
+    """The entries picked; of several uses of one, the last alone has a gradient."""
+
+    def make() -> Tensor:
+        value: Tensor = call.leaves[place]
+        numbers = torch.arange(value.numel(), dtype=torch.float64).reshape(value.shape)
+        leaves = list(call.leaves)
+        leaves[place] = numbers
+        picked = call.again(leaves).reshape(-1).long()
+        order = torch.arange(picked.numel())
+        last = torch.full((value.numel(),), -1).scatter_reduce(0, picked, order, "amax")
+        result: Tensor = call.again(call.leaves)
+        return result * (last[picked] == order).reshape(result.shape)
+
+    return make
+
+
+def _transposed(make: Make) -> Make:
+    return lambda: make().mT
+
+
+def at(tensor: Tensor, value: Tensor) -> Tensor:
+    """A tensor of other values whose gradient goes where it went."""
+    return tensor + (value - tensor).detach()
+
+
+def _operands(call: Called, edge: Edge, number: int, values: Values) -> Iterator[tuple[Change, Tensor]]:
+    leaf = call.leaves[number].detach()
+    if not leaf.is_complex() and not leaf.is_floating_point():
+        leaf = leaf.to(torch.get_default_dtype())  # a mask counts as ones and zeros
+    if leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]:
+        yield Change(edge, "transposed", "operand", other=number), leaf.mT
+    if leaf.is_complex():
+        yield Change(edge, "conjugate", other=number), leaf.conj()
+    else:
+        for text, transform in TRANSFORMS:
+            yield Change(edge, "operand", text, other=number), transform(leaf)
+    if "conv" in call.name:
+        for dim in range(2, leaf.dim()):
+            yield Change(edge, "operand", f"{{}}.flip({dim})", other=number), leaf.flip(dim)
+    for name, value in values.like(leaf, call.site):
+        yield Change(edge, "operand", name, other=number), value

@@ -1,0 +1,125 @@
+"""Which changes of forward's own gradient give backward's numbers along one grad_output."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.formulas import FUNCTIONS, MULTIPLES
+from gradverify.verifier.numerics.diagnosis.paths.alternatives import EVERY
+from gradverify.verifier.numerics.diagnosis.paths.changes import Edge
+from gradverify.verifier.numerics.diagnosis.paths.glance import SAME, Candidate, Glance
+from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
+
+MOST_BACKWARDS = 4000
+"""Backwards of forward's own graph that one diagnosis may take at a point."""
+
+
+def candidates(glance: Glance) -> Iterator[Candidate]:
+    """Those that give backward's gradient along one grad_output, the simplest first."""
+    right = glance.of(Altered())
+    if right is None:
+        return
+    parts: dict[Edge, Tensor] = {}
+    for edge in glance.own.edges:
+        without = glance.of(Altered(_uses(edge, glance.own)))
+        if without is None:
+            continue
+        part = right - without
+        if bool((part.abs() > glance.allowed).any()):
+            parts[edge] = part
+    lacking = right - glance.claimed
+    yield from _in_order(_parts_with_coefficient(glance, parts, lacking))
+    yield from _two_parts(glance, parts, lacking)
+    yield from _replaced(glance, parts)
+
+
+def _in_order(found: list[Candidate]) -> list[Candidate]:
+    """Missing before turned before any other coefficient; of equals the last, where paths meet."""
+    rank = {0.0: 0, -1.0: 1, 2.0: 2, 0.5: 3}
+    latest_first = found[::-1]
+    return sorted(latest_first, key=lambda c: rank.get(round(c.share, 6), 4))
+
+
+def _parts_with_coefficient(glance: Glance, parts: dict[Edge, Tensor], lacking: Tensor) -> list[Candidate]:
+    found = []
+    for edge, part in parts.items():
+        if edge.place == EVERY:
+            continue
+        share = 1 - ((lacking @ part) / (part @ part)).item()
+        if bool((lacking - (1 - share) * part).abs().le(glance.allowed).all()):
+            found.append(Candidate(Altered(frozenset({edge})), rounded(share)))
+    return found
+
+
+def rounded(share: float) -> float:
+    """A coefficient that is nearly a half of a whole number, as that."""
+    near = round(share * 2) / 2
+    return near if abs(share - near) < SAME else share
+
+
+def _two_parts(glance: Glance, parts: dict[Edge, Tensor], lacking: Tensor) -> Iterator[Candidate]:
+    distinct: list[tuple[Edge, Tensor]] = []
+    for edge, part in reversed(parts.items()):
+        if edge.place != EVERY and not any(
+            bool((part - known).abs().le(glance.allowed).all()) for _, known in distinct
+        ):
+            distinct.append((edge, part))
+    for (a, one), (b, other) in itertools.combinations(distinct, 2):
+        if bool((lacking - one - other).abs().le(glance.allowed).all()):
+            yield Candidate(Altered(frozenset({a, b})), 0.0)
+
+
+_ORDER = (
+    "formula",
+    "duplicates",
+    "reduced",
+    "output",
+    "argument",
+    "transposed",
+    "conjugate",
+    "dim",
+    "operand",
+    "instead",
+    "nothing",
+    "times",
+)
+
+
+def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
+    found: list[tuple[tuple[int, int, int], Candidate]] = []
+    for edge in parts:
+        uses = _uses(edge, glance.own)
+        without = glance.of(Altered(uses))
+        for change in glance.own.edges[edge]:
+            if glance.spent > MOST_BACKWARDS or without is None:
+                break
+            changed = glance.of(Altered(uses, change))
+            if changed is None:
+                continue
+            instead, wanted = changed - without, glance.claimed - without
+            square = (instead @ instead).item()
+            if square == 0:
+                continue
+            share = ((wanted @ instead) / square).item()
+            near = next((k for k in MULTIPLES if abs(share - k) <= 1e-5 * abs(k)), None)
+            if near is None and (change.name == "1" or change.kind == "reduced"):
+                near = share  # what stands there may be a size
+            if near is None or not bool((wanted - near * instead).abs().le(glance.allowed).all()):
+                continue
+            order = -1 if change.name == "1" else _ORDER.index(change.kind)
+            known = _KNOWN.get(change.name, 0) if change.kind == "formula" else 0
+            found.append(((order, 0 if near == 1 else 1, known), Candidate(Altered(uses, change), near)))
+    yield from (candidate for _, candidate in sorted(found, key=lambda pair: pair[0]))
+
+
+_KNOWN = {text: k for k, (text, _) in enumerate(FUNCTIONS)}
+
+
+def _uses(edge: Edge, own: OwnForward) -> frozenset[Edge]:
+    """The arguments whose derivatives a change takes the place of."""
+    if edge.place != EVERY:
+        return frozenset({edge})
+    return frozenset(e for e in own.edges if e.site == edge.site and e.place != EVERY)

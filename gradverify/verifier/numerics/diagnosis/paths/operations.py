@@ -1,0 +1,206 @@
+"""What is known of torch's operations by their names, where their derivatives are taken otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+LINEAR_IN_EACH = frozenset(
+    {
+        "mul",
+        "div",
+        "rdiv",
+        "matmul",
+        "bmm",
+        "mm",
+        "mv",
+        "dot",
+        "inner",
+        "outer",
+        "ger",
+        "einsum",
+        "linear",
+        "where",
+        "baddbmm",
+        "kron",
+        "pow",
+        "rpow",
+        "solve",
+        "linalg_solve",
+        "solve_triangular",
+        "linalg_solve_triangular",
+        "cholesky_solve",
+        "tensordot",
+        "conv1d",
+        "conv2d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "addmm",
+        "vdot",
+        "linalg_vecdot",
+    }
+)
+"""Operations in whose derivative other arguments stand: another value may be taken for them."""
+
+ALONG = frozenset(
+    {
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "cumsum",
+        "cumprod",
+        "sum",
+        "mean",
+        "prod",
+        "norm",
+        "var",
+        "std",
+        "flip",
+        "roll",
+        "amax",
+        "amin",
+        "diff",
+    }
+)
+"""Operations along a dimension."""
+
+ELEMENTWISE = frozenset(
+    {
+        "exp",
+        "log",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "square",
+        "pow",
+        "rpow",
+        "sin",
+        "cos",
+        "tan",
+        "abs",
+        "neg",
+        "erf",
+        "erfc",
+        "log1p",
+        "expm1",
+        "softplus",
+        "silu",
+        "gelu",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "atan",
+        "arctan",
+        "asin",
+        "acos",
+        "sinh",
+        "cosh",
+        "logsigmoid",
+        "elu",
+        "leaky_relu",
+        "exp2",
+        "log2",
+        "log10",
+        "atanh",
+        "asinh",
+        "acosh",
+        "lgamma",
+        "digamma",
+        "rdiv",
+        "sinc",
+        "hardtanh",
+        "relu6",
+    }
+)
+"""Functions of one entry each."""
+
+VIEWS = frozenset(
+    {
+        "view",
+        "reshape",
+        "expand",
+        "expand_as",
+        "view_as",
+        "transpose",
+        "t",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "getitem",
+        "narrow",
+        "select",
+        "chunk",
+        "split",
+        "unbind",
+        "flatten",
+        "unflatten",
+        "movedim",
+        "swapaxes",
+        "swapdims",
+        "moveaxis",
+        "broadcast_to",
+        "diagonal",
+        "ravel",
+        "adjoint",
+        "tensor_split",
+        "hsplit",
+        "vsplit",
+        "split_with_sizes",
+        "atleast_1d",
+        "atleast_2d",
+        "positive",
+        "conj",
+        "resolve_conj",
+        "real",
+        "imag",
+        "view_as_real",
+        "view_as_complex",
+        "unfold",
+        "contiguous",
+        "as_strided",
+        "detach",
+        "clone",
+        "to",
+        "double",
+        "float",
+        "type",
+        "requires_grad_",
+        "data",
+    }
+)
+"""Operations whose result may share its input's memory: what is written there later must arrive."""
+
+WITH_NUMBERS = frozenset({"mul", "div", "add", "sub", "pow", "rsub", "rdiv", "rpow", "clamp", "clamp_min"})
+"""Operations whose numbers in the source are read as constants of a formula."""
+
+INDEXED = {"getitem": 0, "index_select": 0, "gather": 0, "take": 0, "take_along_dim": 0, "embedding": 1}
+"""Operations that pick entries of an argument, and the place of that argument."""
+
+INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
+    "maximum": (("the smaller one", torch.minimum),),
+    "minimum": (("the larger one", torch.maximum),),
+    "amax": (("the smallest entry", torch.amin),),
+    "amin": (("the largest entry", torch.amax),),
+    "where": (("the condition turned round", lambda c, a, b: torch.where(c, b, a)),),
+    "relu": (("the condition turned round", lambda x: x - torch.relu(x)),),
+    "cumsum": (("the order turned round", lambda x, dim: x.flip(dim).cumsum(dim).flip(dim)),),
+    "roll": (("the shift turned round", lambda x, n, dim=None: torch.roll(x, -n, dim)),),
+    "flip": (("no flip", lambda x, *_: x),),
+    "solve": (("a product in place of the solve", torch.matmul),),
+    "linalg_solve": (("a product in place of the solve", torch.matmul),),
+    "solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
+    "linalg_solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
+}
+"""Operations whose derivative stands where that of this one should: each with its words."""
+
+
+def instead_cause(operation: str) -> str:
+    """The cause whose name fits such an exchange best."""
+    if operation in {"cumsum", "roll", "flip"}:
+        return "permuted"
+    return "operand" if "solve" in operation else "branch"

@@ -1,0 +1,72 @@
+"""Backward is forward's own gradient with one of its local derivatives left out, or taken otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.evidence import Pairs, same_everywhere
+from gradverify.verifier.numerics.diagnosis.paths.candidates import candidates, rounded
+from gradverify.verifier.numerics.diagnosis.paths.exchanges import held
+from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate, Glance, block_of, glances_of, mixed
+from gradverify.verifier.numerics.diagnosis.paths.naming import cause_of, cause_of_exchange
+from gradverify.verifier.numerics.diagnosis.sizes import size_law
+
+
+def altered_forward(pairs: Pairs) -> Cause | None:
+    """The first change of forward's own gradient that gives backward's numbers at every point."""
+    glances = glances_of(pairs)
+    if glances is None:
+        return None
+    first = next(g for g in glances if g.pair.is_wrong)
+    rest = [g for g in glances if g is not first]
+    for candidate in candidates(first):
+        law = _law_of(candidate, first, rest)
+        if law is not None:
+            return cause_of(candidate, law, first.own)
+    exchange = held(first, rest)
+    return None if exchange is None else cause_of_exchange(exchange, first.own)
+
+
+def _law_of(candidate: Candidate, first: Glance, rest: Sequence[Glance]) -> str | None:
+    """The law of sizes that a coefficient follows, empty for one number; None where it does not hold."""
+    shares = [(first, candidate.share)]
+    for glance in rest:
+        share = _fitted(candidate, glance)
+        if share is None:
+            continue  # nothing comes of the change here
+        if math.isnan(share):
+            return None
+        shares.append((glance, share))
+    same = same_everywhere([share for _, share in shares])
+    law = "" if same else size_law([(g.pair.point.shapes, share) for g, share in shares])
+    if not same and not law:
+        return None
+    here = dict(shares)
+    everywhere = (replace(candidate, share=here.get(g, candidate.share)) for g in (first, *rest))
+    holds = all(_explains(c, g) for c, g in zip(everywhere, (first, *rest), strict=True))
+    return law if holds else None
+
+
+def _fitted(candidate: Candidate, glance: Glance) -> float | None:
+    """The coefficient at another point: None where any one will do, NaN where it cannot be had."""
+    nothing, one = (glance.given(replace(candidate, share=k)) for k in (0.0, 1.0))
+    if nothing is None or one is None:
+        return math.nan
+    way = one - nothing
+    if not bool((way.abs() > glance.allowed).any()):
+        return None
+    return rounded(((glance.claimed - nothing) @ way / (way @ way)).item())
+
+
+def _explains(candidate: Candidate, glance: Glance) -> bool:
+    """Whether the change gives what backward gives, at every entry of the point's block."""
+    explained = mixed(candidate, lambda altered: glance.own.jacobian(glance.pair.output, altered))
+    if explained is None:
+        return False
+    block = block_of(explained, glance.pair)
+    return glance.pair.explained_by(block, torch.zeros_like(block))

@@ -1,0 +1,82 @@
+"""Functions with switches in their backward: a use of a value cut, another derivative let through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.formulas import FUNCTIONS
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+
+FORMULAS = {"1": torch.ones_like, **dict(FUNCTIONS)}
+"""Local derivatives by how they are written; `{}` stands for the value."""
+
+
+@dataclass
+class Switches:
+    """What is altered in the next backward."""
+
+    dropped: frozenset[Edge] = frozenset()
+    instead: Change | None = None
+
+
+class Tap(torch.autograd.Function):
+    """One use of a value, whose gradient may be cut."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
+        """The value."""
+        ctx.switches, ctx.edge = switches, edge
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
+        """Its gradient, or none where the use is cut."""
+        return None if ctx.edge in ctx.switches.dropped else gradient, None, None
+
+
+class Join(torch.autograd.Function):
+    """The result of an operation; gradients also go through other derivatives of it, when switched on."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401
+        result: Tensor,
+        switches: Switches,
+        changes: tuple[Change, ...],
+        *others: Tensor,
+    ) -> Tensor:
+        """The result."""
+        del others
+        ctx.switches, ctx.changes = switches, changes
+        # A copy: forward may write into its result, which views of a Function refuse.
+        return result.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        """The result's gradient; also for the change that is switched on."""
+        instead = ctx.switches.instead
+        return gradient, None, None, *(gradient if c == instead else None for c in ctx.changes)
+
+
+class Weighted(torch.autograd.Function):
+    """A value whose gradient is multiplied by a formula of it, or of the operation's result."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, result: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
+        """The value."""
+        ctx.switches, ctx.edge = switches, edge
+        ctx.value, ctx.result = value.detach(), result.detach()
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:  # noqa: ANN401
+        """The gradient times the formula that is switched on."""
+        change = ctx.switches.instead
+        if change is None or change.edge != ctx.edge or change.kind != "formula":
+            return None, None, None, None
+        of = ctx.result if change.of_result else ctx.value
+        return gradient * FORMULAS[change.name](of), None, None, None
