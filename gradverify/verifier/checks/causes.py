@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gradverify.verifier.checks.causes_in_forward import in_forward
 from gradverify.verifier.checks.causes_in_part import (
     branch,
     diagonal,
@@ -22,7 +23,8 @@ from gradverify.verifier.numerics.diagnosis.sizes import sizes_equal_to
 
 def in_words(cause: Cause, pairs: Pairs) -> str:
     """One to three sentences: what holds, at how many points it was checked, what to try."""
-    said = _WORDS[cause.name](cause, pairs)
+    where = cause.where
+    said = _WORDS[cause.name](cause, pairs) if where is None else in_forward(cause, pairs, where)
     start = "Consistent with this: " if cause.strength is Strength.WEAK else ""
     what = start + (said.what if start else said.what[0].upper() + said.what[1:])
     return f"{what} ({_checked(pairs)}). {said.advice}".strip()

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gradverify.verifier.checks.automatic_composite import NoComposite, automatic_composite
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.diagnosis.evidence import Point
+from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem
@@ -78,7 +80,13 @@ def measured_point(sample: Sample) -> Point | None:
             if isinstance(a.value, Tensor) and _is_constant(a)
         ),
         probe=CallProbe(problem),
+        own_forward=OwnForward(lambda: _own_forward(sample)),
     )
+
+
+def _own_forward(sample: Sample) -> CallProblem | None:
+    composite = automatic_composite(sample)
+    return None if isinstance(composite, NoComposite) else composite.problem
 
 
 def _is_constant(argument: Argument) -> bool:

@@ -139,7 +139,11 @@ def _zero_at(t: Tensor, *place) -> Tensor:
 SECOND = (
     _bug("silu-no-product-rule", lambda a, y, g: (g * sigmoid(a[0]),), "missing-term", "chain-factor"),
     _bug("silu-other-half", lambda a, y, g: (g * y * (1 - sigmoid(a[0])),), "missing-term"),
-    _bug("silu-derivative-of-sigmoid", lambda a, y, g: (g * sigmoid(a[0]) * (1 - sigmoid(a[0])),)),
+    _bug(
+        "silu-derivative-of-sigmoid",
+        lambda a, y, g: (g * sigmoid(a[0]) * (1 - sigmoid(a[0])),),
+        "chain-factor",
+    ),
     _bug("softplus-y", lambda a, y, g: (g * y,), "wrong-saved", "chain-factor"),
     _bug("softplus-sigmoid-y", lambda a, y, g: (g * sigmoid(y),), "wrong-saved"),
     _bug("softplus-complement", lambda a, y, g: (g * sigmoid(-a[0]),), "chain-factor", "operand"),
@@ -194,7 +198,11 @@ SECOND = (
         lambda a, y, g: (g[:, None] * (a[0] @ a[1]), _quadratic(a, y, g)[1]),
         "missing-term",
     ),
-    _bug("quadratic-twice", lambda a, y, g: (g[:, None] * (2 * a[0] @ a[1]), _quadratic(a, y, g)[1])),
+    _bug(
+        "quadratic-twice",
+        lambda a, y, g: (g[:, None] * (2 * a[0] @ a[1]), _quadratic(a, y, g)[1]),
+        "transposed",
+    ),
     _bug(
         "quadratic-last-sample",
         lambda a, y, g: (_quadratic(a, y, g)[0], a[0][:-1].mT @ (g[:-1, None] * a[0][:-1])),
@@ -217,7 +225,7 @@ SECOND = (
     _bug("maximum-swapped", lambda a, y, g: _minmax(a, y, g)[::-1], "swapped-inputs"),
     _bug("maximum-by-sign", lambda a, y, g: (g * (a[0] > 0), g * (a[0] <= 0))),
     _bug("gated-no-derivative", lambda a, y, g: (g * sigmoid(a[1]), g * a[0]), "chain-factor", at=1),
-    _bug("gated-raw-gate", lambda a, y, g: (g * a[1], _gated(a, y, g)[1]), "chain-factor"),
+    _bug("gated-raw-gate", lambda a, y, g: (g * a[1], _gated(a, y, g)[1]), "chain-factor", "operand"),
     _bug(
         "stack-second-lost",
         lambda a, y, g: (torch.zeros_like(a[0]) if g[0] is None else g[0].clone(), _stack(a, y, g)[1]),
@@ -272,11 +280,8 @@ UNNAMED = frozenset(
         "cosine-no-projection",
         "entropy-unnormalised",
         "gated-no-derivative",
-        "gated-raw-gate",
         "maximum-by-sign",
         "quadratic-one-side",
-        "quadratic-twice",
-        "silu-derivative-of-sigmoid",
         "silu-no-product-rule",
         "silu-other-half",
         "softplus-y",

@@ -34,14 +34,16 @@ def test_at_one_size_a_factor_may_be_a_size():
 
 
 def test_a_draw_that_passes_refutes_a_factor():
-    """At draws with a negative sum alone the slope is half of what backward says."""
+    """At draws with a negative sum alone the slope is a quarter of what backward says: one operation's."""
     halved = Right(
         "halved",
         lambda x: x * (2.0 if x.sum() > 0 else 0.5),
         lambda a, y, g: (2.0 * g,),
         {"x": "bn"},
     )
-    assert all(f.cause == "" for f in findings_on(function_of(halved, halved.backward), halved.shapes))
+    found = findings_on(function_of(halved, halved.backward), halved.shapes)
+    assert {(f.cause, f.factor) for f in found} == {("chain-factor", None)}
+    assert "the factor that `2.0 if x.sum() > 0 else 0.5` gives" in found[0].hint
 
 
 def test_a_region_is_no_region_at_one_size():

@@ -16,6 +16,24 @@ class Strength(StrEnum):
 
 
 @dataclass(frozen=True)
+class InForward:
+    """One argument of one operation in forward's source."""
+
+    line: int
+    """0 where the operation stands in no file."""
+    expression: str
+    """As the user wrote it; empty where it cannot be quoted."""
+    argument: str
+    """What stands for the argument there; empty where that cannot be told."""
+    operation: str
+    """torch's name of it."""
+    others: bool = False
+    """Whether the argument's derivative is made of the other arguments, as in a product."""
+    beside: str = ""
+    """The other argument of two; empty where that cannot be told."""
+
+
+@dataclass(frozen=True)
 class Cause:
     """One hypothesis that held at every entry of every point. Fields that do not apply are empty."""
 
@@ -42,3 +60,7 @@ class Cause:
     """The threshold of the condition lies below this value of the data."""
     right_entries: int = 0
     """Entries that are right, for a cause that is limited to some."""
+    where: InForward | None = None
+    """The operation of forward whose derivative is taken otherwise."""
+    where_too: InForward | None = None
+    """A second one."""

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Block, Layout
 
 RELATIVE = 1e-8
@@ -60,6 +61,8 @@ class Point:
     constants: tuple[tuple[str, Tensor], ...] = ()
     """Real tensors of the call that are not differentiated (targets, masks, indices), as float64."""
     probe: Probe | None = None
+    own_forward: OwnForward | None = None
+    """Forward itself, differentiated by torch."""
 
 
 @dataclass(frozen=True)

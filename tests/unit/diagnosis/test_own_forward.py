@@ -1,0 +1,172 @@
+"""Causes that are one operation of forward: its derivative left out, or taken at another value."""
+
+from __future__ import annotations
+
+import torch
+
+from gradverify.model import Finding
+
+from .diagnosing import findings_on
+from .right_functions import Right, function_of
+
+
+def _one(forward, backward, **shapes: str) -> Finding:
+    right = Right("f", forward, backward, shapes)
+    (found,) = findings_on(function_of(right, right.backward), right.shapes)
+    return found
+
+
+def _normed(x):
+    centred = x - x.mean(-1, keepdim=True)
+    var = (centred * centred).mean(-1, keepdim=True)
+    return centred * torch.rsqrt(var + 0.1)
+
+
+def _normed_parts(a):
+    centred = a - a.mean(-1, keepdim=True)
+    s = torch.rsqrt((centred * centred).mean(-1, keepdim=True) + 0.1)
+    return centred, s
+
+
+def test_a_path_that_is_missing():
+    """The variance is taken for a constant."""
+
+    def backward(a, y, g):
+        _, s = _normed_parts(a[0])
+        g = g * s
+        return (g - g.mean(-1, keepdim=True),)
+
+    found = _one(_normed, backward, x="bn")
+    assert found.cause == "missing-term"
+    assert "lacks the part that comes through `torch.rsqrt(var + 0.1)`" in found.hint
+
+
+def test_a_path_with_the_wrong_sign():
+    def backward(a, y, g):
+        c, s = _normed_parts(a[0])
+        g = g * s + c * s**3 * (g * c).mean(-1, keepdim=True)
+        return (g - g.mean(-1, keepdim=True),)
+
+    found = _one(_normed, backward, x="bn")
+    assert found.cause == "missing-term"
+    assert "has the wrong sign, and the rest is right" in found.hint
+
+
+def test_two_paths_that_are_missing():
+    found = _one(_normed, lambda a, y, g: (g * _normed_parts(a[0])[1],), x="bn")
+    assert found.cause == "missing-term"
+    assert "two parts that are missing" in found.hint
+    assert "`x.mean(-1, keepdim=True)`" in found.hint
+
+
+def test_the_derivative_of_one_operation():
+    found = _one(
+        lambda x, w: torch.tanh(x @ w).cumsum(-1),
+        lambda a, y, g: (g.flip(-1).cumsum(-1).flip(-1) @ a[1].mT, _of_weight(a, g)),
+        x="bn",
+        w="nm",
+    )
+    assert (found.cause, found.input) == ("chain-factor", "x")
+    assert "lacks the derivative of `torch.tanh(x @ w)`" in found.hint
+
+
+def _of_weight(a, g):
+    return a[0].mT @ (g.flip(-1).cumsum(-1).flip(-1) * (1 - torch.tanh(a[0] @ a[1]) ** 2))
+
+
+def test_another_operand():
+    """The gate itself stands where its sigmoid should."""
+
+    def backward(a, y, g):
+        x, z, w = a
+        return (g @ w.mT) * z, (g @ w.mT) * x * torch.sigmoid(z) * torch.sigmoid(-z), _gated(x, z).mT @ g
+
+    found = _one(lambda x, z, w: (x * torch.sigmoid(z)) @ w, backward, x="bn", z="bn", w="nm")
+    assert found.cause == "operand"
+    assert "right with `z` in place of `torch.sigmoid(z)` in `x * torch.sigmoid(z)`" in found.hint
+
+
+def _gated(x, z):
+    return x * torch.sigmoid(z)
+
+
+def test_another_value_in_the_whole_formula():
+    """`x` was saved where `2 * x` is needed."""
+    found = _one(
+        lambda x: torch.log1p(torch.exp(2 * x)).cumsum(-1) / 2,
+        lambda a, y, g: (g.flip(-1).cumsum(-1).flip(-1) * torch.sigmoid(a[0]),),
+        x="bn",
+    )
+    assert found.cause == "wrong-saved"
+    assert "values of `x` in place of those of `2 * x`" in found.hint
+
+
+def test_a_number_of_forward():
+    """What keeps the root from zero is forgotten."""
+
+    def backward(a, y, g):
+        r = (a[0] * a[0]).sum(-1, keepdim=True)
+        y = a[0] / torch.sqrt(r)
+        return ((g - y * (g * y).sum(-1, keepdim=True)) / torch.sqrt(r),)
+
+    found = _one(lambda x: x / torch.sqrt((x * x).sum(-1, keepdim=True) + 0.5), backward, x="bn")
+    assert found.cause == "operand"
+    assert "if `0.5` were `0`" in found.hint
+
+
+def test_a_factor_for_which_a_size_stands():
+    """Each row has a count of its own, and is divided by the length."""
+
+    def forward(x, w):
+        count = 1 + (w > 0).sum(-1, keepdim=True)
+        return torch.tanh(x) * x / count
+
+    def backward(a, y, g):
+        x, w = a
+        t = torch.tanh(x)
+        return g * (t + x * (1 - t * t)) / x.shape[-1], torch.zeros_like(w)
+
+    found = _one(forward, backward, x="bn", w="bn")
+    assert (found.cause, found.input) == ("chain-factor", "x")
+    assert "the factor that `count` gives" in found.hint
+    assert "and has `1 / x.shape[1]` instead" in found.hint
+
+
+def test_a_mistake_that_is_no_change_of_one_operation_has_no_cause():
+    def backward(a, y, g):
+        _, s = _normed_parts(a[0])
+        return (g * s + torch.sin(3 * a[0]) * g.flip(-1).cumsum(-1),)
+
+    assert _one(_normed, backward, x="bn").cause == ""
+
+
+def test_a_sum_over_everything_in_one_term():
+    def backward(a, y, g):
+        c, s = _normed_parts(a[0])
+        g = g.flip(0).cumsum(0).flip(0)
+        g = g * s - c * s**3 * (g * c).mean()
+        return (g - g.mean(-1, keepdim=True),)
+
+    found = _one(lambda x: _normed(x).cumsum(0), backward, x="bn")
+    assert found.cause == "wrong-reduction-dim"
+    assert "summed over all entries, times `1 / x.shape[0]`" in found.hint
+
+
+def test_the_last_use_in_a_product():
+    """Entries that are picked several times, by one of two terms."""
+
+    def backward(a, y, g):
+        table, index, w = a
+        part = torch.zeros_like(table)
+        part[index] = g * w
+        return part + 2 * table * g.sum(), None, g * table[index]
+
+    found = _one(
+        lambda table, index, w: table[index] * w + (table * table).sum(),
+        backward,
+        table="n",
+        index="!n/k",
+        w="k",
+    )
+    assert (found.cause, found.input) == ("duplicates", "table")
+    assert "where `table[index]`" in found.hint
