@@ -30,7 +30,7 @@ fn("AddRMSNorm", "x: [b, m]\nres: [b, m]\nw: [m]", '''
         return ds, ds, (gy * s * r).sum(0)
 ''',
  ("residual-ignored", "keepdim=True) + gs", "keepdim=True)", "ignored-output"),
- ("offset-forgotten", "gw = gy * (1 + w)", "gw = gy * w", "missing-term chain-factor none"),
+ ("offset-forgotten", "gw = gy * (1 + w)", "gw = gy * w", "missing-term chain-factor none =operand"),
  ("before-the-sum", "(gy * s * r)", "(gy * x * r)", "wrong-saved operand none"),
  ("once", "return ds, ds,", "return ds - gs, ds,", "ignored-output"),
 )
@@ -70,7 +70,7 @@ fn("RotaryHalf", "x: [b, t, 2*n]\nangle: {shape: [t, n], requires_grad: false}",
         return torch.cat((lo * cos + hi * sin, hi * cos - lo * sin), -1), None
 ''',
  ("not-inverted", "(lo * cos + hi * sin, hi * cos - lo * sin)", "(lo * cos - hi * sin, hi * cos + lo * sin)", "transposed operand"),
- ("one-sign", "hi * cos - lo * sin)", "hi * cos + lo * sin)", "none ~region"),
+ ("one-sign", "hi * cos - lo * sin)", "hi * cos + lo * sin)", "none ~region =missing-term"),
  ("cos-only", "(lo * cos + hi * sin, hi * cos - lo * sin)", "(lo * cos, hi * cos)", "missing-term diagonal-only"),
 )
 fn("SmoothedCrossEntropyZ", "x: [b, m]\ntarget: {shape: [b], dtype: int64, range: [0, m]}\neps: 0.2\nz: 0.05", '''
@@ -183,7 +183,7 @@ fn("GroupedScores", "q: [h*d, n, k]\nkey: [h, m, k]", '''
         return dq, dk
 ''',
  ("group-mean", ".sum(1)", ".mean(1)", "constant-factor"),
- ("group-first", ".sum(1)", "[:, 0]", "missing-term not-summed-over-broadcast none ~region"),
+ ("group-first", ".sum(1)", "[:, 0]", "missing-term not-summed-over-broadcast none ~region =duplicates"),
  ("repeat-for-interleave", "dq = g @ key.repeat_interleave(group, 0)", "dq = g @ key.repeat(group, 1, 1)", "none ~operand ~permuted ~region"),
  ("groups-crossed", ".unflatten(0, (heads, group)).sum(1)", ".unflatten(0, (group, heads)).sum(0)", "none permuted ~region"),
 )
@@ -315,7 +315,7 @@ fn("GatedScan", "a: {shape: [b, t], range: [-0.9, 0.9]}\nx: [b, t]\ns: [b]", '''
         return dx * states[:, :-1], dx, carry
 ''',
  ("no-carry", "dx[:, i] = g[:, i] + carry", "dx[:, i] = g[:, i]", "missing-term diagonal-only ~region ~not-summed-over-broadcast"),
- ("state-after", "dx * states[:, :-1]", "dx * states[:, 1:]", "wrong-saved chain-factor none"),
+ ("state-after", "dx * states[:, :-1]", "dx * states[:, 1:]", "wrong-saved chain-factor none =operand"),
  ("gate-before", "carry = a[:, i] * dx", "carry = a[:, i - 1] * dx", "operand permuted none"),
  ("start-ungated", "return dx * states[:, :-1], dx, carry", "return dx * states[:, :-1], dx, dx[:, 0]", "chain-factor operand none"),
 )
@@ -388,7 +388,7 @@ fn("RidgeSolve", "A: [k, d]\ny: [k]\nlam: {shape: [], domain: positive}", '''
  ("residual-forgotten", "torch.outer(y - A @ x, z) - torch.outer(A @ z, x)", "-torch.outer(A @ z, x)", "missing-term"),
  ("target-for-residual", "torch.outer(y - A @ x, z)", "torch.outer(y, z)", "missing-term none"),
  ("penalty-sign", "-(z * x).sum()", "(z * x).sum()", "constant-factor"),
- ("unsolved", "return dA, A @ z,", "return dA, A @ g,", "none operand"),
+ ("unsolved", "return dA, A @ z,", "return dA, A @ g,", "none operand =chain-factor"),
 )
 fn("SymmetricSqrt", "A: {shape: [d, d], structure: spd}", '''
     @staticmethod
@@ -450,7 +450,7 @@ fn("Sparsemax", "x: [b, m]", '''
 ''',
  ("mean-of-all", "(g * on).sum(-1, keepdim=True) / on.sum(-1, keepdim=True)", "g.mean(-1, keepdim=True)", "none missing-term branch"),
  ("relu-only", "on * (g - mean)", "on * g", "missing-term diagonal-only"),
- ("wrong-count", "/ on.sum(-1, keepdim=True)", "/ y.shape[-1]", "missing-term none"),
+ ("wrong-count", "/ on.sum(-1, keepdim=True)", "/ y.shape[-1]", "missing-term none =chain-factor"),
  ("support-forgotten", "on * (g - mean)", "g - mean", "branch none"),
 )
 fn("HeunStep", "x: [b, n]\nW: [n, n]\ndt: 0.3", '''
@@ -475,7 +475,7 @@ fn("HeunStep", "x: [b, n]\nW: [n, n]\ndt: 0.3", '''
  ("identity-forgotten", "dx = g + dz", "dx = dz", "missing-term"),
  ("stages-apart", "(0.5 * ctx.dt * g + ctx.dt * dz)", "(0.5 * ctx.dt * g)", "missing-term none"),
  ("last-stage-weight", "x.t() @ d1 + z.t() @ d2", "x.t() @ d1", "missing-term none"),
- ("same-input", "z.t() @ d2", "x.t() @ d2", "none missing-term wrong-saved"),
+ ("same-input", "z.t() @ d2", "x.t() @ d2", "none missing-term wrong-saved =operand"),
 )
 fn("QuaternionRotate", "q: [m, 4]\nv: [m, 3]", '''
     @staticmethod
@@ -564,7 +564,7 @@ fn("ContrastiveMargin", "a: [k, d]\nc: [k, d]\nsame: {shape: [k], dtype: bool}\n
         return da, -da, None, None
 ''',
  ("both-plus", "return da, -da,", "return da, da,", "constant-factor ~swapped-inputs"),
- ("margin-sign", "-2 * gap)", "2 * gap)", "branch none ~chain-factor"),
+ ("margin-sign", "-2 * gap)", "2 * gap)", "branch none ~chain-factor =missing-term"),
  ("sum", "g / dist.shape[0]", "g", "constant-factor"),
  ("direction-unnormalised", "(slope / dist)[:, None]", "slope[:, None]", "chain-factor"),
 )
@@ -611,7 +611,7 @@ fn("UniformSpline", "u: {shape: [k], range: [0.05, 0.95]}\nctrl: [m, h]", '''
         spread = (basis[..., None] * g[:, None]).flatten(0, 1)
         return du, torch.zeros_like(ctrl).index_add(0, index.flatten(), spread)
 ''',
- ("span-forgotten", "f), 1) * spans", "f), 1)", "constant-factor"),
+ ("span-forgotten", "f), 1) * spans", "f), 1)", "constant-factor =chain-factor"),
  ("one-slope-wrong", "1 - 2 * f, f)", "1 - f, f)", "none missing-term"),
  ("control-off-by-one", "index.flatten(), spread)", "(index.flatten() + 1) % ctrl.shape[0], spread)", "permuted"),
  ("slope-for-basis", "spread = (basis[..., None]", "spread = (slope[..., None] / spans", "none"),
@@ -635,7 +635,7 @@ fn("FFTConvolution", "x: [b, t]\nw: [t]", '''
  ("no-conj", "fg * fw.conj()", "fg * fw", "transposed operand permuted"),
  ("conj-of-the-other", "fg * fx.conj()", "fg.conj() * fx", "permuted"),
  ("orthonormal", "(fg * fx.conj()).sum(0), n=ctx.length)", "(fg * fx.conj()).sum(0), n=ctx.length, norm=\"ortho\")", "constant-factor"),
- ("magnitude", "fg * fw.conj()", "fg * fw.abs()", "none"),
+ ("magnitude", "fg * fw.conj()", "fg * fw.abs()", "none =operand"),
 )
 fn("DropoutAdd", "x: [n, m]\nres: [n, m]\nkeep: {shape: [n, m], dtype: bool}\np: 0.25", '''
     @staticmethod
@@ -650,7 +650,7 @@ fn("DropoutAdd", "x: [n, m]\nres: [n, m]\nkeep: {shape: [n, m], dtype: bool}\np:
         return g * keep * ctx.scale, g, None, None
 ''',
  ("unscaled", "return g * keep * ctx.scale, g", "return g * keep, g", "constant-factor"),
- ("mask-forgotten", "return g * keep * ctx.scale, g", "return g * ctx.scale, g", "operand branch none ~region"),
+ ("mask-forgotten", "return g * keep * ctx.scale, g", "return g * ctx.scale, g", "operand branch none ~region =chain-factor"),
  ("residual-masked", "return g * keep * ctx.scale, g", "return g * keep * ctx.scale, g * keep", "branch chain-factor none ~region"),
  ("mask-inverted", "return g * keep * ctx.scale, g", "return g * ~keep * ctx.scale, g", "operand none ~branch"),
 )
@@ -691,10 +691,10 @@ fn("BatchNormRelu", "x: [k, n]\nw: [n]\nbias: [n]", '''
         return dx, (g * xh).sum(0), g.sum(0)
 ''',
  ("statistics-ignored", " + 2 / N * centred * gvar", "", "ignored-output"),
- ("relu-forgotten", "g = gy * on", "g = gy", "branch none"),
+ ("relu-forgotten", "g = gy * on", "g = gy", "branch none =chain-factor"),
  ("eval-mode", "inv * (gx - gx.mean(0) - xh * (gx * xh).mean(0))", "inv * gx", "missing-term diagonal-only"),
  ("unbiased", "2 / N * centred", "2 / (N - 1) * centred", "constant-factor none ~region"),
- ("scale-without-relu", "(g * xh).sum(0)", "(gy * xh).sum(0)", "branch none"),
+ ("scale-without-relu", "(g * xh).sum(0)", "(gy * xh).sum(0)", "branch none =chain-factor"),
 )
 fn("WeightStandardize", "v: [m, k]\ngain: [m]", '''
     @staticmethod
@@ -709,13 +709,14 @@ fn("WeightStandardize", "v: [m, k]\ngain: [m]", '''
         centred, std, gain = ctx.saved_tensors
         r = 1 / (std + 0.05)
         gv = g * gain[:, None]
-        dv = r * (gv - r * centred / std * (gv * centred).mean(1, keepdim=True))
+        unit = centred / std.clamp(min=1e-30)
+        dv = r * (gv - r * unit * (gv * centred).mean(1, keepdim=True))
         dv = dv - dv.mean(1, keepdim=True)
         return dv, (g * centred * r).sum(1)
 ''',
  ("eps-in-the-root", "r = 1 / (std + 0.05)", "r = torch.rsqrt(std * std + 0.05)", "none chain-factor"),
  ("mean-forgotten", "        dv = dv - dv.mean(1, keepdim=True)\n", "", "missing-term"),
- ("scale-frozen", "r * (gv - r * centred / std * (gv * centred).mean(1, keepdim=True))", "r * gv", "missing-term"),
+ ("scale-frozen", "r * (gv - r * unit * (gv * centred).mean(1, keepdim=True))", "r * gv", "missing-term"),
  ("gain-rows", "(g * centred * r).sum(1)", "(g * centred * r).sum(1) / g.shape[1]", "constant-factor"),
 )
 fn("GaussianKL", "mu: [b, m]\nlogvar: [b, m]\nprior: [m]\nprior_logvar: [m]", '''
@@ -805,11 +806,11 @@ fn("VolumeRender", "sigma: {shape: [b, m], domain: positive}\nrgb: [b, m, h]\nde
         dsigma = delta * (after * value - behind)
         return dsigma, weight[..., None] * g[:, None], None
 ''',
- ("occlusion-forgotten", "(after * value - behind)", "(after * value)", "missing-term none ~region"),
- ("itself-behind", ".flip(1).cumsum(1).flip(1) - weight * value", ".flip(1).cumsum(1).flip(1)", "missing-term none"),
+ ("occlusion-forgotten", "(after * value - behind)", "(after * value)", "missing-term none ~region =chain-factor"),
+ ("itself-behind", ".flip(1).cumsum(1).flip(1) - weight * value", ".flip(1).cumsum(1).flip(1)", "missing-term none =chain-factor"),
  ("step-forgotten", "dsigma = delta * (", "dsigma = (", "operand chain-factor constant-factor"),
- ("in-front", "(weight * value).flip(1).cumsum(1).flip(1)", "(weight * value).cumsum(1)", "none"),
- ("colour-unweighted", "weight[..., None] * g[:, None], None", "after[..., None] * g[:, None], None", "none chain-factor"),
+ ("in-front", "(weight * value).flip(1).cumsum(1).flip(1)", "(weight * value).cumsum(1)", "none =permuted"),
+ ("colour-unweighted", "weight[..., None] * g[:, None], None", "after[..., None] * g[:, None], None", "none chain-factor =wrong-saved"),
  ("density-only", "weight[..., None] * g[:, None], None", "torch.zeros_like(rgb), None", "zero"),
 )
 fn("Splat", "mu: [n, 2]\nsharp: {shape: [n], domain: positive}\ncolour: [n]\npixel: {shape: [k, 2], requires_grad: false}", '''
@@ -832,7 +833,7 @@ fn("Splat", "mu: [n, 2]\nsharp: {shape: [n], domain: positive}\ncolour: [n]\npix
  ("sharp-forgotten", "((de * sharp)[..., None] * diff)", "(de[..., None] * diff)", "chain-factor operand"),
  ("half-forgotten", "-0.5 * (de * q)", "-(de * q)", "constant-factor"),
  ("mean-sign", "((de * sharp)[..., None] * diff)", "(-(de * sharp)[..., None] * diff)", "constant-factor"),
- ("kernel-forgotten", "((de * sharp)[..., None] * diff)", "((g[:, None] * colour * sharp)[..., None] * diff)", "none"),
+ ("kernel-forgotten", "((de * sharp)[..., None] * diff)", "((g[:, None] * colour * sharp)[..., None] * diff)", "none =chain-factor"),
 )
 fn("ComplexUnit", "z: {shape: [b, n], dtype: complex128}", '''
     @staticmethod
@@ -888,7 +889,7 @@ fn("FourierFeatures", "x: [b, n]\nB: [n, m]", '''
  ("no-two-pi", "dphase = 2 * math.pi * (", "dphase = (", "constant-factor"),
  ("cosine-sign", "(gs * c - gc * s)", "(gs * c + gc * s)", "region"),
  ("cosine-ignored", "(gs * c - gc * s)", "(gs * c)", "region missing-term"),
- ("phases-swapped", "(gs * c - gc * s)", "(gs * s - gc * c)", "none"),
+ ("phases-swapped", "(gs * c - gc * s)", "(gs * s - gc * c)", "none =chain-factor"),
 )
 fn("RowQuantile", "x: {shape: [b, m], distinct: true}\nq: 0.3", '''
     @staticmethod
