@@ -1,16 +1,19 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|second] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|second|third] [--seeds 1] [--verbose]
+                                   [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
-they were frozen. Prints Markdown. "no cause" is a finding without a cause; "wrong cause" names one that is
-not in the set's list. Right Functions must pass at every seed.
+they were frozen, `third` by another hand that did not know them. Prints Markdown. "no cause" is a finding
+without a cause; "coarser" is one that is true but says less than the right one; "wrong cause" names one that
+is not in the set's list. Right Functions must pass at every seed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 import runpy
@@ -26,6 +29,8 @@ SETS = Path(__file__).parent / "wrong_backwards"
 
 HEAD = '"""A set of wrong backwards, or the right ones of it."""\n\nimport math\n\nimport torch\n'
 
+KINDS = ("right", "coarser", "none", "wrong", "missed")
+
 TWICE_DIFFERENTIABLE = ("StaleBuffer", "ClassState")
 """Functions that are verified at second order too: the others save intermediates, as layers do."""
 
@@ -38,73 +43,111 @@ class Wrong:
     causes: frozenset[str]
     admitted: frozenset[str]
     """Causes that were admitted after the first run."""
+    coarser: frozenset[str]
+    """Causes that are true and say less than the right one does."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which of a set's Functions are run, and how."""
+
+    shard: tuple[int, int]
+    """This part, from 1 on, of so many."""
+    seeds: int
+    timeout: str
+    """Seconds for one target, as the command takes them."""
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--set", choices=["first", "second"], action="append")
+    arguments.add_argument("--set", choices=["first", "second", "third"], action="append")
     arguments.add_argument("--seeds", type=int, default=1, help="seeds of the right Functions")
     arguments.add_argument("--verbose", action="store_true", help="list what has no cause, or a wrong one")
-    options = arguments.parse_args()
-    print(
-        "| set | wrong backwards | found | right cause | no cause | wrong cause | right, alarms | seconds |"
+    arguments.add_argument(
+        "--shard", default="1/1", help="I/N: every Nth wrong and right one, from the Ith on"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    arguments.add_argument("--timeout", default="60", help="seconds for one target")
+    arguments.add_argument("--keep", type=Path, help="a folder for the modules and their reports")
+    options = arguments.parse_args()
+    first, last = options.shard.split("/")
+    part = Part((int(first), int(last)), options.seeds, options.timeout)
+    print(
+        "| set | wrong backwards | found | right cause | coarser | no cause | wrong cause "
+        "| right, alarms | seconds |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     told: list[str] = []
-    for name in options.set or ["first", "second"]:
-        with tempfile.TemporaryDirectory() as folder:
-            told += row(name, Path(folder), options.seeds)
+    for name in options.set or ["first", "second", "third"]:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = options.keep / f"{name}-{first}" if options.keep else Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            told += row(name, folder, part)
     if options.verbose:
         print("\n" + "\n".join(told))
 
 
-def row(name: str, folder: Path, seeds: int) -> list[str]:
+def row(name: str, folder: Path, part: Part) -> list[str]:
     """Run one set, print its row, and say what was not named rightly."""
-    manifest = written(name, folder)
+    manifest = written(name, folder, part.shard)
     begun = time.perf_counter()
-    targets = checked(folder, "wrong.py", 0)
+    targets = checked(folder, "wrong.py", 0, part.timeout)
     seconds = time.perf_counter() - begun
     judged = {t["name"]: judgement(manifest[t["name"]], t) for t in targets}
-    counts = {kind: sum(j == kind for j in judged.values()) for kind in ("right", "none", "wrong", "missed")}
-    runs = [t for seed in range(seeds) for t in checked(folder, "right.py", seed)]
-    alarms = sum(t["status"] != "passed" for t in runs)
+    counts = {kind: sum(j == kind for j in judged.values()) for kind in KINDS}
+    runs = [(seed, t) for seed in range(part.seeds) for t in checked(folder, "right.py", seed, part.timeout)]
+    alarms = [
+        f"{name} {t['name']}, seed {seed}: {t['status']}" for seed, t in runs if t["status"] != "passed"
+    ]
     found = len(judged) - counts["missed"]
     print(
-        f"| {name} | {len(judged)} | {found} | {counts['right']} | {counts['none']} | {counts['wrong']} "
-        f"| {alarms} of {len(runs)} | {seconds:.0f} |"
+        f"| {name} | {len(judged)} | {found} | {counts['right']} | {counts['coarser']} | {counts['none']} "
+        f"| {counts['wrong']} | {len(alarms)} of {len(runs)} | {seconds:.0f} |"
     )
-    return [f"{name} {t}: {judged[t]}" for t in sorted(judged) if judged[t] != "right"]
+    said = {t["name"]: ", ".join(sorted(causes_named(t))) for t in targets}
+    told = [f"{name} {t}: {judged[t]} {said[t]}".rstrip() for t in sorted(judged) if judged[t] != "right"]
+    return told + alarms
 
 
 def judgement(wrong: Wrong, target: dict[str, Any]) -> str:
-    """right, none, wrong or missed."""
+    """One of `KINDS`."""
     if target["status"] != "failed":
         return "missed"
-    errors = [f for f in target["findings"] if f["severity"] == "error"]
-    named = {f.get("cause") for f in errors} - {None, ""}
-    if named - wrong.causes - wrong.admitted:
+    named = causes_named(target)
+    if named - wrong.causes - wrong.admitted - wrong.coarser:
         return "wrong"
+    if named & wrong.coarser:
+        return "coarser"
     return "right" if named else "none"
 
 
-def written(name: str, folder: Path) -> dict[str, Wrong]:
-    """Write the right and the wrong module of a set with their specs."""
+def causes_named(target: dict[str, Any]) -> set[str]:
+    """The causes in a target's errors."""
+    return {f["cause"] for f in target["findings"] if f["severity"] == "error" and f.get("cause")}
+
+
+def written(name: str, folder: Path, shard: tuple[int, int]) -> dict[str, Wrong]:
+    """Write the right and the wrong module of a set, or of a part of it, with their specs."""
     loaded = runpy.run_path(str(SETS / f"{name}.py"))
     sizes = dict(pair.split(": ") for pair in loaded["SIZES"].split(", "))
     right, wrong, manifest = [HEAD], [HEAD], {}
     specs = {stem: f"gradverify: 1\nmodule: {stem}.py\nfunctions:\n" for stem in ("right", "wrong")}
-    for function, inputs, source, bugs in loaded["FUNCTIONS"]:
-        right.append(a_class(function, source))
-        specs["right"] += spec_of(function, inputs, sizes)
+    planted = itertools.count(1 - shard[0])
+    for place, (function, inputs, source, bugs) in enumerate(loaded["FUNCTIONS"], 1 - shard[0]):
+        if place % shard[1] == 0:
+            right.append(a_class(function, source))
+            specs["right"] += spec_of(function, inputs, sizes)
         for bug, old, new, causes in bugs:
+            if next(planted) % shard[1]:
+                continue
             called = f"{function}_{bug.replace('-', '_')}"
             wrong.append(a_class(called, replaced(source, old, new)))
             specs["wrong"] += spec_of(called, inputs, sizes)
             words = causes.split()
             manifest[called] = Wrong(
                 called,
-                frozenset(w for w in words if not w.startswith("=")),
-                frozenset(w[1:] for w in words if w.startswith("=")),
+                frozenset(w for w in words if w[0] not in "=~"),
+                frozenset(w[1:] for w in words if w[0] == "="),
+                frozenset(w[1:] for w in words if w[0] == "~"),
             )
     for stem, classes in (("right", right), ("wrong", wrong)):
         (folder / f"{stem}.py").write_text("".join(classes))
@@ -137,12 +180,14 @@ def spec_of(name: str, inputs: str, sizes: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def checked(folder: Path, module: str, seed: int) -> list[dict[str, Any]]:
-    """The targets of a report."""
+def checked(folder: Path, module: str, seed: int, timeout: str) -> list[dict[str, Any]]:
+    """The targets of a report, which is left beside the module."""
     command = [sys.executable, "-m", "gradverify", "check", module, "--format", "json", "--seed", str(seed)]
+    command += ["--timeout", timeout]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if not ran.stdout:
         raise RuntimeError(ran.stderr)
+    (folder / f"{module}.{seed}.json").write_text(ran.stdout)
     return json.loads(ran.stdout)["targets"]
 
 
