@@ -39,6 +39,8 @@ class Live:
     """The Function class, the callable, or the `nn.Module` class."""
     named: Mapping[str, Any] = field(default_factory=dict)
     """Reference, surrogate, hooks and the objects of inputs, by the path that the spec gives."""
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
 
 
 def build_subject(
@@ -55,7 +57,7 @@ def build_subject(
         reference = _named(reference, request.target, case)
     return Subject(
         target=request.target,
-        function=called.function,
+        function=called.function if live.around is None else live.around(called.function),
         settings=request.settings,
         reader=reader,
         reference=reference,
