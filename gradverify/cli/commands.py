@@ -329,7 +329,7 @@ def record(
         ran = run_recorded(command, module or ())
         with progress() as shown:
             recording = draft_recording(ran, output, Request(()), shown)
-        code = tell_recording(recording, output)
+        code = tell_recording(recording, output, command)
     raise typer.Exit(code)
 
 

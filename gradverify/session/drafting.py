@@ -57,7 +57,8 @@ def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
     With `afresh` a present one counts for nothing. Raises as `gradverify.session.run.check` does, and
     `UsageError` for several modules or one that cannot be imported.
     """
-    with prepare(request, progress) as session:
+    of_modules = tuple(replace(selection, of_spec=False) for selection in request.selections)
+    with prepare(replace(request, selections=of_modules), progress) as session:
         if len(session.modules) != 1:
             raise UsageError(f"init drafts the spec of one module: {len(session.modules)} are named")
         module = session.modules[0]

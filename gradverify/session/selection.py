@@ -26,6 +26,8 @@ class Selection:
     """A target's name; empty for the whole module."""
     case: str = ""
     """A case id or part of one; empty for all cases."""
+    of_spec: bool = False
+    """A spec file was named, not the module: what the spec does not name is not selected."""
 
 
 def split_target(text: str) -> tuple[str, str, str]:

@@ -188,3 +188,20 @@ def test_schema(here):
     ran = here("schema", PYTHONPATH=str(here.folder / "poison"))
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out) == spec.json_schema()
+
+
+def test_a_spec_as_target_checks_what_it_names_and_says_what_it_does_not(place):
+    here = place("screens")
+    (here.folder / "some.yaml").write_text(
+        "gradverify: 1\nmodule: wrong.py\nfunctions: {Product: {skip: not today}}\n"
+    )
+    ran = here("check", "some.yaml")
+    assert ran.code == 0, ran.out
+    assert "1 function: 1 skipped" in ran.out
+    assert "Not named in some.yaml, so not checked: " in ran.out
+    assert "`gradverify check wrong.py` checks all of the module" in " ".join(ran.out.split())
+    document = json.loads(here("check", "some.yaml", "--format", "json").out)
+    assert [t["name"] for t in document["targets"]] == ["Product"]
+    assert document["not_named"][0]["spec"] == "some.yaml"
+    assert document["not_named"][0]["targets"]
+    assert "not named" not in here("list", "wrong.py", "some.yaml").out

@@ -57,9 +57,7 @@ class StandInContext:
 _OWN = frozenset(vars(StandInContext(())))
 
 
-def run_forward(
-    function: type[Function] | Operator, arguments: Sequence[Any]
-) -> tuple[Any, StandInContext]:
+def run_forward(function: type[Function] | Operator, arguments: Sequence[Any]) -> tuple[Any, StandInContext]:
     """Call forward (and `setup_context`) without autograd's wrapping: its result, and its ctx.
 
     The arguments of an operator are by position, those that it takes by name alone behind the others.
@@ -114,8 +112,7 @@ def run_watched(
 
     Those of `setup_context`, which saves them, go before those of forward.
     """
-    is_operator = isinstance(function, Operator)
-    forward = function.implementation if is_operator else function.forward
+    forward = function.implementation if isinstance(function, Operator) else function.forward
     codes = [getattr(inspect.unwrap(f), "__code__", None) for f in (function.setup_context, forward) if f]
     frames: dict[object, dict[str, Any]] = {}
 
@@ -129,7 +126,7 @@ def run_watched(
         result, context = run_forward(function, arguments)
     finally:
         sys.setprofile(before)
-    names = {"output": result} if is_operator and isinstance(result, Tensor) else {}
+    names = {"output": result} if isinstance(function, Operator) and isinstance(result, Tensor) else {}
     for code in codes:
         names |= {name: value for name, value in frames.get(code, {}).items() if name not in names}
     return result, context, names

@@ -1,6 +1,6 @@
-"""A fault around a call: for a target without a backward that could be replaced (a callable, a module, a
-compiled operator), the gradient is changed on its way to an input, or from an output.
+"""A fault around a call: the gradient is changed on its way to an input, or from an output.
 
+It is for a target without a backward that could be replaced: a callable, a module, a compiled operator.
 Hooks on views of the arguments do it, so that what the target computes and how often it is called stay.
 """
 
@@ -39,9 +39,7 @@ def _watched(value: Any, position: int, planted: Planted, pair: dict[int, Tensor
     def one(tensor: Any) -> Any:  # noqa: ANN401
         if not (isinstance(tensor, Tensor) and tensor.requires_grad):
             return tensor
-        view = tensor.view_as(tensor)
-        view.register_hook(lambda gradient: _seen(gradient, position, planted, pair))
-        return view
+        return _hooked(tensor, lambda gradient: _seen(gradient, position, planted, pair))
 
     return _pytree.tree_map(one, value)
 
@@ -71,14 +69,21 @@ def _seen(gradient: Tensor, position: int, planted: Planted, pair: dict[int, Ten
     return wrong
 
 
+def _hooked(tensor: Tensor, change: Callable[[Tensor], Tensor | None]) -> Tensor:
+    """A view of a tensor, whose gradient is changed before it goes on; None leaves it."""
+    view = tensor.view_as(tensor)
+    view.register_hook(change)  # type: ignore[no-untyped-call]
+    return view
+
+
 def _swapped(arguments: Sequence[Any], planted: Planted) -> list[Any]:
     """Two arguments with their values, each of which sends its gradient to the other one."""
     swapped = list(arguments)
     if planted.fault is None or planted.fault.scope is not Scope.PAIR:
         return swapped
-    first, second = (arguments[k] if k < len(arguments) else None for k in planted.positions)
-    if _may_swap(first, second):
-        one, other = planted.positions
+    one, other = planted.positions
+    if max(one, other) < len(arguments) and _may_swap(arguments[one], arguments[other]):
+        first, second = arguments[one], arguments[other]
         swapped[one] = first.detach() + (second - second.detach())
         swapped[other] = second.detach() + (first - first.detach())
     return swapped
@@ -98,9 +103,7 @@ def _from_outputs(result: Any, planted: Planted) -> Any:  # noqa: ANN401
     def one(value: Any) -> Any:  # noqa: ANN401
         if not (isinstance(value, Tensor) and value.requires_grad):
             return value
-        view = value.view_as(value)
-        view.register_hook(fault.change)
-        return view
+        return _hooked(value, fault.change)
 
     return _pytree.tree_map(one, result)
 

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
+from gradverify.verifier.checks.reading import Kinds
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.mutation.faults import Fault, Scope
@@ -65,7 +66,7 @@ def planting_in_operator(operator: Operator, planted: Planted) -> Iterator[None]
 
 
 def _with_fault(
-    original: Callable[..., Any], planted: Planted, several: tuple[type, ...] = (tuple, list)
+    original: Callable[..., Any], planted: Planted, several: Kinds = (tuple, list)
 ) -> Callable[..., Any]:
     """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
     fault = planted.fault

@@ -60,7 +60,7 @@ def _with(planted: Planted, kind: TargetKind, live: Live) -> Iterator[Live]:
 
 
 def _gradients(request: Verify, live: Live) -> tuple[dict[int, set[tuple[int, ...]]], dict[int, str]]:
-    """By argument position: the shapes of the gradients that come back over the plan's cases, and its name."""
+    """By argument position: the shapes of the gradients over the plan's cases, and its name."""
     found: dict[int, set[tuple[int, ...]]] = {}
     names: dict[int, str] = {}
     for case in request.plan.cases:

@@ -53,5 +53,5 @@ def candidate(
         return (*gradients, *[None] * count)[:count]
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    name = function.name if is_operator else function.__name__
+    name = function.name if isinstance(function, Operator) else function.__name__
     return type(name.rpartition("::")[2], (Function,), methods)

@@ -106,14 +106,12 @@ def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
     operator = operator_of(live.value)
     if operator is not None:
         by_position = tuple(p.name for p in found if not p.keyword_only)
-        return _Target(
-            request, live, operator, by_position, tuple(p.name for p in found if p.keyword_only)
-        )
+        return _Target(request, live, operator, by_position, tuple(p.name for p in found if p.keyword_only))
     if kind is not TargetKind.FUNCTION:
         what = "a module" if kind is TargetKind.MODULE else "a plain callable"
         return NotSuggested(
-            f"{what} has no backward of its own: torch differentiates what it calls. What can be suggested is "
-            "the backward of a torch.autograd.Function or of an operator; name the one that it calls"
+            f"{what} has no backward of its own: torch differentiates what it calls. Name the "
+            "torch.autograd.Function or the operator in it that has one"
         )
     if any(p.variadic or p.keyword_only for p in found):
         return NotSuggested("its forward takes a varying number of arguments")
