@@ -221,7 +221,9 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
 
 @app.command(cls=ManualCommand)
 def suggest(
-    target: Annotated[str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")
+    ],
     spec: options.Specs = None,
     config: options.ConfigFile = None,
     seed: options.Seed = None,
