@@ -16,6 +16,7 @@ EXPECTED |= {
         "InDict": "`self.w`",
         "ByName": "`self.w`",
         "Averages": "`self.w`",
+        "Evaluating": "in evaluation mode the gradient with respect to `self.w`",
         "Lazy": "`w`",
     }.items()
 }
