@@ -79,6 +79,19 @@ EXCEPTIONS = {
 }
 
 
+def test_a_crash_on_guessed_arguments_is_no_failure(place):
+    ran = place("crashing_on_guesses")("check", "functions.py", "--format", "json")
+    targets, _ = judged(ran)
+    assert {name: target["status"] for name, target in targets.items()} == {
+        "Trusting": "unchecked",
+        "Unrelated": "passed",
+    }
+    finding = only(targets["Trusting"])
+    assert finding["code"] == "GV001"
+    assert "killed by SIGSEGV in forward, while inputs for it were looked for" in finding["message"]
+    assert "Write a spec" in finding["hint"]
+
+
 def test_crashes(place):
     """One run: what is left of each target whose code ends its process, and of the ones around it."""
     ran = place()("check", "crashing.py", "--format", "json")
