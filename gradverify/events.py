@@ -284,7 +284,7 @@ class Suggested:
     """A backward that was written, executed and judged."""
 
     backward: str
-    """Its source: a method, not indented."""
+    """Its source, not indented: a method, or a function beside an operator."""
     source: str
     """What it was derived from, in words."""
     saved: tuple[str, ...] = ()

@@ -98,10 +98,10 @@ def rebuilt_weight(t1, w1a, w1b, t2, w2a, w2b, scale):  # noqa: ANN001, ANN201
 
 
 def circular_convolution(x: Tensor, w: Tensor) -> Tensor:
-    """Block-circular matrix product, by indices: what the FFTs compute."""
+    """Block-circular matrix product by indices, y[i] = sum over j of x[j] w[j - i]: what the FFTs compute."""
     outputs, inputs, size = w.shape
     row, column = torch.arange(size)[:, None], torch.arange(size)[None, :]
-    matrix = w[:, :, (row - column) % size]
+    matrix = w[:, :, (column - row) % size]
     blocks = x.reshape(*x.shape[:-1], inputs, size)
     return torch.einsum("mnij,...nj->...mi", matrix, blocks).reshape(*x.shape[:-1], outputs * size)
 

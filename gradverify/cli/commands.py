@@ -221,7 +221,9 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
 
 @app.command(cls=ManualCommand)
 def suggest(
-    target: Annotated[str, typer.Argument(metavar="TARGET::NAME", help="One Function: module.py::Name.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")
+    ],
     spec: options.Specs = None,
     config: options.ConfigFile = None,
     seed: options.Seed = None,
@@ -310,7 +312,7 @@ def record(
             "--module",
             metavar="MOD",
             help="Only Functions of this module or package (repeatable; default: of files below the current "
-            "folder, installed packages left out).",
+            "folder; of installed packages it is said what was called).",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
@@ -329,7 +331,7 @@ def record(
         ran = run_recorded(command, module or ())
         with progress() as shown:
             recording = draft_recording(ran, output, Request(()), shown)
-        code = tell_recording(recording, output)
+        code = tell_recording(recording, output, command)
     raise typer.Exit(code)
 
 

@@ -29,7 +29,8 @@ Targets = Annotated[
         metavar="TARGET",
         autocompletion=completion.targets,
         help="module.py, folder/, dotted.module, FILE.gradverify.yaml, module.py::Name or "
-        "'module.py::Name[b=3,mode=sum]'. Of a folder, the modules that define a Function are imported.",
+        "'module.py::Name[b=3,mode=sum]'. Of a folder, the modules that define a Function are imported; of a "
+        "spec, what it names is checked.",
     ),
 ]
 Code = Annotated[
@@ -226,7 +227,7 @@ Mutate = Annotated[
     bool,
     typer.Option(
         "--mutate",
-        help="Plant known faults in each Function that passes and say which its sizes and values would not "
+        help="Plant known faults in each target that passes and say which its sizes and values would not "
         "notice; with --strict, one that escapes fails it.",
     ),
 ]

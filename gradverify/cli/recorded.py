@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from gradverify.cli.screen import tell, write_file
@@ -13,8 +15,17 @@ from gradverify.session.recording import Recording
 
 NOTHING_SEEN = (
     "gradverify: no call of an autograd Function was seen. Its class must be defined in a file below the "
-    "current folder, or in a module given by --module; a Python started with -I, -E or -S is not recorded.\n"
+    "current folder, or in a module given by --module; a Python started with -I, -E or -S is not recorded, "
+    "nor is a call inside torch.compile (TORCHDYNAMO_DISABLE=1 runs the program without).\n"
 )
+
+OTHERS_SEEN = (
+    "gradverify: no Function of your own was called: none that is defined in a file below the current "
+    "folder. These were, of other modules:\n"
+)
+
+MOST_NAMED = 6
+"""Functions of a module that are named; of more, their number."""
 
 
 def refuse_output(output: Path, *, replace: bool) -> None:
@@ -36,7 +47,7 @@ def refuse_output(output: Path, *, replace: bool) -> None:
         raise UsageError(f"-o: `{output}` cannot be written: permission denied")
 
 
-def tell_recording(recording: Recording, output: Path) -> int:
+def tell_recording(recording: Recording, output: Path, command: Sequence[str]) -> int:
     """Write the spec, say what was recorded, and return the exit code.
 
     Raises `UsageError` where it cannot be written.
@@ -44,7 +55,7 @@ def tell_recording(recording: Recording, output: Path) -> int:
     if recording.program:
         tell(f"gradverify: the program ended with exit code {recording.program}\n")
     if not recording.functions:
-        tell(NOTHING_SEEN)
+        tell(_others_alone(recording, output, command) if recording.others else NOTHING_SEEN)
         return recording.program or ExitCode.NOTHING
     write_file(output, recording.text, "-o")
     lines = [f"gradverify: {shown_path(output)} written: {_functions(recording.written)}"]
@@ -55,8 +66,13 @@ def tell_recording(recording: Recording, output: Path) -> int:
     lines += [f"  {name} is commented out: {reason}" for name, reason in recording.reasons]
     if recording.untried:
         lines.append(f"  the sizes are as recorded, for they could not be tried: {recording.untried}")
+    if recording.others:
+        listed = "; ".join(_of_modules(recording))
+        lines.append(
+            f"  not recorded, for it is not yours: {listed} ({_asking(recording)} records that instead)"
+        )
     if recording.written:
-        lines.append(f"Try: gradverify check {_targets(recording)} --spec {shown_path(output)}")
+        lines.append(f"Try: gradverify check {shlex.quote(shown_path(output))}")
     tell("\n".join(lines) + "\n")
     return recording.program
 
@@ -65,5 +81,25 @@ def _functions(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
 
 
-def _targets(recording: Recording) -> str:
-    return " ".join(dict.fromkeys(shown_path(Path(f.file)) for f in recording.functions))
+def _others_alone(recording: Recording, output: Path, command: Sequence[str]) -> str:
+    """What was called of other modules, and the command that records it."""
+    lines = "".join(f"  {module}\n" for module in _of_modules(recording))
+    spec = shlex.quote(shown_path(output))
+    again = f"gradverify record -o {spec} {_asking(recording)} -- {shlex.join(command)}"
+    return f"{OTHERS_SEEN}{lines}Try: {again}\n"
+
+
+def _of_modules(recording: Recording) -> list[str]:
+    """Each other module with its Functions that were called."""
+    listed = []
+    for module in dict.fromkeys(module for module, _ in recording.others):
+        names = [name for other, name in recording.others if other == module]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        listed.append(f"{module}: {', '.join(names[:MOST_NAMED])}{more}")
+    return listed
+
+
+def _asking(recording: Recording) -> str:
+    """The options that ask for the packages of the other modules."""
+    packages = dict.fromkeys(module.partition(".")[0] for module, _ in recording.others)
+    return " ".join(f"--module {package}" for package in packages)

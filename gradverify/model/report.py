@@ -192,6 +192,15 @@ class ModuleReport:
     file: str
     targets: int
     passed_over: tuple[PassedOver, ...] = ()
+    spec: str = ""
+    """Its spec file; empty where it has none."""
+    unnamed: int = 0
+    """How many of `passed_over`, the last ones, have a backward that the spec does not name."""
+
+    @property
+    def not_named(self) -> tuple[PassedOver, ...]:
+        """What has a backward and is not checked, because a spec was the target and does not name it."""
+        return self.passed_over[len(self.passed_over) - self.unnamed :]
 
 
 @dataclass(frozen=True)

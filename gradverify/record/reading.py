@@ -52,6 +52,8 @@ def read_notes(folder: Path) -> tuple[Recorded, ...]:
         numbers: dict[int, Call] = {}
         heads: dict[int, tuple[str, str]] = {}
         for line in _lines(path):
+            if line["kind"] == "other":
+                continue
             if line["kind"] == "count":
                 number = line["number"]
                 if number in numbers:
@@ -73,6 +75,12 @@ def read_notes(folder: Path) -> tuple[Recorded, ...]:
             _add(calls.setdefault(heads[number], {}), call)
     named = [replace(r, calls=tuple(calls.get(key, {}).values())) for key, r in found.items()]
     return tuple(sorted((r for r in named if r.calls), key=lambda r: (r.file, r.line, r.name)))
+
+
+def read_others(folder: Path) -> tuple[tuple[str, str], ...]:
+    """(module, name) of the Functions that were called and not recorded, each once."""
+    lines = (line for path in sorted(folder.glob("*.jsonl")) for line in _lines(path))
+    return tuple(sorted({(line["module"], line["name"]) for line in lines if line["kind"] == "other"}))
 
 
 def _named(line: Note) -> Recorded:

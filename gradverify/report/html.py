@@ -15,7 +15,7 @@ from gradverify.report.layout import raised
 from gradverify.report.mistakes import mistake_lines
 from gradverify.report.places import NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, particulars, verdict_words
-from gradverify.report.text import not_judged, summary_lines
+from gradverify.report.text import not_judged, not_named, summary_lines
 from gradverify.report.words import clean, clean_lines, figures, number, small
 
 _PLAIN = TextStyle()
@@ -37,6 +37,7 @@ def render_html(report: Report) -> str:
     elif not report.errors:
         parts.append("<p>Nothing was checked.</p>")
     parts += [_target(target, report) for target in targets]
+    parts += [f'<p class="about">{h(sentence)}</p>' for sentence in not_named(report)]
     if unjudged := not_judged(report):
         parts.append(f'<p class="about">{h(unjudged)}</p>')
     return "\n".join([*parts, "</main></body></html>"]) + "\n"

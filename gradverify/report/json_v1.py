@@ -60,8 +60,18 @@ def render_json(report: Report) -> str:
         "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
         "targets": [*sorted(map(_target, report.targets), key=target_place)],
         "errors": [*sorted(map(_mistake, report.errors), key=mistake_place)],
+        **({"not_named": unnamed} if (unnamed := _not_named(report)) else {}),
     }
     return document_text(document)
+
+
+def _not_named(report: Report) -> list[Json]:
+    """What modules hold that is not checked, because a spec was the target and does not name it."""
+    return [
+        {"file": module.file, "spec": module.spec, "targets": [passed.name for passed in module.not_named]}
+        for module in sorted(report.modules, key=lambda module: module.file)
+        if module.unnamed
+    ]
 
 
 def document_text(document: Json) -> str:

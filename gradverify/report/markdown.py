@@ -11,7 +11,7 @@ from gradverify.report.console import TextStyle, emit
 from gradverify.report.mistakes import mistake_lines
 from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, verdict_words
-from gradverify.report.text import not_judged, summary_lines
+from gradverify.report.text import not_judged, not_named, summary_lines
 from gradverify.report.words import clean
 
 MARKS = {
@@ -44,6 +44,7 @@ def render_markdown(report: Report, style: TextStyle) -> str:
     explained: set[str] = set()
     bad = [target for target in in_order(report) if target.status in NOT_VERIFIED]
     parts += [_details(target, plain, explained) for target in bad]
+    parts += map(escaped, not_named(report))
     if unjudged := not_judged(report):
         parts.append(escaped(unjudged))
     if not report.targets and not report.errors:

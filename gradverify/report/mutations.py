@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gradverify.model import Mutation, MutationOutcome, Report, TargetKind, TargetReport
+from gradverify.model import Mutation, MutationOutcome, Report, TargetReport
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import hang
 from gradverify.report.words import clean, listed, plural
@@ -38,8 +38,6 @@ def _target(report: TargetReport, style: TextStyle) -> list[Text]:
     """Set one target: its counts, then each fault that was not caught."""
     mutations = report.mutations or ()
     name = Text.assemble("  ", (clean(report.target.name), "bold"), "  ")
-    if report.target.kind is not TargetKind.FUNCTION:
-        return hang(name, "none: it has no backward of its own to plant one in", style, 4)
     lines = hang(name, _counts(mutations), style, 4)
     for outcome, (word, look) in _SAID.items():
         for mutation in mutations:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from gradverify.events import NotSuggested, Suggested
-from gradverify.model import Target
+from gradverify.model import Target, TargetKind
 
 WIDTH = 100
 """Columns of a comment."""
@@ -20,17 +20,21 @@ def render_suggestion(target: Target, answer: Suggested | NotSuggested) -> str:
     if isinstance(answer, NotSuggested):
         return f"{target.id}: no backward can be suggested: {answer.reason}\n"
     lines = [line for sentence in _sentences(target, answer) for line in _comment(sentence)]
-    return "\n".join([*lines, "", *textwrap.indent(answer.backward, "    ").splitlines()]) + "\n"
+    indent = "    " if target.kind is TargetKind.FUNCTION else ""
+    return "\n".join([*lines, "", *textwrap.indent(answer.backward, indent).splitlines()]) + "\n"
 
 
 def _sentences(target: Target, answer: Suggested) -> Iterator[str]:
     cases = answer.judged_at
     named = "; ".join(cases) if len(cases) <= NAMED_CASES else f"{len(cases)} cases"
     yield f"{target.id}: derived from {answer.source}, and verified as its derivative at {named}."
+    saves = "forward" if target.kind is TargetKind.FUNCTION else "setup_context"
     if answer.saved:
-        yield f"forward must save: ctx.save_for_backward({', '.join(answer.saved)})"
+        yield f"{saves} must save: ctx.save_for_backward({', '.join(answer.saved)})"
     for name, expression in answer.attributes:
-        yield f"forward must also set: ctx.{name} = {expression}"
+        yield f"{saves} must also set: ctx.{name} = {expression}"
+    if target.kind is not TargetKind.FUNCTION:
+        yield "register_autograd(backward, setup_context=setup_context) is where it is given to the operator."
     if answer.not_at:
         yield f"It is another one for {'; '.join(answer.not_at[:NAMED_CASES])}."
     if not answer.sizes_varied:

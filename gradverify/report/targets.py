@@ -223,10 +223,12 @@ def _surrogate(surrogate: Companion) -> str:
 def _orders(report: TargetReport) -> str:
     """Say which orders were verified, and what becomes of a second one that was not."""
     double_backward = dict(report.capabilities).get("double_backward")
+    alone = dict(report.capabilities).get("evaluation_mode") == "no"
+    mode = ", in training mode alone" if alone else ""
     if double_backward == "no":
-        return "1st order (2nd raises clearly)"
+        return f"1st order (2nd raises clearly){mode}"
     second = dict(report.checks).get("gradgradcheck") is Outcome.PASSED
-    return "1st and 2nd order" if second and double_backward == "yes" else "1st order"
+    return f"1st and 2nd order{mode}" if second and double_backward == "yes" else f"1st order{mode}"
 
 
 def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:

@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Effort, InputSource, Report, Severity, TargetReport, Verdict
+from gradverify.model import Effort, InputSource, ModuleReport, Report, Severity, TargetReport, Verdict
 from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
@@ -22,6 +22,9 @@ from gradverify.report.words import clean, listed, plural
 
 NATIVE = ("float32", "bfloat16", "float16")
 """Dtypes in which something can be judged beside float64."""
+MOST_NAMED = 8
+"""Targets of a module that a spec does not name: so many are named, of the others their number."""
+
 INTERPRETED = "Triton kernels ran in Triton's interpreter, for want of a GPU: not judged as compiled."
 """What is said of the kernels of a target that passed."""
 PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
@@ -59,6 +62,20 @@ def not_judged(report: Report) -> str:
     dtypes = f"Not judged everywhere: {', '.join(left)} (--dtype adds one)." if left else ""
     interpreted = INTERPRETED if any(target.swept.interpreted for target in passed) else ""
     return " ".join(filter(None, (dtypes, interpreted)))
+
+
+def not_named(report: Report) -> list[str]:
+    """Say for each module what is not checked, where a spec was the target and does not name it."""
+    return [_not_named(module) for module in report.modules if module.unnamed]
+
+
+def _not_named(module: ModuleReport) -> str:
+    names = [clean(passed.name) for passed in module.not_named]
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return (
+        f"Not named in {clean(module.spec)}, so not checked: {', '.join(names[:MOST_NAMED])}{more} "
+        f"(`gradverify check {clean(module.file)}` checks all of the module)."
+    )
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
@@ -117,6 +134,8 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
         lines += hang(
             Text(), f"Stopped early ({report.stopped_by}): later functions were not checked.", style, 0
         )
+    for sentence in not_named(report):
+        lines += hang(Text(), sentence, style, 0)
     if style.verbosity >= 0 and (unjudged := not_judged(report)):
         lines += hang(Text(), unjudged, style, 0, "dim")
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):

@@ -61,7 +61,7 @@ CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 OF_OPERATORS = ("opcheck",)
 """Further lines of an operator's table."""
 
-WHERE_JUDGED = ("autocast",)
+WHERE_JUDGED = ("autocast", "evaluation_mode")
 """Lines that are left out where nothing is known of them."""
 
 PARTIAL = "partial"
@@ -243,7 +243,7 @@ class TargetState:
         return self.past.joined(untried)
 
     def _outcome(self, family: Family) -> Outcome:
-        outcomes = [dict(c.checks)[family.value] for c in self.verified]
+        outcomes = [dict(c.checks).get(family.value, Outcome.NOT_RUN) for c in self.verified]
         return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
 
     def _capabilities(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gradverify.session.modules import Module
 from gradverify.session.planning import Planned, deduce_inputs, plan_from
 from gradverify.session.pool import WorkerError
 from gradverify.session.request import Progress, Request
-from gradverify.session.run import prepare
+from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
 from gradverify.spec import (
     DraftedEntry,
@@ -57,12 +57,17 @@ def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
     With `afresh` a present one counts for nothing. Raises as `gradverify.session.run.check` does, and
     `UsageError` for several modules or one that cannot be imported.
     """
-    with prepare(request, progress) as session:
+    of_modules = tuple(replace(selection, of_spec=False) for selection in request.selections)
+    with prepare(replace(request, selections=of_modules), progress) as session:
         if len(session.modules) != 1:
-            raise UsageError(f"init drafts the spec of one module: {len(session.modules)} are named")
+            raise UsageError(_not_one(session))
         module = session.modules[0]
         if module.error is not None:
-            raise UsageError(f"{module.shown_path} {module.error.message}")
+            place = module.error.location
+            line = f":{place.line}" if place is not None else ""
+            raise UsageError(f"{module.shown_path}{line}: {module.error.message}")
+        if not session.planned:
+            raise UsageError(f"{module.shown_path} defines no torch.autograd.Function, and no spec names it")
         spec = None if afresh else module.spec
         text = spec.path.read_text("utf-8") if spec is not None else ""
         free = _as_discovered(session.planned) if afresh else [p for p in session.planned if p.plan is None]
@@ -72,6 +77,14 @@ def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
             progress.verifying(one.target.id, number, len(planned), "")
             entries.append(_drafted(replace(one, plan=None, case_filter=""), request))
         return _draft(module, text, tuple(entries), afresh=afresh)
+
+
+def _not_one(session: Session) -> str:
+    """Why there is not one module to draft the spec of."""
+    if session.modules:
+        return f"init drafts the spec of one module: {len(session.modules)} are named"
+    folders = " and ".join(f"`{folder}`" for folder in session.empty_folders) or "what is named"
+    return f"{folders} has no module that defines a torch.autograd.Function"
 
 
 def _as_discovered(planned: Sequence[Planned]) -> list[Planned]:

@@ -41,11 +41,16 @@ def merge_reports(files: Sequence[Path]) -> tuple[str, ExitCode]:
     for error in sorted((e for d in documents for e in d["errors"]), key=mistake_place):
         if error not in errors:
             errors.append(error)
+    unnamed: list[Any] = []
+    for one in sorted((o for d in documents for o in d.get("not_named", ())), key=lambda o: str(o["file"])):
+        if one not in unnamed:
+            unnamed.append(one)
     code = _exit_code(documents, targets, errors)
     statuses = [target["status"] for target in targets]
     summary = {"targets": len(targets), **{v.value: statuses.count(v.value) for v in Verdict}}
     whole = {key: value for key, value in first.items() if key != "shard"}
     merged = {**whole, "exit_code": int(code), "summary": summary, "targets": targets, "errors": errors}
+    merged |= {"not_named": unnamed} if unnamed else {}
     return document_text(merged), code
 
 

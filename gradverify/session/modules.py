@@ -89,6 +89,13 @@ class Module:
         rest = [t for t in self.discovered if t.name not in named and t.name not in self.bound]
         return tuple(sorted([*self.bound.values(), *rest], key=lambda t: (t.line, t.name)))
 
+    @property
+    def unnamed(self) -> tuple[Target, ...]:
+        """Targets that its spec does not name, where that spec alone says what is checked."""
+        if not self.selections or not all(s.of_spec and not s.name for s in self.selections):
+            return ()
+        return tuple(t for t in self.targets if t.name not in self.bound)
+
     def source_of(self, target: Target) -> InputSource:
         """Whether the spec names a target or its inputs have to be inferred."""
         return InputSource.SPEC if target.name in self.bound else InputSource.INFERRED

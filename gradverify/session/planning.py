@@ -57,7 +57,8 @@ def plan_targets(module: Module, request: Request) -> list[Planned]:
         return []
     planned: dict[str, Planned] = {}
     for selection in module.selections:
-        for target in select_named(module.targets, selection.name, module.shown_path):
+        offered = tuple(module.bound.values()) if selection.of_spec else module.targets
+        for target in select_named(offered, selection.name, module.shown_path):
             planned[target.name] = _plan(module, target, selection.case, request)
     return sorted(planned.values(), key=lambda p: (p.target.line, p.target.name))
 

@@ -13,7 +13,8 @@ from gradverify.errors import SpecError, UsageError
 from gradverify.model import Effort, InputSource, Severity, TargetReport, Verdict
 from gradverify.record.entries import Sizing, Written, entry_of
 from gradverify.record.forms import Form, forms_of
-from gradverify.record.reading import Recorded, read_notes
+from gradverify.record.hook.noting import FOREIGN
+from gradverify.record.reading import Recorded, read_notes, read_others
 from gradverify.record.running import run_program
 from gradverify.record.sizes import Dimensions, dimensions_of
 from gradverify.record.sizings import as_recorded, sizings
@@ -23,7 +24,7 @@ from gradverify.session.request import Progress, Request
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
-from gradverify.spec import DraftedEntry, function_of, plan_deduced, render_spec_of_modules
+from gradverify.spec import DraftedEntry, find_module, function_of, plan_deduced, render_spec_of_modules
 
 REFUSED = frozenset({"GV001", "GV002"})
 """Forward does not take the arguments."""
@@ -51,6 +52,8 @@ class Recording:
     """Entries that hold."""
     untried: str = ""
     """Why the entries could not be tried; empty where they were."""
+    others: tuple[tuple[str, str], ...] = ()
+    """(module, name) of Functions that were called and are not recorded: nobody asked for their module."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class Ran:
     code: int
     """Its exit code."""
     functions: tuple[Recorded, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
+    """(module, name) of those that are not recorded, where no module was asked for."""
 
 
 def run_recorded(command: Sequence[str], modules: Sequence[str]) -> Ran:
@@ -72,13 +77,14 @@ def run_recorded(command: Sequence[str], modules: Sequence[str]) -> Ran:
             code = run_program(command, Path(folder), modules)
         except OSError as error:
             raise UsageError(f"`{command[0]}` cannot be started: {error.strerror}") from None
-        return Ran(code, read_notes(Path(folder)))
+        others = () if modules else read_others(Path(folder))
+        return Ran(code, read_notes(Path(folder)), others)
 
 
 def draft_recording(ran: Ran, output: Path, request: Request, progress: Progress) -> Recording:
     """Draft the spec of what a program called, each entry at the first sizes that its forward accepts."""
     if not ran.functions:
-        return Recording(ran.code)
+        return Recording(ran.code, others=ran.others)
     files = tuple(dict.fromkeys(Path(f.file) for f in ran.functions if not _runs_again(f)))
     if not files:
         return _recording(ran, output, Session(request, progress))
@@ -104,7 +110,7 @@ def _recording(ran: Ran, output: Path, session: Session) -> Recording:
     for number, function in enumerate(functions, start=1):
         session.progress.verifying(function.name, number, len(functions), "")
         of_function = _entries(function, session)
-        module = Path(os.path.relpath(function.file, output.resolve().parent)).as_posix()
+        module = _module_of(function, output.resolve().parent)
         entries.setdefault(module, []).extend(entry for entry, _ in of_function)
         reasons += [(entry.name, reason) for entry, reason in of_function if reason]
     written = sum(entry.active for of_module in entries.values() for entry in of_module)
@@ -113,7 +119,20 @@ def _recording(ran: Ran, output: Path, session: Session) -> Recording:
     if again:
         broken = f"importing {again} runs the program: put what it does under `if __name__ == '__main__':`"
     text = render_spec_of_modules(entries)
-    return Recording(ran.code, functions, text, tuple(reasons), written, broken)
+    return Recording(ran.code, functions, text, tuple(reasons), written, broken, ran.others)
+
+
+def _module_of(function: Recorded, folder: Path) -> str:
+    """The module as a spec in a folder names it: by its path; an installed package by its dotted name.
+
+    A path to where a package is installed would hold on this machine alone.
+    """
+    file = Path(function.file)
+    own = file.is_relative_to(Path.cwd().resolve()) and not FOREIGN & set(file.parts)
+    found = None if own or function.main else find_module(function.module, folder)
+    if found is not None and found.resolve() == file:
+        return function.module
+    return Path(os.path.relpath(file, folder)).as_posix()
 
 
 def _entries(function: Recorded, session: Session) -> list[tuple[DraftedEntry, str]]:

@@ -260,7 +260,10 @@ def module_reports(session: Session) -> tuple[ModuleReport, ...]:
 def _module_report(module: Module) -> ModuleReport:
     if module.deselected:
         return ModuleReport(module.shown_path, 0, module.deselected)
-    return ModuleReport(module.shown_path, len(module.targets), module.passed_over)
+    spec = module.spec.shown_path if module.spec is not None else ""
+    unnamed = tuple(PassedOver(t.name, t.line, f"not named in {spec}") for t in module.unnamed)
+    taken = len(module.targets) - len(unnamed)
+    return ModuleReport(module.shown_path, taken, (*module.passed_over, *unnamed), spec, len(unnamed))
 
 
 def _seed(session: Session) -> int:

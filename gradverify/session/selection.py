@@ -26,6 +26,8 @@ class Selection:
     """A target's name; empty for the whole module."""
     case: str = ""
     """A case id or part of one; empty for all cases."""
+    of_spec: bool = False
+    """A spec file was named, not the module: what the spec does not name is not selected."""
 
 
 def split_target(text: str) -> tuple[str, str, str]:
@@ -48,6 +50,16 @@ def parse_target(text: str) -> Selection:
     """
     where, name, case = split_target(text)
     path = Path(where)
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"`{where}` is a link to `{path.readlink()}`, which is not there")
+    file, colon, after = where.rpartition(":")
+    if not path.exists() and colon and Path(file).is_file():
+        raise UsageError(f"there is no file `{where}`; a name stands behind two colons: `{file}::{after}`")
+    if path.suffix == ".ipynb" and path.is_file():
+        raise UsageError(
+            f"`{where}` is a notebook: write its Functions into a module "
+            f"(`jupyter nbconvert --to script {path.name}`) and check that"
+        )
     if not path.exists():
         raise UsageError(f"there is no file `{where}`{_nearest_file(path)}")
     if path.suffix != ".py":

@@ -104,4 +104,4 @@ def _of_spec(path: Path, name: str, case: str) -> list[Selection]:
     if not modules:
         meant = did_you_mean(name, [function.name for function in spec.functions.values()])
         raise UsageError(f"{shown_path(path)} has no function `{name}`{meant}")
-    return [Selection(module, name, case) for module in modules]
+    return [Selection(module, name, case, of_spec=True) for module in modules]

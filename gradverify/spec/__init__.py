@@ -14,6 +14,7 @@ from gradverify.spec.function import SpecFunction
 from gradverify.spec.gate import NOT_YET, OPEN, Gate
 from gradverify.spec.json_schema import json_schema
 from gradverify.spec.left_out import OPEN_SIZES
+from gradverify.spec.module_names import find_module
 from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
 from gradverify.spec.read import SpecFile, read_spec
 from gradverify.spec.smaller import resizing, sizes_of, smallest
@@ -43,6 +44,7 @@ __all__ = [
     "drafted_function",
     "entry_data",
     "extended_spec",
+    "find_module",
     "find_specs",
     "function_of",
     "is_mentioned",

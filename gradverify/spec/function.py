@@ -39,6 +39,7 @@ from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
 from gradverify.spec.wording import Path, shown
 
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _KEY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:@[\w.-]+)?")
 
 
@@ -110,8 +111,8 @@ def key_complaint(key: str, module: str) -> Complaint | None:
         message = f"`{shown(key)}` names a module, and `module:` does already: write `{shown(name)}`"
     elif not colons and not module:
         message = f"`{shown(key)}` names no module: add `module:` above, or write `path.py::{shown(key)}`"
-    elif colons and not before.endswith(".py"):
-        message = f"`{shown(before)}` is not a path to a `.py` file"
+    elif colons and not before.endswith(".py") and not _DOTTED.fullmatch(before):
+        message = f"`{shown(before)}` is neither a path to a `.py` file nor a dotted module name"
     elif not _KEY.fullmatch(name):
         message = f"`{shown(name)}` is not the name of a function: write `Name`, or `Name@variant`"
     return Complaint(("functions", key), message, At.KEY) if message else None

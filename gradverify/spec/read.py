@@ -152,11 +152,21 @@ def _missing_file(module: str, folder: FilePath) -> str:
     return f"`{shown(module)}` does not exist; paths are relative to the spec file{meant}"
 
 
+def _missing_module(module: str, folder: FilePath) -> str:
+    """Why the module of a key cannot be found; empty where it can."""
+    if is_path(module):
+        return _missing_file(module, folder)
+    found = module_path(module, folder)
+    return (
+        "" if found else f"`{shown(module)}` is neither a path to a `.py` file nor a module that can be found"
+    )
+
+
 def _name_complaints(key: str, raw: object, parts: FunctionKey, sources: _Sources) -> list[Complaint]:
     """Check the key, and the names of its inputs, against the module's source."""
     path: Path = ("functions", key)
     if "::" in key:
-        fault = _missing_file(parts.module, sources.folder)
+        fault = _missing_module(parts.module, sources.folder)
         if fault:
             return [Complaint(path, fault, At.KEY)]
     names = sources.names(parts.module)

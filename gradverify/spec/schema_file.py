@@ -179,6 +179,9 @@ class FileEntry(Entry):
     module: str = Field(default="", description="A path relative to this file, or a dotted name.")
     defaults: Defaults = Field(default_factory=Defaults, description="For every function of the file.")
     functions: dict[str, AnyFunction] = Field(
-        description="By the name of the Function or callable; `Name@variant` for another spec of the same.",
+        description=(
+            "By the name of the Function or callable; `Name@variant` for another spec of the same. Without "
+            "`module`: `path.py::Name` or `package.module::Name`."
+        ),
         json_schema_extra={"minProperties": 1},
     )

@@ -12,6 +12,7 @@ from gradverify.model import (
     Case,
     CasePoint,
     Finding,
+    Point,
     RaisedError,
     Target,
     TargetKind,
@@ -24,11 +25,15 @@ from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.forward_itself import plain_forward
+from gradverify.verifier.collect.held_state import Writes
 from gradverify.verifier.collect.module_target import BuiltModule, build_module
 from gradverify.verifier.collect.named import by_name_last, with_keywords
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import others
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import build_arguments, seeded
+from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.numerics.problem import substitute
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Live:
     """The Function class, the callable, or the `nn.Module` class."""
     named: Mapping[str, Any] = field(default_factory=dict)
     """Reference, surrogate, hooks and the objects of inputs, by the path that the spec gives."""
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
 
 
 def build_subject(
@@ -47,7 +54,7 @@ def build_subject(
     """The target ready to be called on one case; for a module, the case with its parameters as inputs."""
     plan, value, kind = request.plan, live.value, request.target.kind
     case = _by_name_last(case, request.target)
-    called = _called(value, request, case)
+    called = _called(live, request, case)
     if isinstance(called, Raised):
         return _not_built(case, called.error)
     reference = live.named.get(plan.reference)
@@ -55,7 +62,7 @@ def build_subject(
         reference = _named(reference, request.target, case)
     return Subject(
         target=request.target,
-        function=called.function,
+        function=called.function if live.around is None else live.around(called.function),
         settings=request.settings,
         reader=reader,
         reference=reference,
@@ -74,7 +81,7 @@ def build_subject(
         function_class=value if kind is TargetKind.FUNCTION else None,
         operator=operator_of(value) if kind is TargetKind.CUSTOM_OP else None,
         other_devices=others(request.settings.device, plan.devices) if request.settings.every_device else (),
-        rebuilt=partial(_rebuilt, value, case, request) if kind is TargetKind.MODULE else None,
+        rebuilt=partial(_rebuilt, live, case, request, called.held) if kind is TargetKind.MODULE else None,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
     ), replace(case, inputs=(*case.inputs, *called.parameters))
 
@@ -88,9 +95,12 @@ class _Called:
     """Forward without autograd's wrapping, where there is such a thing."""
     parameters: tuple[TensorInput, ...] = ()
     """What a module adds to its inputs."""
+    held: list[Writes] | None = None
+    """What a module wrote into its buffers at its first call."""
 
 
-def _called(value: Any, request: Verify, case: Case) -> _Called | Raised:  # noqa: ANN401
+def _called(live: Live, request: Verify, case: Case) -> _Called | Raised:
+    value = live.value
     match request.target.kind:
         case TargetKind.FUNCTION:
             return _Called(value.apply, plain_forward(value))
@@ -102,10 +112,10 @@ def _called(value: Any, request: Verify, case: Case) -> _Called | Raised:  # noq
         case TargetKind.CALLABLE:
             return _Called(_named(value, request.target, case))
         case TargetKind.MODULE:
-            built = guard.call(_built_module, value, case, request, request.settings.device)
+            built = guard.call(_built_module, live, case, request, request.settings.device)
             if isinstance(built, Raised):
                 return built
-            return _Called(built.value.call, parameters=built.value.parameters)
+            return _Called(built.value.call, parameters=built.value.parameters, held=built.value.held)
 
 
 def _named(function: Callable[..., Any], target: Target, case: Case) -> Callable[..., Any]:
@@ -136,19 +146,35 @@ def _not_built(case: Case, error: RaisedError) -> Finding:
     )
 
 
-def _built_module(module_class: Any, case: Case, request: Verify, device: str) -> BuiltModule:  # noqa: ANN401
+def _built_module(
+    live: Live, case: Case, request: Verify, device: str, held: list[Writes] | None = None
+) -> BuiltModule:
     given = dict(case.init or ())
     positional = [given[key] for key in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = {key: value for key, value in given.items() if not key.isdecimal()}
     return build_module(
-        module_class,
-        positional,
-        keywords,
-        seed=case.seed,
+        partial(seeded, case.seed, live.value, *positional, **keywords),
         parameters=request.target.parameters,
         device=device,
+        first_arguments=partial(_first_arguments, live, case, request, device),
+        held=held,
     )
 
 
-def _rebuilt(module_class: Any, case: Case, request: Verify, device: str) -> Callable[..., Any]:  # noqa: ANN401
-    return _built_module(module_class, case, request, device).call
+def _first_arguments(live: Live, case: Case, request: Verify, device: str) -> list[Any]:
+    """What forward is called with at the first draw of a case. Raises what building it raises."""
+    parameters = request.target.parameters
+    if case.hook:
+        hooked = call_hook(live.named[case.hook], case, 0, device, [p.name for p in parameters])
+        if isinstance(hooked, Raised):
+            raise ValueError(f"the hook raised {hooked.error.type}: {first_line(hooked.error.message)}")
+        arguments = hooked.value
+    else:
+        arguments = build_arguments(case, Point.TYPICAL, 0, device, live.named)
+    return substitute(arguments, [a.value.detach().clone() for a in arguments if a.differentiable])
+
+
+def _rebuilt(
+    live: Live, case: Case, request: Verify, held: list[Writes] | None, device: str
+) -> Callable[..., Any]:
+    return _built_module(live, case, request, device, held).call

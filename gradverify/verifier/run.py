@@ -47,6 +47,7 @@ from gradverify.verifier.checks.variations.across_cases import MOST_CASES, overl
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
+from gradverify.verifier.evaluation import in_evaluation_mode
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.history import History
 from gradverify.verifier.interpreting import are_interpreted
@@ -138,6 +139,8 @@ def _once_verified(request: Verify, live: Live, reader: Reader | None, history: 
     if history.is_verified and is_wanted("GV101", request.settings, request.ignored):
         wanted = wanted_families(request.settings, request.ignored)
         yield from _past_constants(request, live, reader, wanted)
+        if request.target.kind is TargetKind.MODULE:
+            yield from in_evaluation_mode(request, live)
 
 
 def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | None) -> Iterator[Event]:

@@ -46,7 +46,7 @@ def test_the_program_runs_as_ever(trained):
     assert (ran.code, ran.out) == (0, plain.stdout.decode())
     assert "train.yaml written: 3 entries" in ran.err
     assert "functions.py::Linear  12 calls, 4 signatures" in ran.err
-    assert "gradverify check functions.py --spec train.yaml" in ran.err
+    assert "gradverify check train.yaml" in ran.err
 
 
 def test_sizes_are_shared_small_and_swept(trained):
@@ -179,3 +179,69 @@ def test_tests_can_be_recorded(here):
     assert ran.code == 0, ran.err
     assert "1 passed" in ran.out
     assert set(functions_of(here.folder / "tested.yaml")) == {"Scale"}
+
+
+PACKAGE = """
+import torch
+class {name}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+"""
+
+PROGRAM = """
+import torch
+from pack.ops import Twice
+from pack.more import Again
+x = torch.randn(3, 2, requires_grad=True)
+(Twice.apply(x) + Again.apply(x)).sum().backward()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, place):
+    """A program without Functions of its own, and the packages that it uses."""
+    packages = tmp_path / "site-packages"
+    (packages / "pack").mkdir(parents=True)
+    (packages / "pack/__init__.py").touch()
+    (packages / "pack/ops.py").write_text(PACKAGE.format(name="Twice"))
+    (packages / "pack/more.py").write_text(PACKAGE.format(name="Again"))
+    here = place("recording")
+    (here.folder / "uses.py").write_text(PROGRAM)
+    return here, {"PYTHONPATH": str(packages)}
+
+
+def test_what_is_called_of_other_packages_is_said(installed):
+    here, path = installed
+    ran = here("record", "-o", "used.yaml", "--", PYTHON, "uses.py", **path)
+    assert ran.code == 5
+    assert "no Function of your own was called" in ran.err
+    assert "pack.ops: Twice" in ran.err
+    assert "Try: gradverify record -o used.yaml --module pack -- " in ran.err
+
+
+def test_torchs_own_functions_are_no_packages_of_others(here):
+    (here.folder / "plain.py").write_text(
+        "import torch\nfrom torch.utils.checkpoint import checkpoint\n"
+        "checkpoint(torch.sin, torch.ones(2, requires_grad=True), use_reentrant=True).sum().backward()\n"
+    )
+    ran = here("record", "-o", "plain.yaml", "--", PYTHON, "plain.py")
+    assert "no call of an autograd Function was seen" in ran.err
+
+
+def test_an_installed_package_is_named_as_it_is_imported(installed, tmp_path):
+    here, path = installed
+    ran = here("record", "-o", "used.yaml", "--module", "pack", "--", PYTHON, "uses.py", **path)
+    assert ran.code == 0, ran.err
+    text = (here.folder / "used.yaml").read_text()
+    assert "pack.ops::Twice:" in text
+    assert "pack.more::Again:" in text
+    assert "site-packages" not in text
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/used.yaml").write_text(text)
+    checked = here("check", tmp_path / "elsewhere/used.yaml", "--format", "json", **path)
+    assert checked.code == 0, checked.out
+    assert [t["name"] for t in json.loads(checked.out)["targets"]] == ["Again", "Twice"]

@@ -50,3 +50,36 @@ def test_pasted_over_the_wrong_one_it_passes(place, name):
     (here.folder / "wrong.py").write_text(pasted.replace("import numpy", imports + "import numpy", 1))
     passed = here("check", f"wrong.py::{name}")
     assert passed.code == 0, passed.out
+
+
+OPERATORS = {
+    "suggest for a custom op": (0, "scaled"),
+    "suggest for a custom op that sets nothing up": (0, "grown"),
+    "suggest for an operator from its reference": (0, "torch.ops.suggested_library.cube"),
+    "suggest nothing for an operator that is not seen": (1, "unaided"),
+    "suggest nothing for a callable": (1, "cubed"),
+    "suggest nothing for a module": (1, "Layer"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_screen_of_an_operator(place, screen, name):
+    here = place("suggesting")
+    code, target = OPERATORS[name]
+    ran = here("suggest", f"operators.py::{target}")
+    assert ran.code == code, ran.err
+    assert ran.screen(here.folder) == screen
+
+
+def test_pasted_beside_its_operator_it_passes(place):
+    here = place("suggesting")
+    failed = here("check", "operators.py::scaled", "--dtype", "float64")
+    assert failed.code == 1
+    assert "`gradverify suggest operators.py::scaled` drafts a backward" in failed.out
+    shown = here("suggest", "operators.py::scaled").out
+    written = "\n".join(line for line in shown.splitlines() if not line.startswith("#"))
+    source = (here.folder / "operators.py").read_text()
+    old = re.compile(r"def backward\(ctx, g\):\n(    .*\n)+")
+    (here.folder / "operators.py").write_text(old.sub(lambda _: written.strip("\n") + "\n", source, count=1))
+    passed = here("check", "operators.py::scaled", "--dtype", "float64")
+    assert passed.code == 0, passed.out

@@ -24,6 +24,10 @@ MISTAKES = [
     (["check", "right.py", "--in-process", "--memory", "9"], "--memory needs a process of its own"),
     (["check", "right.py", "--exclude", ""], "--exclude: `` is no pattern"),
     (["check", "notes.txt"], "is not a Python module"),
+    (["check", "book.ipynb"], "`book.ipynb` is a notebook"),
+    (["check", "link.py"], "`link.py` is a link to `gone.py`, which is not there"),
+    (["check", "right.py:Product"], "a name stands behind two colons: `right.py::Product`"),
+    (["init", "bare"], "`bare/` has no module that defines a torch.autograd.Function"),
     (["check", "right.py::"], "is not a target"),
     (
         ["check", "right.py", "--select", "GV11x"],
@@ -56,6 +60,10 @@ MISTAKES = [
 def here(place):
     here = place("screens")
     (here.folder / "notes.txt").write_text("not Python\n")
+    (here.folder / "book.ipynb").write_text("{}\n")
+    (here.folder / "link.py").symlink_to("gone.py")
+    (here.folder / "bare").mkdir()
+    (here.folder / "nothing.py").write_text("x = 1\n")
     poison = here.folder / "poison" / "torch"
     poison.mkdir(parents=True)
     (poison / "__init__.py").write_text("raise ImportError('poisoned')\n")
@@ -188,3 +196,28 @@ def test_schema(here):
     ran = here("schema", PYTHONPATH=str(here.folder / "poison"))
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out) == spec.json_schema()
+
+
+def test_init_says_that_there_is_nothing_to_write_and_where_a_module_cannot_be_imported(here):
+    ran = here("init", "nothing.py")
+    assert (ran.code, ran.out) == (2, "")
+    assert "nothing.py defines no torch.autograd.Function" in ran.err
+    (here.folder / "half.py").write_text("x = 1\nclass (\n")
+    assert "half.py:2: cannot be imported: SyntaxError" in here("init", "half.py").err
+
+
+def test_a_spec_as_target_checks_what_it_names_and_says_what_it_does_not(place):
+    here = place("screens")
+    (here.folder / "some.yaml").write_text(
+        "gradverify: 1\nmodule: wrong.py\nfunctions: {Product: {skip: not today}}\n"
+    )
+    ran = here("check", "some.yaml")
+    assert ran.code == 0, ran.out
+    assert "1 function: 1 skipped" in ran.out
+    assert "Not named in some.yaml, so not checked: " in ran.out
+    assert "`gradverify check wrong.py` checks all of the module" in " ".join(ran.out.split())
+    document = json.loads(here("check", "some.yaml", "--format", "json").out)
+    assert [t["name"] for t in document["targets"]] == ["Product"]
+    assert document["not_named"][0]["spec"] == "some.yaml"
+    assert document["not_named"][0]["targets"]
+    assert "not named" not in here("list", "wrong.py", "some.yaml").out

@@ -22,6 +22,9 @@ MOST_SIGNATURES = 64
 
 FOREIGN = frozenset({"site-packages", "dist-packages"})
 
+TORCH = "torch"
+"""Its own Functions, of checkpointing or of its tests, are nobody's to record."""
+
 
 @dataclass
 class Signature:
@@ -105,10 +108,9 @@ class Notebook:
         if file is None:
             return None
         path = Path(file).resolve()
-        if self._modules:
-            if not any(name == m or name.startswith(f"{m}.") for m in self._modules):
-                return None
-        elif not path.is_relative_to(self._root) or FOREIGN & set(path.parts):
+        if not self._is_asked_for(name, path):
+            if name.partition(".")[0] != TORCH:
+                self._write({"kind": "other", "module": name, "name": defined.__qualname__})
             return None
         names, variadic = _parameters(cls)
         head: dict[str, Any] = {
@@ -119,6 +121,11 @@ class Notebook:
         }
         head["main"] = defined.__module__ == "__main__"
         return Noted(head, names, variadic)
+
+    def _is_asked_for(self, module: str, file: Path) -> bool:
+        if self._modules:
+            return any(module == m or module.startswith(f"{m}.") for m in self._modules)
+        return file.is_relative_to(self._root) and not FOREIGN & set(file.parts)
 
     def _new(self, noted: Noted, key: Any) -> Signature | None:  # noqa: ANN401
         with self._lock:

@@ -121,7 +121,8 @@ def _offer(measurements: _Measurements, worst: Finding, cause: Cause | None) -> 
     if found is None or (cause is not None and cause.name == NOT_MEANT):
         return ""
     target = found[0].subject.target
-    if target.kind is not TargetKind.FUNCTION or isinstance(composite_of(found[0]), NoComposite):
+    own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
+    if not own or isinstance(composite_of(found[0]), NoComposite):
         return ""
     return f"`gradverify suggest {shlex.quote(target.id)}` drafts a backward."
 

@@ -29,6 +29,7 @@ _ORIGINAL = "_gradverify_original"
 
 
 Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
+"""What a backward may return several gradients in."""
 
 
 class Irregularity(StrEnum):

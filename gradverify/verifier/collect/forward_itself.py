@@ -1,4 +1,4 @@
-"""A Function's own forward as a plain callable, with a stand-in for the `ctx` that autograd would give it."""
+"""An author's own forward as a plain callable, with a stand-in for the `ctx` that autograd would give it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier.collect.discover import uses_setup_context
+from gradverify.verifier.collect.operators import Operator, defaults_of_schema, parameters_of_schema
 
 
 class StandInContext:
@@ -56,15 +57,42 @@ class StandInContext:
 _OWN = frozenset(vars(StandInContext(())))
 
 
-def run_forward(function: type[Function], arguments: Sequence[Any]) -> tuple[Any, StandInContext]:
-    """Call forward (and `setup_context`) without autograd's wrapping: its result, and its ctx."""
-    context = StandInContext([isinstance(a, Tensor) and a.requires_grad for a in arguments])
+def run_forward(function: type[Function] | Operator, arguments: Sequence[Any]) -> tuple[Any, StandInContext]:
+    """Call forward (and `setup_context`) without autograd's wrapping: its result, and its ctx.
+
+    The arguments of an operator are by position, those that it takes by name alone behind the others.
+    """
+    if isinstance(function, Operator):
+        return _run_operator(function, arguments)
+    context = StandInContext(_needs_grad(arguments))
     forward: Callable[..., Any] = function.forward
     if not uses_setup_context(function):
         return forward(context, *arguments), context
     result = forward(*arguments)
     setup: Callable[..., Any] = function.setup_context
     setup(context, tuple(arguments), result)
+    return result, context
+
+
+def _needs_grad(arguments: Sequence[Any]) -> list[bool]:
+    return [isinstance(a, Tensor) and a.requires_grad for a in arguments]
+
+
+def _run_operator(operator: Operator, arguments: Sequence[Any]) -> tuple[Any, StandInContext]:
+    """The decorated function and `setup_context`, with the defaults that torch fills in.
+
+    Where the operator has no definition in Python, the operator itself, and a ctx that nothing is put on.
+    """
+    by_name = [p.name for p in parameters_of_schema(operator) if p.keyword_only]
+    by_position = [p.name for p in parameters_of_schema(operator) if not p.keyword_only]
+    values = dict(zip((*by_position, *by_name), arguments, strict=False))
+    filled = {**defaults_of_schema(operator), **values}
+    inputs, named = tuple(filled[n] for n in by_position), {n: filled[n] for n in by_name}
+    context = StandInContext(_needs_grad(inputs))
+    result = (operator.implementation or operator.overload)(*inputs, **named)
+    if operator.setup_context is not None:
+        keywords = {"keyword_only_inputs": named} if named else {}
+        operator.setup_context(ctx=context, inputs=inputs, output=result, **keywords)
     return result, context
 
 
@@ -78,15 +106,19 @@ def plain_forward(function: type[Function]) -> Callable[..., Any]:
 
 
 def run_watched(
-    function: type[Function], arguments: Sequence[Any]
+    function: type[Function] | Operator, arguments: Sequence[Any]
 ) -> tuple[Any, StandInContext, dict[str, Any]]:
-    """The same, with the names that forward gave its values, as they stand where it returns."""
-    names: dict[str, Any] = {}
-    code = getattr(inspect.unwrap(function.forward), "__code__", None)
+    """The same, with the names that forward gave its values, as they stand where it returns.
+
+    Those of `setup_context`, which saves them, go before those of forward.
+    """
+    forward = function.implementation if isinstance(function, Operator) else function.forward
+    codes = [getattr(inspect.unwrap(f), "__code__", None) for f in (function.setup_context, forward) if f]
+    frames: dict[object, dict[str, Any]] = {}
 
     def watch(frame: FrameType, event: str, _: object) -> None:
-        if event == "return" and frame.f_code is code:
-            names.update(frame.f_locals)
+        if event == "return" and frame.f_code in codes:
+            frames[frame.f_code] = dict(frame.f_locals)
 
     before = sys.getprofile()
     sys.setprofile(watch)
@@ -94,4 +126,7 @@ def run_watched(
         result, context = run_forward(function, arguments)
     finally:
         sys.setprofile(before)
+    names = {"output": result} if isinstance(function, Operator) and isinstance(result, Tensor) else {}
+    for code in codes:
+        names |= {name: value for name, value in frames.get(code, {}).items() if name not in names}
     return result, context, names

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,9 +15,9 @@ from typing import Any
 def import_file(path: Path) -> ModuleType:
     """Import a module from its file.
 
-    Inside a package (folders with `__init__.py`) it is imported under its dotted name from the folder
-    above the package; a lone file under its own name, with its folder on the path. `__name__` is never
-    `__main__`. Raises whatever the module raises.
+    Inside a package (folders with `__init__.py`, or whatever its relative imports climb) it is imported under
+    its dotted name from the folder above the package; a lone file under its own name, with its folder on the
+    path. `__name__` is never `__main__`. Raises whatever the module raises.
     """
     path = path.resolve()
     name, root = dotted_name(path)
@@ -39,7 +41,35 @@ def dotted_name(path: Path) -> tuple[str, Path]:
     while (folder / "__init__.py").is_file():
         parts.insert(0, folder.name)
         folder = folder.parent
+    missing = _levels(path) - (len(path.parts) - len(folder.parts) - 1)
+    if missing > 0:
+        folder, above = _above_namespace(folder, missing)
+        parts = [*above, *parts]
     return ".".join(parts) or path.stem, folder
+
+
+def _levels(path: Path) -> int:
+    """How many packages the relative imports of a file climb; 0 for a file that has none, or is no Python."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return 0
+    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
+
+
+def _above_namespace(folder: Path, missing: int) -> tuple[Path, list[str]]:
+    """The folder above a package without `__init__.py`, and the names of the folders in between.
+
+    It is one that Python looks into already or the current one, else just what the imports need.
+    """
+    roots = {Path(entry or ".").resolve() for entry in sys.path} | {Path.cwd()}
+    above = folder.parents[missing - 1 :]
+    if not above:
+        return folder, []
+    named = (p for p in above if all(part.isidentifier() for part in folder.relative_to(p).parts))
+    root = next((parent for parent in named if parent in roots), above[0])
+    return root, list(folder.relative_to(root).parts)
 
 
 def resolve(name: str, module: ModuleType | None = None) -> Any:  # noqa: ANN401

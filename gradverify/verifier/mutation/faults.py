@@ -44,6 +44,8 @@ class Fault:
     """The index that it changes, where it is a single one."""
     of_second_order: bool = False
     """The gradient keeps its value and loses or changes its own derivative."""
+    of_backward: bool = False
+    """Only a backward can return it; on the way of a gradient it is another fault."""
 
 
 def _middle(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -90,7 +92,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("factor 2", Scope.GRADIENT, lambda g: 2 * g),
     Fault("sign", Scope.GRADIENT, lambda g: -g),
     Fault("zero gradient", Scope.GRADIENT, torch.zeros_like),
-    Fault("None for a gradient", Scope.GRADIENT, lambda _: None),
+    Fault("None for a gradient", Scope.GRADIENT, lambda _: None, of_backward=True),
     Fault("one entry zero", Scope.GRADIENT, lambda g: _without(g, _middle(tuple(g.shape))), place=_middle),
     Fault("one entry off by 1e-6", Scope.GRADIENT, _one_off, place=_last),
     Fault("tail dropped", Scope.GRADIENT, _without_tail, _several),

@@ -1,4 +1,4 @@
-"""Planting a fault: the class's backward wrapped for a while, and whether that changed anything."""
+"""Planting a fault: a backward of the user's wrapped for a while, and whether that changed anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
+from gradverify.verifier.checks.reading import Kinds
 from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.mutation.faults import Fault, Scope
 
 CHANGED = 1e-10
@@ -46,25 +48,44 @@ def planting(function: type[Function], planted: Planted) -> Iterator[None]:
             setattr(function, name, own)
 
 
-def _with_fault(original: Callable[..., Any], planted: Planted) -> Callable[..., Any]:
+@contextmanager
+def planting_in_operator(operator: Operator, planted: Planted) -> Iterator[None]:
+    """Wrap the backward that an operator's definition holds, while the context lasts.
+
+    Raises `ValueError` for an operator whose backward is no Python function.
+    """
+    definition, original = operator.definition, operator.backward
+    if definition is None or original is None:
+        raise ValueError(f"the backward of {operator.name} cannot be replaced")
+    # torch looks it up at each call.
+    definition._backward_fn = _with_fault(original, planted, several=(tuple,))  # noqa: SLF001
+    try:
+        yield
+    finally:
+        definition._backward_fn = original  # noqa: SLF001
+
+
+def _with_fault(
+    original: Callable[..., Any], planted: Planted, several: Kinds = (tuple, list)
+) -> Callable[..., Any]:
+    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
     fault = planted.fault
+
+    def values(returned: Any) -> list[Any]:  # noqa: ANN401
+        return list(returned) if isinstance(returned, several) else [returned]
 
     def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401 - user code's
         if fault is not None and fault.scope is Scope.GRAD_OUTPUT:
-            right = _values(original(ctx, *grad_outputs))
-            wrong = _values(original(ctx, *map(_changed_by(fault), grad_outputs)))
+            right = values(original(ctx, *grad_outputs))
+            wrong = values(original(ctx, *map(_changed_by(fault), grad_outputs)))
         else:
-            right = _values(original(ctx, *grad_outputs))
+            right = values(original(ctx, *grad_outputs))
             wrong = _wrong(right, planted)
-        planted.shapes.update({i: tuple(g.shape) for i, g in enumerate(right) if isinstance(g, Tensor)})
+        planted.shapes.update({i: tuple(g.shape) for i, g in _first_tensors(right)})
         planted.changed = planted.changed or _differ(right, wrong, fault)
         return tuple(wrong)
 
     return backward
-
-
-def _values(returned: Any) -> list[Any]:  # noqa: ANN401
-    return list(returned) if isinstance(returned, tuple | list) else [returned]
 
 
 def _changed_by(fault: Fault) -> Callable[[Any], Any]:
@@ -77,14 +98,28 @@ def _wrong(right: Sequence[Any], planted: Planted) -> list[Any]:
         return wrong
     if fault.scope is Scope.PAIR:
         one, other = planted.positions
-        if isinstance(wrong[one], Tensor) and isinstance(wrong[other], Tensor):
+        if type(wrong[one]) is type(wrong[other]):
             wrong[one], wrong[other] = wrong[other], wrong[one]
         return wrong
     chosen = range(len(wrong)) if fault.scope is Scope.CALL else planted.positions
     for position in chosen:
-        if position < len(wrong) and _fits(wrong[position], fault):
-            wrong[position] = fault.change(wrong[position])
+        if position < len(wrong):
+            wrong[position] = _changed(wrong[position], fault)
     return wrong
+
+
+def _changed(value: Any, fault: Fault) -> Any:  # noqa: ANN401
+    """A gradient with the fault in it; of a list of gradients, each that it fits."""
+    if isinstance(value, list):
+        return [_changed(item, fault) for item in value]
+    return fault.change(value) if _fits(value, fault) else value
+
+
+def _first_tensors(gradients: Sequence[Any]) -> Iterator[tuple[int, Tensor]]:
+    """The gradients by position; the first one of a list of them."""
+    for position, value in enumerate(gradients):
+        items = value if isinstance(value, list) else [value]
+        yield from ((position, item) for item in items[:1] if isinstance(item, Tensor))
 
 
 def _fits(value: Any, fault: Fault) -> bool:  # noqa: ANN401
@@ -93,11 +128,14 @@ def _fits(value: Any, fault: Fault) -> bool:  # noqa: ANN401
 
 def _differ(right: Sequence[Any], wrong: Sequence[Any], fault: Fault | None) -> bool:
     if fault is not None and fault.of_second_order:
-        return any(isinstance(g, Tensor) and g.requires_grad for g in right)
-    return any(_differs(r, w) for r, w in zip(right, wrong, strict=True))
+        return any(g.requires_grad for _, g in _first_tensors(right))
+    return any(differs(r, w) for r, w in zip(right, wrong, strict=True))
 
 
-def _differs(right: Any, wrong: Any) -> bool:  # noqa: ANN401
+def differs(right: Any, wrong: Any) -> bool:  # noqa: ANN401
+    """Whether a gradient has become another one, beyond what anything resolves."""
+    if isinstance(right, list):
+        return any(map(differs, right, wrong))
     if not isinstance(right, Tensor) or right is wrong:
         return False
     right = right.detach().nan_to_num()

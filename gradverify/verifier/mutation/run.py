@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
-
-from torch.autograd import Function
 
 from gradverify.events import CaseVerified, Found, Mutate, Mutated, Verify
 from gradverify.model import Finding, Mutation, MutationOutcome, Severity, TargetKind
 from gradverify.model.points import points_of
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.collect.operators import Operator, operator_of
 from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope, fault_named
-from gradverify.verifier.mutation.planting import Planted, planting
+from gradverify.verifier.mutation.on_the_way import around, is_plantable
+from gradverify.verifier.mutation.planting import Planted, planting, planting_in_operator
 from gradverify.verifier.run import verify
 
 NAMES = tuple(fault.name for fault in FAULTS)
@@ -23,32 +25,58 @@ NAMES = tuple(fault.name for fault in FAULTS)
 
 def mutate(request: Mutate, live: Live) -> Iterator[Mutated]:
     """Plant one fault and say, for each place it fits, whether the checks of the plan notice it."""
-    if request.target.kind is not TargetKind.FUNCTION:
-        return
     fault = fault_named(request.fault)
+    if not is_plantable(fault) and not _has_backward(request.target.kind, live):
+        return
     verifying = Verify(request.target, request.plan, request.settings)
-    for positions in _places(fault, _gradients(verifying, live)):
+    gradients, names = _gradients(verifying, live)
+    for positions in _places(fault, gradients):
         planted = Planted(fault, positions)
-        yield Mutated(_planted(verifying, live, planted))
+        yield Mutated(_planted(verifying, live, planted, tuple(names[i] for i in positions)))
 
 
-def _gradients(request: Verify, live: Live) -> dict[int, set[tuple[int, ...]]]:
-    """By argument position: the shapes of the gradients that backward returns over the plan's cases."""
+def _has_backward(kind: TargetKind, live: Live) -> bool:
+    """Whether the target has a backward in Python, which can be replaced."""
+    return kind is TargetKind.FUNCTION or _definition(kind, live) is not None
+
+
+def _definition(kind: TargetKind, live: Live) -> Operator | None:
+    operator = operator_of(live.value) if kind is TargetKind.CUSTOM_OP else None
+    return None if operator is None or operator.backward is None else operator
+
+
+@contextmanager
+def _with(planted: Planted, kind: TargetKind, live: Live) -> Iterator[Live]:
+    """The live objects with a fault in the target: in its own backward, else on the gradient's way."""
+    operator = _definition(kind, live)
+    if kind is TargetKind.FUNCTION:
+        with planting(live.value, planted):
+            yield live
+    elif operator is not None:
+        with planting_in_operator(operator, planted):
+            yield live
+    else:
+        yield replace(live, around=around(planted))
+
+
+def _gradients(request: Verify, live: Live) -> tuple[dict[int, set[tuple[int, ...]]], dict[int, str]]:
+    """By argument position: the shapes of the gradients over the plan's cases, and its name."""
     found: dict[int, set[tuple[int, ...]]] = {}
-    function: type[Function] = live.value
+    names: dict[int, str] = {}
     for case in request.plan.cases:
         watching = Planted(None)
-        with planting(function, watching):
-            built = build_subject(request, live, case, None)
+        with _with(watching, request.target.kind, live) as watched:
+            built = build_subject(request, watched, case, None)
             if isinstance(built, Finding):
                 continue
             sample = prepare(*built, *points_of(case)[0])
             if isinstance(sample, Sample):
                 ones = [p.new_ones(p.shape) for p in _outputs(sample)]
                 sample.problem.pull_back(sample.problem.primals, ones)
+                names |= dict(enumerate(dict.fromkeys(a.in_list or a.name for a in sample.arguments)))
         for position, shape in watching.shapes.items():
             found.setdefault(position, set()).add(shape)
-    return found
+    return found, {position: names.get(position, f"argument {position}") for position in found}
 
 
 def _outputs(sample: Sample) -> Any:  # noqa: ANN401 - a tuple of tensors
@@ -68,13 +96,12 @@ def _places(fault: Fault, gradients: dict[int, set[tuple[int, ...]]]) -> list[tu
             return [()]
 
 
-def _planted(request: Verify, live: Live, planted: Planted) -> Mutation:
-    """The verdict on one planted fault."""
+def _planted(request: Verify, live: Live, planted: Planted, names: tuple[str, ...]) -> Mutation:
+    """The verdict on one planted fault, at the inputs of these names."""
     assert planted.fault is not None  # noqa: S101 - only `_gradients` watches
-    names = _names(request, planted)
     found, refused = None, False
-    with planting(live.value, planted):
-        events = verify(request, live)
+    with _with(planted, request.target.kind, live) as wrong:
+        events = verify(request, wrong)
         for event in events:
             if isinstance(event, Found) and _tells(event.finding):
                 found = event.finding
@@ -96,11 +123,6 @@ def _planted(request: Verify, live: Live, planted: Planted) -> Mutation:
 def _tells(finding: Finding) -> bool:
     """Whether a target with this finding would not be green."""
     return finding.severity is Severity.ERROR or finding.code == "GV109"
-
-
-def _names(request: Verify, planted: Planted) -> tuple[str, ...]:
-    parameters = request.target.parameters
-    return tuple(parameters[i].name if i < len(parameters) else f"argument {i}" for i in planted.positions)
 
 
 def _is_located(finding: Finding, names: tuple[str, ...], planted: Planted) -> bool:

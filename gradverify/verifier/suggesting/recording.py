@@ -16,6 +16,7 @@ from torch.utils import _pytree
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.forward_itself import run_watched
+from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
 from gradverify.verifier.suggesting.expression import Builder, Node
@@ -55,7 +56,9 @@ class Recorded:
     """What each value was at this point."""
 
 
-def record(sample: Sample, function: type[Function], composite: Callable[..., Any] | None) -> Recorded:
+def record(
+    sample: Sample, function: type[Function] | Operator, composite: Callable[..., Any] | None
+) -> Recorded:
     """Record forward, and the gradient of `composite` (of forward itself where it is None).
 
     Raises `CannotSuggestError`, and whatever user code raises.
@@ -108,7 +111,7 @@ class _Ran:
 
     def keep(
         self,
-        function: type[Function],
+        function: type[Function] | Operator,
         arguments: Sequence[Any],
         composite: Callable[..., Any] | None,
         given: Sequence[Tensor],

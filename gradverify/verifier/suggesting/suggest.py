@@ -17,13 +17,14 @@ from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.second_order import second_order
 from gradverify.verifier.checks.subject import Sample, Subject, first_line, prepare
 from gradverify.verifier.collect.discover import parameters_of
+from gradverify.verifier.collect.operators import Operator, operator_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.suggesting.candidate import candidate
 from gradverify.verifier.suggesting.constants import Constants, Recording, constants, same_program
 from gradverify.verifier.suggesting.cutting import cut
 from gradverify.verifier.suggesting.recording import CannotSuggestError, record
 from gradverify.verifier.suggesting.variations import generic, renumbered, resized
-from gradverify.verifier.suggesting.writing import Double, Written, write
+from gradverify.verifier.suggesting.writing import Double, Form, Written, write
 
 MOST_CASES = 4
 """Cases of the plan at which a suggestion is judged, beside those made here."""
@@ -56,8 +57,16 @@ class _Target:
 
     request: Suggest
     live: Live
-    function: type[Function]
+    function: type[Function] | Operator
     parameters: tuple[str, ...]
+    """What backward answers for."""
+    by_name: tuple[str, ...] = ()
+    """What an operator takes by name alone, behind the others."""
+
+    @property
+    def form(self) -> Form:
+        """How its backward is written."""
+        return Form.FUNCTION if isinstance(self.function, Operator) else Form.METHOD
 
     def sample(self, case: Case, draw: int = 0) -> Sample | None:
         """One point of a case; None where forward does not take it."""
@@ -74,13 +83,10 @@ class _Target:
 
 def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
     """The backward of a target as its author would write it, judged before it is given."""
-    if request.target.kind is not TargetKind.FUNCTION:
-        return NotSuggested("only a torch.autograd.Function has a backward to be written")
-    found = parameters_of(live.value)
-    if any(p.variadic or p.keyword_only for p in found):
-        return NotSuggested("its forward takes a varying number of arguments")
-    target = _Target(request, live, live.value, tuple(p.name for p in found))
-    reasons, drafts = [], []
+    target = _target(request, live)
+    if isinstance(target, NotSuggested):
+        return target
+    reasons, drafts = _unseen_forward(target), []
     for source in _sources(target):
         result = guard.call(_draft, target, source)
         if isinstance(result, Raised):
@@ -95,17 +101,43 @@ def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
     return NotSuggested("; ".join(dict.fromkeys(reasons)))
 
 
+def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
+    kind, found = request.target.kind, parameters_of(live.value)
+    operator = operator_of(live.value)
+    if operator is not None:
+        by_position = tuple(p.name for p in found if not p.keyword_only)
+        return _Target(request, live, operator, by_position, tuple(p.name for p in found if p.keyword_only))
+    if kind is not TargetKind.FUNCTION:
+        what = "a module" if kind is TargetKind.MODULE else "a plain callable"
+        return NotSuggested(
+            f"{what} has no backward of its own: torch differentiates what it calls. Name the "
+            "torch.autograd.Function or the operator in it that has one"
+        )
+    if any(p.variadic or p.keyword_only for p in found):
+        return NotSuggested("its forward takes a varying number of arguments")
+    return _Target(request, live, live.value, tuple(p.name for p in found))
+
+
 def _reason(raised: Raised) -> str:
     error = raised.error
     said = first_line(error.message)
     return said if error.type == CannotSuggestError.__name__ else f"{error.type}: {said}"
 
 
+def _unseen_forward(target: _Target) -> list[str]:
+    """Why forward itself tells nothing; empty where it may."""
+    if not isinstance(target.function, Operator) or target.function.implementation is not None:
+        return []
+    return ["from forward itself: it is registered with the dispatcher, and no Python of it can be followed"]
+
+
 def _sources(target: _Target) -> Iterator[_Source]:
-    yield _Source(None, "forward itself")
+    if not _unseen_forward(target):
+        yield _Source(None, "forward itself")
     subject = target.subject(target.request.plan.cases[0])
     if subject is not None and subject.reference is not None:
-        yield _Source(subject.reference_by_name(target.parameters), "the reference")
+        order = (*target.parameters, *target.by_name)
+        yield _Source(subject.reference_by_name(order), "the reference")
 
 
 @dataclass(frozen=True)
@@ -118,10 +150,11 @@ class _Draft:
     parameters: tuple[str, ...]
     optional: tuple[str, ...]
     varied: bool
+    form: Form
 
     def written(self, double: Double = Double.ALLOWED) -> Written:
         """Its text."""
-        return write(self.recording, self.found, self.parameters, self.optional, double)
+        return write(self.recording, self.found, self.parameters, self.optional, double, self.form)
 
     @property
     def length(self) -> tuple[int, int, int]:
@@ -144,10 +177,14 @@ def _draft(target: _Target, source: _Source) -> _Draft:
             f"it would hold at these sizes alone: the constant {found.fixed[0]} changes with them in a way "
             "that is not understood"
         )
-    return _Draft(source, base, found, _given(sample, target), _optional(target), bool(others))
+    given, optional = _given(sample, target), _optional(target)
+    return _Draft(source, base, found, given, optional, bool(others), target.form)
 
 
 def _given(sample: Sample, target: _Target) -> tuple[str, ...]:
+    """What backward answers for: torch gives an operator the defaults of what is left out."""
+    if target.form is Form.FUNCTION:
+        return target.parameters
     return target.parameters[: len({a.in_list or a.name for a in sample.arguments})]
 
 
@@ -197,7 +234,7 @@ def _judged(target: _Target, draft: _Draft) -> Suggested | NotSuggested:
 
 def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested | NotSuggested:
     outputs = tuple(draft.recording.recorded.outputs)
-    made = candidate(target.function, written, target.parameters, outputs)
+    made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
     for case in (first, *rest, *resized(first), *renumbered(first)):

@@ -31,12 +31,22 @@ class Double(Enum):
     REFUSED = "refused"
 
 
+class Form(Enum):
+    """Where a backward stands."""
+
+    METHOD = "method"
+    """In a Function: a static method."""
+    FUNCTION = "function"
+    """Beside an operator, which `register_autograd` gives it to."""
+
+
 def write(
     recording: Recording,
     found: Constants,
     parameters: Sequence[str],
     optional: Sequence[str],
     double: Double = Double.ALLOWED,
+    form: Form = Form.METHOD,
 ) -> Written:
     """Write the backward; gradients of `optional` parameters are asked for before they are computed.
 
@@ -56,7 +66,8 @@ def write(
     for k, name in enumerate(parameters):
         if name in optional and returned[k] != "None":
             returned[k] = _asked_for(k, name, returned[k], body)
-    lines = ["@staticmethod", *(["@once_differentiable"] if once else [])]
+    lines = ["@staticmethod"] if form is Form.METHOD else []
+    lines += ["@once_differentiable"] if once else []
     lines += [f"def backward(ctx, {', '.join(grads)}):", *(f"    {line}" for line in body)]
     lines += [f"    {line}" for line in _return(returned)]
     return Written("\n".join(lines), saved, cut.extra, found.extra_attributes)

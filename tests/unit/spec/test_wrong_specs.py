@@ -85,7 +85,8 @@ TABLE = [
     ("functions: {Old: {skip: a}}", "1:13: `Old` names no module: add `module:` above, or write `path.py::Old`"),
     ("functions: {n.py::Old: {skip: a}}", "1:13: `n.py` does not exist; paths are relative to the spec file; did you mean `m.py`?"),
     ("functions: {m.py::Odd: {skip: a}}", "1:13: `Odd` is not defined in m.py; did you mean `Old`?"),
-    ("functions: {m::Old: {skip: a}}", "1:13: `m` is not a path to a `.py` file"),
+    ("functions: {m-x::Old: {skip: a}}", "1:13: `m-x` is neither a path to a `.py` file nor a dotted module name"),
+    ("functions: {gone::Old: {skip: a}}", "1:13: `gone` is neither a path to a `.py` file nor a module that can be found"),
     (HEAD + "  m.py::Old: {skip: a}", "3:3: `m.py::Old` names a module, and `module:` does already: write `Old`"),
     (HEAD + "  Old@: {skip: a}", "3:3: `Old@` is not the name of a function: write `Name`, or `Name@variant`"),
     # defaults

@@ -128,6 +128,17 @@ def test_inside_a_package_relative_imports_work(tmp_path, restored):
     assert import_file(package / "functions.py").VALUE == 5
 
 
+def test_relative_imports_climb_packages_without_init(tmp_path, restored):
+    package = tmp_path / "of-a-project" / "outer" / "inner"
+    package.mkdir(parents=True)
+    (package / "functions.py").write_text("from .helper import VALUE\nfrom ..above import OTHER\n")
+    (package / "helper.py").write_text("VALUE = 5\n")
+    (package.parent / "above.py").write_text("OTHER = 6\n")
+    module = import_file(package / "functions.py")
+    assert (module.VALUE, module.OTHER) == (5, 6)
+    assert module.__name__ == "outer.inner.functions"
+
+
 def test_names_are_resolved(module):
     assert resolve("New", module) is module.New
     assert resolve("gv_subject_module:New", module) is module.New

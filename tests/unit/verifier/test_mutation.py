@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.autograd import Function
+from torch.library import custom_op
 
 from gradverify.demo import functions as demo
 from gradverify.events import Mutate
@@ -114,3 +115,89 @@ def test_a_second_derivative_that_raises_cannot_be_wrong():
 
 def test_nothing_is_planted_in_what_has_no_backward_of_its_own():
     assert outcomes(torch.tanh, "sign", (3,)) == []
+
+
+def added_up(x, y, scale=2.0):
+    return x + scale * y
+
+
+def alike(x, y):
+    return x + y
+
+
+class Shifted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = torch.nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x):
+        return x.sin() + self.shift
+
+
+@custom_op("gradverify_test_mutation::product", mutates_args=())
+def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * y
+
+
+def _product_backward(ctx, g):
+    x, y = ctx.saved_tensors
+    return g * y, g * x
+
+
+product.register_autograd(
+    _product_backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
+
+
+def outcomes_of(value, fault, *inputs, **settings):
+    tensors = tuple(TensorInput(name, (4, 3)) for name in inputs)
+    target = describe_target(value, "target", "target", "here.py")
+    plan = TargetPlan("target", "target", InputSource.SPEC, cases=(Case("base", seed=7, inputs=tensors),))
+    asked = Mutate(target, plan, Settings(rtol=1e-7, **settings), fault)
+    return {e.mutation.inputs: e.mutation for e in mutate(asked, Live(value))}
+
+
+@pytest.mark.parametrize(
+    ("value", "inputs", "named"),
+    [
+        (added_up, ("x", "y"), [("x",), ("y",)]),
+        (Shifted, ("x",), [("x",), ("self.shift",)]),
+        (product, ("x", "y"), [("x",), ("y",)]),
+    ],
+    ids=["callable", "module", "custom op"],
+)
+@pytest.mark.parametrize("fault", ["factor 2", "one entry zero", "zero gradient"])
+def test_whatever_has_a_gradient_can_have_a_fault(value, inputs, named, fault):
+    found = outcomes_of(value, fault, *inputs)
+    assert list(found) == named
+    assert all(m.outcome is MutationOutcome.CAUGHT and m.located for m in found.values())
+
+
+@pytest.mark.parametrize("value", [added_up, product], ids=["callable", "custom op"])
+@pytest.mark.parametrize("fault", ["grad_output ignored", "grad_output squared", "gradients swapped"])
+def test_faults_of_more_than_one_gradient(value, fault):
+    (found,) = outcomes_of(value, fault, "x", "y").values()
+    assert found.outcome is MutationOutcome.CAUGHT
+
+
+def test_a_fault_on_the_way_escapes_checks_that_do_not_resolve_it():
+    tensors = (TensorInput("x", (4, 3)), TensorInput("y", (4, 3)))
+    target = describe_target(added_up, "target", "target", "here.py")
+    plan = TargetPlan("target", "target", InputSource.SPEC, cases=(Case("base", seed=7, inputs=tensors),))
+    asked = Mutate(target, plan, Settings(rtol=1e-3), "factor 1 + 1e-6")
+    assert {e.mutation.outcome for e in mutate(asked, Live(added_up))} == {MutationOutcome.ESCAPED}
+
+
+def test_equal_gradients_that_change_places_change_nothing():
+    (found,) = outcomes_of(alike, "gradients swapped", "x", "y").values()
+    assert found.outcome is MutationOutcome.NO_EFFECT
+
+
+def test_only_a_backward_returns_none():
+    assert not outcomes_of(added_up, "None for a gradient", "x", "y")
+    assert len(outcomes_of(product, "None for a gradient", "x", "y")) == 2
+
+
+def test_a_custom_op_keeps_its_own_backward():
+    outcomes_of(product, "factor 2", "x", "y")
+    assert product._backward_fn is _product_backward

@@ -2,7 +2,7 @@
 
 RIGHT = [
     "Scale", "Plain", "Skips", "ByName", "Running", "Counts", "TakesModule", "Nested", "Frozen",
-    "Named", "Normed",
+    "Named", "Normed", "Averages", "Counted", "Spectral", "Lazy",
     "scaled", "by_another_name", "partly", "an_object", "total", "builtin", "torch.ops.aten.mul.Tensor",
 ]  # fmt: skip
 
@@ -15,6 +15,9 @@ EXPECTED |= {
         "InParameter": "`self.w`",
         "InDict": "`self.w`",
         "ByName": "`self.w`",
+        "Averages": "`self.w`",
+        "Evaluating": "in evaluation mode the gradient with respect to `self.w`",
+        "Lazy": "`w`",
     }.items()
 }
 EXPECTED |= {("wrong", "Silent", "with spec"): {"status": "unchecked", "warnings": {"GV001"}}}

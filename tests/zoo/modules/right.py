@@ -71,6 +71,53 @@ class Counts(Weighted):
         return Scale.apply(x, self.w, 1.0 + len(self.seen))
 
 
+class Averages(Weighted):
+    """A running mean of its inputs, written without a graph and then read: a constant to autograd."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mean", torch.zeros(d))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return Scale.apply(x - self.mean, self.w, 1.5)
+
+
+class Counted(Weighted):
+    """A plain tensor that every call writes into and reads."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self._calls = torch.zeros(())
+
+    def forward(self, x):
+        self._calls += 1
+        return Scale.apply(x, self.w, 1.0) * self._calls
+
+
+class Spectral(nn.Module):
+    """torch's power iteration: its vectors are written in forward."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(d, 3))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Lazy(nn.Module):
+    """Takes the shapes of its parameters from its first input."""
+
+    def __init__(self, m):
+        super().__init__()
+        self.layer, self.norm = nn.LazyLinear(m), nn.LazyBatchNorm1d()
+
+    def forward(self, x, *, factor):
+        y = self.norm(self.layer(x))
+        return Scale.apply(y, y, factor)
+
+
 class TakesModule(nn.Module):
     def forward(self, x, layer):
         return Scale.apply(layer(x), x, 0.5)

@@ -38,6 +38,34 @@ class InDict(Weighted):
         return {"scaled": x * 3, "parts": (y, y.detach().mean())}
 
 
+class Averages(Weighted):
+    """State that forward writes is a constant: what is wrong beside it is wrong."""
+
+    def __init__(self, d):
+        super().__init__(d)
+        self.register_buffer("mean", torch.zeros(d))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(0.1 * x.detach().mean(0))
+        return Doubled.apply(x - self.mean, self.w)
+
+
+class Lazy(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.layer = nn.LazyLinear(m)
+
+    def forward(self, x, w):
+        return Doubled.apply(self.layer(x), w)
+
+
+class Evaluating(Weighted):
+    """Right in training mode."""
+
+    def forward(self, x):
+        return x * self.w if self.training else Doubled.apply(x, self.w)
+
+
 class Silent(Weighted):
     """Returns no tensor: nothing is verified, which is not green."""
 
