@@ -94,7 +94,8 @@ def test_a_module_that_can_be_imported_once(here):
     )
     (here / "m.py").write_text(head + crash)
     report = check(Request((parse_target("m.py"),)))
-    assert list(verdicts(report).values()) == [Verdict.PASSED, Verdict.FAILED, Verdict.UNCHECKED]
+    # On guessed arguments the crash itself is no failure.
+    assert list(verdicts(report).values()) == [Verdict.PASSED, Verdict.UNCHECKED, Verdict.UNCHECKED]
     assert "could not be imported again: it raised FileExistsError" in report.targets[2].reason
     assert report.exit_code == ExitCode.FINDINGS
 
