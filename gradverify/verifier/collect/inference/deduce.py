@@ -108,7 +108,7 @@ def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:
 
 
 def _is_used(symbol: int, arguments: Sequence[Argument]) -> bool:
-    return any(symbol == d.symbol for a in arguments for d in (*a.dims, *((a.bound,) if a.bound else ())))
+    return any(symbol in d.symbols for a in arguments for d in a.sizes)
 
 
 def _without_trailing_omissions(arguments: Sequence[Argument]) -> list[Argument]:
@@ -182,13 +182,19 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
             bound = ("0", argument.bound.written(names)) if argument.bound is not None else ()
             constant = False if guess.kind is Kind.FLOAT and not argument.requires_grad else None
             return DeducedTensor(
-                argument.name, shape, argument.dtype or kind, argument.domain, bound, requires_grad=constant
+                argument.name,
+                shape,
+                argument.dtype or kind,
+                argument.domain,
+                bound,
+                structure=argument.structure,
+                requires_grad=constant,
             )
 
 
 def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:
     guess = argument.guess
-    alone = [d.value(state.values) for d in argument.dims if d.symbol in fixed]
+    alone = [d.value(state.values) for d in argument.dims if fixed.intersection(d.symbols)]
     if argument.name in state.pinned:
         yield Doubt(argument.name, f"a size of `{argument.name}`")
     elif alone and argument.is_tensor:

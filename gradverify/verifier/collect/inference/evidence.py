@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradverify.verifier.collect.inference.cuts import Cuts, cuts_of
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
 TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
@@ -21,6 +22,8 @@ class Evidence:
     """The facts of every parameter, by name in call order, and the conditions that forward demands."""
 
     facts: Mapping[str, Facts]
+    cuts: Cuts = Cuts()
+    """How forward and backward cut tensors up and join them."""
     factorization: str = ""
     """A call, in forward or backward, of a routine that takes a matrix on trust: symmetric, triangular."""
 
@@ -59,7 +62,10 @@ def gather(
     if undone is not None:
         _note_gradients(facts, list(names), undone)
     found = [d for d in (definition, context, undone) if d is not None]
-    return Evidence(facts, next((name for d in found for name in _trusting(d)), ""))
+    cuts = Cuts()
+    for one in found:
+        cuts = cuts.with_more(cuts_of(one))
+    return Evidence(facts, cuts, next((name for d in found for name in _trusting(d)), ""))
 
 
 def _trusting(definition: ast.FunctionDef) -> Iterator[str]:

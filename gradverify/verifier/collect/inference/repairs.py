@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
 from gradverify.verifier.collect.inference.conditions import demands
+from gradverify.verifier.collect.inference.multiples import by_parts, by_split, by_sums, by_unpacking
+from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
 MERGE, DERIVE, PIN, RERANK, RETYPE, BOUND = 0.1, 0.35, 0.45, 0.15, 0.1, 0.1
@@ -106,6 +108,8 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from _by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
     yield from _by_parts(state, error.message, suspects)
+    yield from (_more(s, cost) for s, cost in by_unpacking(state, error.message, suspects))
+    yield from (_more(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
 
 
@@ -310,12 +314,14 @@ def _by_size(state: State, message: str) -> Iterator[State]:
             for first, second in ((a, b), (b, a)):
                 merged = state.substituted(of_size[second], Dim(of_size[first]))
                 if merged is not None:
-                    squared = SQUARE if _squares(merged) > _squares(state) else 0.0
+                    squared = SQUARE if squares(merged) > squares(state) else 0.0
                     yield _more(merged, MERGE + cost + squared)
                     break
         for live, other in ((a, b), (b, a)):
             if live in of_size and other not in of_size and other >= SMALLEST:
                 yield from _derived(state, of_size[live], other, cost)
+    for further, cost in (*by_parts(state, told), *by_sums(state, told or pairs)):
+        yield _more(further, cost)
 
 
 def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
@@ -336,10 +342,6 @@ def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[S
                 changed = state.substituted(dim.symbol, Dim(dim.symbol, times=part))
                 if changed is not None:
                     yield _more(changed, DERIVE + 0.05 * number)
-
-
-def _squares(state: State) -> int:
-    return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Iterator[State]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.relaxed import begun_again, deepest, evened, squares, uneven_cuts
 from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -19,6 +20,9 @@ MOST_TRIES = 400
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
+MORE_IF_CHANCE = 100
+"""Calls after one in which a tensor has two dimensions of one size, or is cut into unequal parts."""
+
 MORE_IF_OUTER = 12
 """Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
@@ -28,7 +32,7 @@ KEPT_ATTEMPTS = 5
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
 
-DOMAIN_COST, UNTIED = 0.2, 0.05
+DOMAIN_COST = 0.2
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ def search(
     attempts: list[Attempt] = []
     fallback: Solution | None = None
     likeliest: State | None = None
+    by_chance: Solution | None = None
+    unequal: Solution | None = None
     refusals = _Refusals()
     tries = 0
     while tries < most and (tried := queue.pop()) is not None:
@@ -97,14 +103,32 @@ def search(
                 queue.push(further)
             continue
         if _is_whole(result) and not _is_outer(state, result):
-            found = Solution(state, result, tries)
-            return refusals.doubting(found) or _refused_before(fallback, found) or found
+            found, cuts = Solution(state, result, tries), uneven_cuts(caller, state)
+            if not cuts and not squares(state):
+                if by_chance is None or deepest(state) >= deepest(by_chance.state):
+                    return refusals.settled(found, fallback)
+            elif by_chance is None:
+                by_chance, most = found, min(most, tries + MORE_IF_CHANCE)
+                for further in begun_again(state) if squares(state) else ():
+                    queue.push(further)
+            for further in evened(state, cuts):
+                queue.push(further)
+            continue
+        cuts = uneven_cuts(caller, state)
+        for further in evened(state, cuts):
+            queue.push(further)
+        if cuts and _is_refused(result) and unequal is None:
+            unequal = Solution(state, result, tries)
+            continue
         refusals.note(Solution(state, result, tries), parameters)
         if fallback is None or _rank(result) > _rank(fallback.ran):
             fallback = Solution(state, result, tries)
             most = min(most, tries + (MORE_IF_OUTER if _is_whole(result) else MORE_TRIES))
         for further in _alternatives(state, result, parameters):
             queue.push(further)
+    if by_chance is not None:
+        return replace(refusals.settled(by_chance, fallback), tries=tries)
+    fallback = fallback or unequal
     if fallback is not None:
         return replace(fallback, tries=tries)
     return NoSolution(tuple(attempts), tries, likeliest)
@@ -162,6 +186,11 @@ def _is_outer(state: State, ran: Ran) -> bool:
     return len(given) > 1 and max(given) > 1 and max(ranks, default=0) > max(given)
 
 
+def _is_refused(ran: Ran) -> bool:
+    """Whether backward raised where forward gave numbers."""
+    return ran.finite and ran.backward is not None
+
+
 def _rank(ran: Ran) -> int:
     """How far a call came."""
     return ran.finite + 2 * ran.connected + (ran.backward is None) + _is_whole(ran)
@@ -190,6 +219,10 @@ class _Refusals:
         self.first = self.first or replace(tried, reshaped=refused.name)
         self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
         self.claimed.add((refused.name, len(refused.got)))
+
+    def settled(self, found: Solution, fallback: Solution | None) -> Solution:
+        """The inputs found, or those that an earlier refusal speaks for."""
+        return self.doubting(found) or _refused_before(fallback, found) or found
 
     def doubting(self, found: Solution) -> Solution | None:
         """The inputs first refused, where those found may be the only ones that hide it; else None."""

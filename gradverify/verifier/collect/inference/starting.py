@@ -225,4 +225,5 @@ def _started(
     names = [p.name for p in parameters]
     facts = [evidence.facts[name] for name in names]
     for combination in combinations(each, MOST_COMBINATIONS):
-        yield from states(names, combination, [f.rank for f in facts], [f.least_rank for f in facts])
+        ranks = [f.rank for f in facts], [f.least_rank for f in facts]
+        yield from states(names, combination, *ranks, evidence.cuts)

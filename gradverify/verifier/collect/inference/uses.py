@@ -186,7 +186,7 @@ class UseReader(ast.NodeVisitor):
             facts = self._of(argument)
             if facts is not None:
                 facts.kinds.add("tensor")
-                facts.rank = facts.rank or rank
+                facts.rank = rank if facts.rank is None else facts.rank
         equation = node.args[0] if name == "einsum" and node.args else None
         if isinstance(equation, ast.Constant) and isinstance(equation.value, str):
             terms = equation.value.replace(" ", "").split("->")[0].split(",")
