@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +23,7 @@ from gradverify.deduced import (
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
@@ -76,6 +78,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     caller, facts = known.caller, known.evidence.facts
     state, remarks = _constants(caller, state, ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
+    state, complexes = with_complex(state, known.evidence.complexes, partial(_works, caller))
     state = shrunk(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     state = with_other_values(caller, state, facts)
@@ -94,11 +97,19 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
         doubts=(
             *(d for a in kept for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
+            *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
         remarks=tuple(remarks),
         tries=found.tries,
     )
+
+
+def _works(caller: Caller, state: State) -> bool:
+    """Whether forward and backward take it, and something flows back."""
+    ran = attempt(caller, state)
+    whole = isinstance(ran, Ran) and ran.finite and ran.connected and ran.backward is None
+    return whole and any(g is not None for g in (ran.gradients or {}).values())  # type: ignore[union-attr]
 
 
 def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:
@@ -204,7 +215,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         )
     invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
     if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
-        plain = guess.kind in {Kind.INDEX, Kind.BOOL}
+        plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})", of_values=True)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import Cuts, cuts_of
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
-TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
+TRUSTING = re.compile(r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
 
 
@@ -24,6 +25,8 @@ class Evidence:
     facts: Mapping[str, Facts]
     cuts: Cuts = Cuts()
     """How forward and backward cut tensors up and join them."""
+    complexes: frozenset[str] = frozenset()
+    """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
     """A call, in forward or backward, of a routine that takes a matrix on trust: symmetric, triangular."""
 
@@ -65,7 +68,8 @@ def gather(
     cuts = Cuts()
     for one in found:
         cuts = cuts.with_more(cuts_of(one))
-    return Evidence(facts, cuts, next((name for d in found for name in _trusting(d)), ""))
+    complexes = frozenset[str]().union(*(provided_for(d) for d in found))
+    return Evidence(facts, cuts, complexes, next((name for d in found for name in _trusting(d)), ""))
 
 
 def _trusting(definition: ast.FunctionDef) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from gradverify.verifier.collect.inference.shapes import Dim, State
 
@@ -11,6 +12,13 @@ RELATED = 0.2
 """What such a repair costs: less than a number of its own, more than that two sizes agree."""
 
 _UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
+_LAST = (
+    re.compile(r"have size (\d+) in (?:the )?last dimension"),
+    re.compile(r"last dimension (?:of |must be |should be |to be )(?:of )?(?:size |a )*(\d+)"),
+)
+"""Messages that name the size of a last dimension."""
+
+_OUTSIDE = re.compile(r"index (\d+) is out of bounds for dimension (\d+) with size \d+")
 _SPLIT = re.compile(r"sum exactly to (\d+) \(.*split_sizes=\[([\d, ]+)\]")
 
 
@@ -54,15 +62,33 @@ def by_unpacking(state: State, message: str, suspects: Sequence[int]) -> Iterato
         return
     count = int(found[1])
     for number, place in enumerate(k for k in suspects if state.arguments[k].is_tensor):
-        dims = state.arguments[place].dims
-        for dim in dict.fromkeys((dims[:1] + dims[-1:]) if dims else ()):
+        argument = state.arguments[place]
+        for end in dict.fromkeys((0, len(argument.dims) - 1)) if argument.dims else ():
+            dim = argument.dims[end]
             if not dim.is_plain:
                 continue
             # Parts of one entry each would be broadcast: forward runs, and little is verified.
             multiple = count in state.cuts.parts
-            changed = state.substituted(dim.symbol, Dim(dim.symbol, times=count) if multiple else Dim(plus=count))
+            new = Dim(dim.symbol, times=count) if multiple else Dim(plus=count)
+            dims = (*argument.dims[:end], new, *argument.dims[end + 1 :])
+            yield state.with_argument(place, replace(argument, dims=dims)), RELATED + 0.05 * number
+            changed = state.substituted(dim.symbol, new)
             if changed is not None:
-                yield changed, RELATED + 0.05 * number
+                yield changed, RELATED + 0.05 * (number + 1)
+
+
+def by_fixed_size(state: State, message: str, suspects: Sequence[int]) -> Iterator[tuple[State, float]]:
+    """After a message, or an index, that fixes one dimension of a suspect: of that one alone."""
+    wanted = [(-1, int(m[1])) for p in _LAST for m in p.finditer(message)]
+    wanted += [(int(m[2]), int(m[1]) + 1) for m in _OUTSIDE.finditer(message)]
+    for number, place in enumerate(k for k in suspects if state.arguments[k].is_tensor):
+        argument = state.arguments[place]
+        for end, size in wanted:
+            at = end % len(argument.dims) if argument.dims else 0
+            if not -len(argument.dims) <= end < len(argument.dims) or argument.dims[at] == Dim(plus=size):
+                continue
+            dims = (*argument.dims[:at], Dim(plus=size), *argument.dims[at + 1 :])
+            yield state.with_argument(place, replace(argument, dims=dims)), RELATED + 0.05 * number
 
 
 def by_split(state: State, message: str) -> Iterator[tuple[State, float]]:

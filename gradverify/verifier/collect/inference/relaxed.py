@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Dim, State
 from gradverify.verifier.collect.inference.trial import Caller, attempt
 
@@ -29,6 +30,17 @@ def squares(state: State) -> int:
         symbols = [s for d in argument.dims for s in d.symbols]
         found += len(set(symbols)) < len(symbols)
     return found
+
+
+def is_by_chance(state: State) -> bool:
+    """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
+    counts = (
+        a.guess.choices[0]
+        for a in state.arguments
+        if a.guess.kind is Kind.LITERAL and not a.guess.found and len(a.guess.choices) == 1
+    )
+    fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
+    return bool(squares(state)) or fixed or any(type(c) is int and c in {0, 1} for c in counts)
 
 
 def deepest(state: State) -> int:

@@ -8,8 +8,15 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.complexes import by_refusal
 from gradverify.verifier.collect.inference.conditions import demands
-from gradverify.verifier.collect.inference.multiples import by_parts, by_split, by_sums, by_unpacking
+from gradverify.verifier.collect.inference.multiples import (
+    by_fixed_size,
+    by_parts,
+    by_split,
+    by_sums,
+    by_unpacking,
+)
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
@@ -24,6 +31,9 @@ SMALLEST = 2
 
 SQUARE = 1.5
 """What a merge costs that gives a tensor two equal dimensions: a transposed gradient fits a square input."""
+
+LOWER = 0.55
+"""What one dimension less costs where sizes disagree."""
 
 MOST_NUMBERS = 8
 """Numbers of a message that are looked at."""
@@ -41,6 +51,7 @@ _PAIRS = (
     re.compile(r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[(\d+), \d+\] but got: \[(\d+), \d+\]"),
+    re.compile(r"Number of indices \((\d+)\) should be equal to source\.size\(dim\): \((\d+)\)"),
     re.compile(r"batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 """Messages that name the two sizes that disagree."""
@@ -61,6 +72,7 @@ _RANKS = (
 _RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+")
 """A `view` or `reshape` into parts whose number does not divide a dimension."""
 
+_INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
 _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
@@ -103,14 +115,17 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     suspects = _suspects(state, error)
     yield from _by_conditions(state, error)
     yield from _by_type(state, error.message, suspects)
+    yield from (_more(s, RETYPE) for s in by_refusal(state, error.message, suspects))
     yield from _by_use(state, error, suspects)
     yield from _by_structure(state, error.message, suspects)
     yield from _by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
     yield from _by_parts(state, error.message, suspects)
     yield from (_more(s, cost) for s, cost in by_unpacking(state, error.message, suspects))
+    yield from (_more(s, cost) for s, cost in by_fixed_size(state, error.message, suspects))
     yield from (_more(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
+    yield from _by_lower_rank(state, error.message, suspects)
 
 
 @dataclass(frozen=True)
@@ -228,6 +243,16 @@ def lower_ranks(state: State) -> Iterator[State]:
             for number, dims in enumerate(dict.fromkeys((argument.dims[:-1], argument.dims[1:]))):
                 changed = state.with_argument(place, replace(argument, dims=dims))
                 yield _more(changed, 0.01 * (1 + number) - state.cost)
+
+
+def _by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After sizes that disagree: a suspect may have one dimension less, and the others be broadcast."""
+    if not (_INDEXED.search(message) or any(p.search(message) for p in _PAIRS)):
+        return
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1:
+            yield _more(state.with_argument(place, replace(argument, dims=argument.dims[:-1])), LOWER)
 
 
 def _by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:

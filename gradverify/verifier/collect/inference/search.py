@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.relaxed import begun_again, deepest, evened, squares, uneven_cuts
+from gradverify.verifier.collect.inference.relaxed import begun_again, deepest, evened, is_by_chance, squares, uneven_cuts
 from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -21,7 +21,7 @@ MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
 MORE_IF_CHANCE = 100
-"""Calls after one in which a tensor has two dimensions of one size, or is cut into unequal parts."""
+"""Calls after one that hides mistakes: with square tensors, unequal parts, a count of one."""
 
 MORE_IF_OUTER = 12
 """Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
@@ -104,7 +104,7 @@ def search(
             continue
         if _is_whole(result) and not _is_outer(state, result):
             found, cuts = Solution(state, result, tries), uneven_cuts(caller, state)
-            if not cuts and not squares(state):
+            if not cuts and not is_by_chance(state):
                 if by_chance is None or deepest(state) >= deepest(by_chance.state):
                     return refusals.settled(found, fallback)
             elif by_chance is None:

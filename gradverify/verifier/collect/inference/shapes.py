@@ -170,6 +170,9 @@ def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
     return None
 
 
+SEGMENTS = 2
+"""Segments that offsets begin with."""
+
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
 leading dimensions and distinct last ones; every dimension another one."""
@@ -251,11 +254,27 @@ def _started(
             how = "distinct" if name in apart else hypothesis
             state, dims, shared = _dims(state, rank - is_label, shared, how)
             argument = replace(argument, dims=dims, items=2 if guess.kind is Kind.LIST else 0)
-            if guess.kind is Kind.INDEX:
+            if guess.structure:
+                state, argument = _ordered(state, argument, arguments)
+            elif guess.kind is Kind.INDEX:
                 argument = replace(argument, bound=_bound(arguments, dims, state))
                 argument = replace(argument, bound=argument.bound or Dim(plus=3))
         arguments.append(argument)
     return replace(state, arguments=tuple(arguments))
+
+
+def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
+    """Offsets into the first dimension of the first tensor, or a permutation of it."""
+    first = next((a.dims[0] for a in before if a.guess.kind is Kind.FLOAT and a.dims), None)
+    if first is None:
+        state, (first,) = state.fresh(1)
+    dims: tuple[Dim, ...] = (first,)
+    if argument.guess.structure == "offsets":
+        state, (segments,) = state.fresh(1)
+        # Fewer segments than places, so that none needs to be empty.
+        state = state.at({segments.symbol: SEGMENTS})
+        dims = (replace(segments, plus=1),)
+    return state, replace(argument, dims=dims, bound=first, structure=argument.guess.structure)
 
 
 def _dims(

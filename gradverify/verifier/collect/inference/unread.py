@@ -26,10 +26,10 @@ def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
 
     Only a last dimension that nothing else shares: a scan leaves its first step unread at every size.
     """
-    for argument in state.arguments:
+    for place in range(len(state.arguments)):
+        argument = state.arguments[place]
         if argument.guess.kind is not Kind.FLOAT or not argument.dims or not argument.dims[-1].is_plain:
             continue
-        place = state.arguments.index(argument)
         if not _has_unread(caller, ran.arguments, place):
             continue
         for size in SMALLER:
