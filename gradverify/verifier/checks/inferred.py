@@ -17,6 +17,7 @@ from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 
@@ -34,6 +35,9 @@ OF_THE_MATRIX = frozenset({"GV410"})
 
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward as it was measured."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -64,14 +68,19 @@ def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
     """What is told at values nobody declared, inconclusive where an option has an invented value.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not.
+    the author's may be one at which the limit exists, and an invented one not: so with labels and factors.
     """
-    options = dict(sample.case.options)
-    doubts = [d for d in sample.subject.doubts if d.certain and d.name in options]
-    invented = [d.what for d in doubts if options[d.name] not in d.certain]
-    if not invented or result.outcome is not Outcome.FAILED:
+    if result.outcome is not Outcome.FAILED:
         return result
-    findings = tuple(_invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings)
+    invented = [d.what for d in _inventions(sample) if d.of_values or d.certain]
+    if invented:
+        findings = tuple(
+            _invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings
+        )
+    elif any(f.code in OF_A_SLOPE for f in result.findings) and not is_steady(sample):
+        findings = tuple(_unsteady(f) if f.severity is Severity.ERROR else f for f in result.findings)
+    else:
+        return result
     return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE)
 
 
@@ -82,6 +91,7 @@ class _Guard:
     sample: Sample
     invented: tuple[Doubt, ...]
     persistent: bool | None = None
+    steady: bool | None = None
     settled: dict[str | None, bool] = field(default_factory=dict)
     """By input: whether the mismatch is there whatever was invented."""
 
@@ -105,9 +115,15 @@ class _Guard:
             return _invented(finding, tuple(f"the shape of `{name}`" for name in other_shapes))
         if finding.code == "GV102" and not _is_accident(finding):
             return _refused(finding)
+        return self._elsewhere(finding)
+
+    def _elsewhere(self, finding: Finding) -> Finding:
+        """The finding if it is there at other inputs too, and no part that is never read has made it."""
         if not self._persists(finding):
             return _doubted(finding)
-        unread = unread_slice(sample)
+        if finding.code in OF_A_SLOPE and not self._is_steady():
+            return _unsteady(finding)
+        unread = unread_slice(self.sample)
         return _invented(finding, (unread,)) if unread else finding
 
     def _whatever_invented(self, finding: Finding) -> bool:
@@ -116,6 +132,11 @@ class _Guard:
             testable = all(d.of_values for d in self.invented)
             self.settled[finding.input] = testable and whatever_invented(self.sample, finding, names)
         return self.settled[finding.input]
+
+    def _is_steady(self) -> bool:
+        if self.steady is None:
+            self.steady = is_steady(self.sample)
+        return self.steady
 
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.
@@ -225,6 +246,17 @@ def _refused(finding: Finding) -> Finding:
         severity=rule("GV109").severity,
         message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
         hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
+    )
+
+
+def _unsteady(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"on inferred inputs {finding.message}; but a little aside it is another one, "
+        "so forward may have no derivative at these inputs (an iteration that does not converge, a pole)",
+        hint="Write a spec with valid inputs (domain, range) and run again.",
     )
 
 

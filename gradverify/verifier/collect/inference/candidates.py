@@ -60,7 +60,9 @@ _INDEX = re.compile(
     r"(^|_)(idx|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
     r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_index|_ids)$"
 )
-_OFFSETS = re.compile(r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$")
+_OFFSETS = re.compile(
+    r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
+)
 _AXES = re.compile(r"^(axes|dims|reduce_dims|dimensions)$")
 _PERMUTATION = re.compile(r"(^|_)(perm|permutation|permute_idx|sort(ed)?_(idx|ind|index|indices|ids)|order)$")
 _BOOL = re.compile(r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$")

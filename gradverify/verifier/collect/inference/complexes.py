@@ -12,7 +12,9 @@ from gradverify.verifier.collect.inference.shapes import State
 
 COMPLEX = "complex128"
 
-MARKS = frozenset({"conj", "conj_physical", "view_as_real", "imag", "mH", "H", "adjoint", "resolve_conj", "angle"})
+MARKS = frozenset(
+    {"conj", "conj_physical", "view_as_real", "imag", "mH", "H", "adjoint", "resolve_conj", "angle"}
+)
 """What is asked of complex tensors; of real ones it changes nothing, or is refused."""
 
 REFUSED = re.compile(
@@ -63,7 +65,9 @@ def made_complex(state: State, places: Collection[int]) -> State:
     return state
 
 
-def with_complex(state: State, marked: Collection[str], works: Callable[[State], bool]) -> tuple[State, frozenset[str]]:
+def with_complex(
+    state: State, marked: Collection[str], works: Callable[[State], bool]
+) -> tuple[State, frozenset[str]]:
     """The same with complex tensors where the source provides for them, and which were made so.
 
     All real tensors together first, then those alone that are marked.

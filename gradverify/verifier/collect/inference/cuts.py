@@ -1,4 +1,4 @@
-"""How a body of source cuts tensors into equal parts and joins them: which sizes are multiples, which are sums."""
+"""How a body of source cuts tensors into equal parts and joins them: sizes that are multiples, or sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 MOST_PARTS = 16
 """More parts than any layer has: larger numbers of a source are no counts of gates or of heads."""
 
-_CUTTING = frozenset({"chunk", "split", "tensor_split", "unbind", "unsafe_chunk", "hsplit", "vsplit", "dsplit"})
+_CUTTING = frozenset(
+    {"chunk", "split", "tensor_split", "unbind", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
+)
 _RESHAPING = frozenset({"view", "reshape", "unflatten", "rearrange", "unfold"})
 _JOINING = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack"})
 
@@ -28,6 +30,10 @@ class Cuts:
         return Cuts(self.parts | other.parts, self.joins or other.joins)
 
 
+NO_CUTS = Cuts()
+"""Of a source that says nothing."""
+
+
 def cuts_of(definition: ast.AST) -> Cuts:
     """Read the calls, the slices and the quotients of a body."""
     parts = {n for node in ast.walk(definition) for n in _parts(node) if 2 <= n <= MOST_PARTS}
@@ -38,10 +44,9 @@ def cuts_of(definition: ast.AST) -> Cuts:
 def _parts(node: ast.AST) -> Iterator[int]:
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=entries)], value=ast.Call() as call):
-            cut = _name(call) in _CUTTING or any(
-                isinstance(n, ast.Call) and _name(n) in _CUTTING for n in ast.walk(call)
-            )
-            if cut and "unbind" not in {_name(n) for n in ast.walk(call) if isinstance(n, ast.Call)} and not any(isinstance(e, ast.Starred) for e in entries):
+            names = {_name(n) for n in ast.walk(call) if isinstance(n, ast.Call)}
+            starred = any(isinstance(e, ast.Starred) for e in entries)
+            if names & _CUTTING and "unbind" not in names and not starred:
                 yield len(entries)
         case ast.Call() if _name(node) in _CUTTING | _RESHAPING:
             yield from _integers([*node.args, *(k.value for k in node.keywords)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,8 +28,9 @@ from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
+from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
-from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -86,6 +88,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
+    tied = _agreeing(caller, state) if found.ran.backward is not None else ()
     reference = ""
     if module is not None and target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
         reference = sibling(module, target.name.rpartition(".")[2], caller, state)
@@ -98,6 +101,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(d for a in kept for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
+            *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
         remarks=tuple(remarks),
@@ -110,6 +114,19 @@ def _works(caller: Caller, state: State) -> bool:
     ran = attempt(caller, state)
     whole = isinstance(ran, Ran) and ran.finite and ran.connected and ran.backward is None
     return whole and any(g is not None for g in (ran.gradients or {}).values())  # type: ignore[union-attr]
+
+
+def _agreeing(caller: Caller, state: State) -> tuple[tuple[int, int], ...]:
+    """The first two sizes that backward wants to agree, in no tensor of which both are.
+
+    Two sizes of one tensor that must agree are a mistake of backward's; those of a state and of its cell may
+    be meant to.
+    """
+    for first, second in itertools.combinations(state.symbols(), 2):
+        merged = state.substituted(second, Dim(first))
+        if merged is not None and squares(merged) <= squares(state) and _works(caller, merged):
+            return ((first, second),)
+    return ()
 
 
 def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradverify.verifier.collect.inference.complexes import provided_for
-from gradverify.verifier.collect.inference.cuts import Cuts, cuts_of
+from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
-TRUSTING = re.compile(r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
+TRUSTING = re.compile(
+    r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq"
+)
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
 
 
@@ -23,7 +25,7 @@ class Evidence:
     """The facts of every parameter, by name in call order, and the conditions that forward demands."""
 
     facts: Mapping[str, Facts]
-    cuts: Cuts = Cuts()
+    cuts: Cuts = NO_CUTS
     """How forward and backward cut tensors up and join them."""
     complexes: frozenset[str] = frozenset()
     """Names whose conjugate, or the like, forward or backward takes."""
@@ -65,7 +67,7 @@ def gather(
     if undone is not None:
         _note_gradients(facts, list(names), undone)
     found = [d for d in (definition, context, undone) if d is not None]
-    cuts = Cuts()
+    cuts = NO_CUTS
     for one in found:
         cuts = cuts.with_more(cuts_of(one))
     complexes = frozenset[str]().union(*(provided_for(d) for d in found))

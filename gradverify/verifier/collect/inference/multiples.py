@@ -1,4 +1,4 @@
-"""Sizes that follow from others: multiples, where the source cuts a tensor up, and sums, where it joins some."""
+"""Sizes that follow from others: multiples where the source cuts a tensor up, sums where it joins some."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from gradverify.verifier.collect.inference.shapes import Dim, State
 
 RELATED = 0.2
 """What such a repair costs: less than a number of its own, more than that two sizes agree."""
+
+CUT = 0.06
+"""What a multiple costs where the source cuts into so many parts, and the message names one of them."""
 
 _UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
 _LAST = (
@@ -35,7 +38,7 @@ def by_parts(state: State, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[S
                 for dim in _of_value(state, values, wanted, whole):
                     changed = state.substituted(whole, Dim(dim, times=count))
                     if changed is not None:
-                        yield changed, RELATED + 0.1 * place
+                        yield changed, CUT + 0.1 * place
                 yield from _both_cut(state, whole, wanted, count)
 
 
@@ -56,7 +59,7 @@ def by_sums(state: State, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[St
 
 
 def by_unpacking(state: State, message: str, suspects: Sequence[int]) -> Iterator[tuple[State, float]]:
-    """After `not enough values to unpack (expected 4, got 3)`: so many slices, or such parts, of a suspect."""
+    """After `not enough values to unpack (expected 4, got 3)`: so many slices, or parts, of a suspect."""
     found = _UNPACKED.search(message)
     if found is None:
         return
@@ -92,7 +95,7 @@ def by_fixed_size(state: State, message: str, suspects: Sequence[int]) -> Iterat
 
 
 def by_split(state: State, message: str) -> Iterator[tuple[State, float]]:
-    """After `split_sizes` that do not add up: what is split is a multiple, or a sum, of sizes that are there."""
+    """After `split_sizes` that do not add up: what is split is a multiple, or a sum, of other sizes."""
     found = _SPLIT.search(message)
     if found is None:
         return
@@ -100,9 +103,15 @@ def by_split(state: State, message: str) -> Iterator[tuple[State, float]]:
     whole, parts = int(found[1]), [int(n) for n in found[2].split(",")]
     for symbol in (s for s in state.symbols() if values[s] == whole):
         if len(set(parts)) == 1:
-            made = [Dim(s, times=len(parts)) for s in state.symbols() if values[s] == parts[0] and s != symbol]
+            made = [
+                Dim(s, times=len(parts)) for s in state.symbols() if values[s] == parts[0] and s != symbol
+            ]
         else:
-            made = [Dim(a, added=b) for a, b in _pairs(state.symbols(), values, sum(parts)) if symbol not in {a, b}]
+            made = [
+                Dim(a, added=b)
+                for a, b in _pairs(state.symbols(), values, sum(parts))
+                if symbol not in {a, b}
+            ]
         for dim in (*made, Dim(plus=sum(parts))):
             changed = state.substituted(symbol, dim)
             if changed is not None:
@@ -128,7 +137,7 @@ def _both_cut(state: State, whole: int, wanted: int, count: int) -> Iterator[tup
         if parts == count and other != whole:
             changed = state.substituted(whole, Dim(other))
             if changed is not None:
-                yield changed, RELATED
+                yield changed, CUT
 
 
 def _pairs(symbols: Sequence[int], values: Mapping[int, int], total: int) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """From inputs that ran by chance to ones that tell more: sizes that differ, and parts of equal size.
 
-Where all sizes are one, a transposed gradient fits, and an input that should have fewer dimensions is broadcast.
+Where all sizes are one, a transposed gradient fits, and what should have fewer dimensions is broadcast.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.shapes import Dim, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, is_weight
 from gradverify.verifier.collect.inference.trial import Caller, attempt
 
 AGAIN = 0.02
@@ -24,12 +24,14 @@ CUTTING = frozenset({"chunk", "tensor_split", "unsafe_chunk"})
 
 
 def squares(state: State) -> int:
-    """How many tensors have two dimensions of one size, or of sizes that go together."""
-    found = 0
-    for argument in (a for a in state.arguments if a.is_tensor):
-        symbols = [s for d in argument.dims for s in d.symbols]
-        found += len(set(symbols)) < len(symbols)
-    return found
+    """How many tensors have two dimensions of one size."""
+    return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
+
+
+def _are_tied(argument: Argument) -> bool:
+    """Whether two dimensions of a tensor go together, as `3*n` and `n` do."""
+    symbols = [s for d in argument.dims for s in d.symbols]
+    return len(set(symbols)) < len(symbols)
 
 
 def is_by_chance(state: State) -> bool:
@@ -40,7 +42,8 @@ def is_by_chance(state: State) -> bool:
         if a.guess.kind is Kind.LITERAL and not a.guess.found and len(a.guess.choices) == 1
     )
     fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
-    return bool(squares(state)) or fixed or any(type(c) is int and c in {0, 1} for c in counts)
+    tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
+    return tied or fixed or any(type(c) is int and c in {0, 1} for c in counts)
 
 
 def deepest(state: State) -> int:
@@ -59,17 +62,18 @@ def begun_again(state: State) -> Iterator[State]:
 
 
 def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
-    """`shares`: tensors of the highest rank agree in all dimensions but the last."""
+    """`shares`: tensors of the highest rank agree in all dimensions but the last, unless they are weights."""
     highest = deepest(state)
     fresh = replace(state, sizes=(), pinned=frozenset())
     shared: tuple[Dim, ...] = ()
-    if shares:
+    if shares and highest:
         fresh, shared = fresh.fresh(highest - 1)
     for place, argument in enumerate(state.arguments):
         if not argument.sizes:
             continue
         rank = len(argument.dims) - (place == lowered)
-        common = shared if shares and rank == highest and argument.is_tensor else ()
+        stands_alone = rank < highest or not argument.is_tensor or is_weight(argument.name)
+        common = () if stands_alone else shared
         fresh, own = fresh.fresh(rank - len(common))
         bound = argument.bound
         if bound is not None and bound.symbol >= 0:
@@ -140,5 +144,7 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
 def _with(state: State, old: Dim, new: Dim) -> State:
     return replace(
         state,
-        arguments=tuple(replace(a, dims=tuple(new if d == old else d for d in a.dims)) for a in state.arguments),
+        arguments=tuple(
+            replace(a, dims=tuple(new if d == old else d for d in a.dims)) for a in state.arguments
+        ),
     )

@@ -32,8 +32,11 @@ SMALLEST = 2
 SQUARE = 1.5
 """What a merge costs that gives a tensor two equal dimensions: a transposed gradient fits a square input."""
 
+TOLD = 0.03
+"""What an agreement costs that the message itself asks for."""
+
 LOWER = 0.55
-"""What one dimension less costs where sizes disagree."""
+"""What one dimension less costs where an index disagrees."""
 
 MOST_NUMBERS = 8
 """Numbers of a message that are looked at."""
@@ -246,8 +249,8 @@ def lower_ranks(state: State) -> Iterator[State]:
 
 
 def _by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """After sizes that disagree: a suspect may have one dimension less, and the others be broadcast."""
-    if not (_INDEXED.search(message) or any(p.search(message) for p in _PAIRS)):
+    """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
+    if not _INDEXED.search(message):
         return
     for place in suspects:
         argument = state.arguments[place]
@@ -334,7 +337,7 @@ def _by_size(state: State, message: str) -> Iterator[State]:
     pairs = [(a, b) for k, a in enumerate(numbers) for b in numbers[k + 1 :]]
     ordered = dict.fromkeys([*told, *pairs])
     for place, (a, b) in enumerate(ordered):
-        cost = 0.0 if (a, b) in told else 0.15 + 0.05 * place + 0.5 * bool(told)
+        cost = TOLD - MERGE if (a, b) in told else 0.15 + 0.05 * place + 0.5 * bool(told)
         if a in of_size and b in of_size and a != b:
             for first, second in ((a, b), (b, a)):
                 merged = state.substituted(of_size[second], Dim(of_size[first]))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
-from gradverify.verifier.collect.inference.cuts import Cuts
+from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
@@ -93,7 +93,7 @@ class State:
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
     observed: bool = False
     """A module of the user's own passed such arguments."""
-    cuts: Cuts = Cuts()
+    cuts: Cuts = NO_CUTS
     """How the source cuts tensors up and joins them."""
 
     @property
@@ -157,17 +157,14 @@ class State:
 def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
     if dim is None or symbol not in dim.symbols:
         return dim
-    if dim.added == symbol:
-        if not by.is_plain or dim.symbol == symbol:
-            return None
-        return replace(dim, added=by.symbol)
     if dim.is_plain:
         return by
+    if dim.added == symbol:
+        return replace(dim, added=by.symbol) if by.is_plain and dim.symbol != symbol else None
     if by.is_plain:
         return replace(dim, symbol=by.symbol)
-    if by.symbol < 0 and dim.added < 0:
-        return Dim(plus=by.plus * dim.times // dim.over + dim.plus)
-    return None
+    constant = by.symbol < 0 and dim.added < 0
+    return Dim(plus=by.plus * dim.times // dim.over + dim.plus) if constant else None
 
 
 SEGMENTS = 2
@@ -182,7 +179,9 @@ LAYERS = ("layer", "norm")
 dimension; as a normalisation has them, weights have one dimension as well."""
 
 _BIAS = re.compile(r"^(b|bias|beta|shift)(_\w+)?\d*$|.*_(b|bias|beta)\d*$|^b\d$")
-_WEIGHT = re.compile(r"^(w|u|weights?|gamma|kernel|filters?|proj)(_\w+)?\d*$|.*_(w|weights?|gamma)\d*$", re.IGNORECASE)
+_WEIGHT = re.compile(
+    r"^(w|u|weights?|gamma|kernel|filters?|proj)(_\w+)?\d*$|.*_(w|weights?|gamma)\d*$", re.IGNORECASE
+)
 
 
 def states(
@@ -190,7 +189,7 @@ def states(
     combination: Sequence[Guess],
     ranks: Sequence[int | None],
     least: Sequence[int],
-    cuts: Cuts = Cuts(),
+    cuts: Cuts = NO_CUTS,
 ) -> Iterator[State]:
     """The starting states of a combination of guesses; later ones cost more."""
     tensors = [
@@ -212,6 +211,11 @@ def states(
             yield replace(_layer(names, combination, ranks, rank, layer, cuts), cost=cost)
 
 
+def is_weight(name: str) -> bool:
+    """Whether a parameter is called as those of layers are, which share no batch with the inputs."""
+    return bool(_WEIGHT.match(name))
+
+
 def _layer(
     names: Sequence[str],
     combination: Sequence[Guess],
@@ -220,10 +224,10 @@ def _layer(
     kind: str,
     cuts: Cuts,
 ) -> State:
-    flat = [kind == "norm" and bool(_WEIGHT.match(n)) or bool(_BIAS.match(n.lower())) for n in names]
+    flat = [(kind == "norm" and bool(_WEIGHT.match(n))) or bool(_BIAS.match(n.lower())) for n in names]
     filled = [r if r is not None else 1 if one else free for r, one in zip(ranks, flat, strict=True)]
     apart = frozenset(
-        n for n, one in zip(names, flat, strict=True) if one or (kind == "layer" and _WEIGHT.match(n))
+        n for n, one in zip(names, flat, strict=True) if one or (kind == "layer" and is_weight(n))
     )
     return _started(names, combination, filled, "leading", cuts, apart)
 
