@@ -17,7 +17,7 @@ from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, i
 from gradverify.verifier.collect.inference.trial import Caller, attempt
 
 AGAIN = 0.02
-"""What each further beginning costs: nothing beside the guesses, so that they come first."""
+"""What each further beginning costs: little beside the guesses, and beside what waits at the same cost."""
 
 CUTTING = frozenset({"chunk", "tensor_split", "unsafe_chunk"})
 """Functions of torch that cut a tensor into a number of parts."""
@@ -57,7 +57,7 @@ def begun_again(state: State) -> Iterator[State]:
     number = 0
     for place in (None, *reversed(places)):
         for shares in (True, False):
-            yield replace(_distinct(state, place, shares=shares), cost=AGAIN * number)
+            yield replace(_distinct(state, place, shares=shares), cost=state.cost + AGAIN * number)
             number += 1
 
 
