@@ -33,6 +33,9 @@ CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
 
+OF_THE_KIND = "GV105"
+"""A gradient for what is no tensor: it may have been meant to be one."""
+
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
@@ -98,6 +101,8 @@ class _Guard:
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
+        if any(d.name == finding.input for d in self.invented) and finding.code == OF_THE_KIND:
+            return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
     def judged(self, finding: Finding) -> Finding:

@@ -23,6 +23,9 @@ ASIDE = (1e-3, -1e-3, 3e-3, -3e-3)
 AS_WRONG = 0.5
 """Relative change of a difference up to which it is the same one, as any smooth function's is."""
 
+MOST = 0.5
+"""Share of the neighbours, and of the entries, that has to agree."""
+
 AS_STEEP = 0.1
 """Relative change of the derivative up to which forward is smooth there: then it has one for certain."""
 
@@ -38,7 +41,7 @@ class _Measured:
 
 
 def is_steady(sample: Sample) -> bool:
-    """Whether most of the entries that are wrong are about as wrong, or forward as steep, at most neighbours.
+    """Whether most of the entries that are wrong are as wrong at most neighbours, or forward as steep at all.
 
     True where nothing could be measured there: then nothing speaks against the mismatch.
     """
@@ -48,18 +51,21 @@ def is_steady(sample: Sample) -> bool:
     found = [m for m in map(_measured, _neighbours(sample)) if m is not None]
     if not found:
         return True
-    same = torch.stack([_same(base, after) for after in found]).double().mean(0) >= AS_WRONG
-    return bool(same.double().mean() >= AS_WRONG)
+    as_wrong = torch.stack([_is_as_wrong(base, after) for after in found]).double().mean(0) >= MOST
+    as_steep = torch.stack([_is_as_steep(base, after) for after in found]).all(0)
+    return bool((as_wrong | as_steep).double().mean() >= MOST)
 
 
-def _same(base: _Measured, after: _Measured) -> Tensor:
-    wrong = base.wrong
-    before, now = base.difference[wrong], after.difference[wrong]
-    as_wrong = (now - before).abs() <= AS_WRONG * before.abs()
+def _is_as_wrong(base: _Measured, after: _Measured) -> Tensor:
+    before, now = base.difference[base.wrong], after.difference[base.wrong]
+    return (now - before).abs() <= AS_WRONG * before.abs()
+
+
+def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
     steep = base.derivative.abs()
     usual = steep[steep > 0].median() if (steep > 0).any() else torch.zeros((), dtype=steep.dtype)
-    scale = torch.maximum(steep[wrong], usual)
-    return as_wrong | ((after.derivative[wrong] - base.derivative[wrong]).abs() <= AS_STEEP * scale)
+    scale = torch.maximum(steep[base.wrong], usual)
+    return (after.derivative[base.wrong] - base.derivative[base.wrong]).abs() <= AS_STEEP * scale
 
 
 def _measured(sample: Sample) -> _Measured | None:

@@ -87,6 +87,9 @@ _BOOL = re.compile(
 _REFUSED = re.compile(
     r"invalid gradient at index (\d+) - got \[([\d, ]*)\] but expected shape compatible with \[([\d, ]*)\]"
 )
+_NO_TENSOR = re.compile(
+    r"gradient different from None at position (\d+), but the corresponding forward input was not"
+)
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
     r"|list index out of range|Dimension specified as"
@@ -148,6 +151,18 @@ def refused_gradient(message: str, names: Sequence[str]) -> RefusedGradient | No
         return None
     got, expected = (tuple(int(n) for n in found[k].split(",") if n.strip()) for k in (2, 3))
     return RefusedGradient(names[int(found[1])], got, expected)
+
+
+def given_gradients(state: State, message: str) -> Iterator[State]:
+    """After a gradient for what is no tensor: it is one, shaped as another one or as its last dimension."""
+    found = _NO_TENSOR.search(message)
+    if found is None or int(found[1]) > len(state.arguments):
+        return
+    place = int(found[1]) - 1  # torch counts them from one
+    shapes = [a.dims for a in state.arguments if a.is_tensor and a.dims]
+    for number, dims in enumerate(dict.fromkeys([*shapes, *(d[-1:] for d in shapes), ()])):
+        tensor = Argument(state.arguments[place].name, Guess(Kind.FLOAT, 0.0), dims)
+        yield _more(state.with_argument(place, tensor), RETYPE + 0.05 * number)
 
 
 def unbroadcast(state: State, message: str, names: Sequence[str]) -> State | None:

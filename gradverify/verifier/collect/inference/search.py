@@ -16,7 +16,13 @@ from gradverify.verifier.collect.inference.relaxed import (
     is_by_chance,
     uneven_cuts,
 )
-from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
+from gradverify.verifier.collect.inference.repairs import (
+    given_gradients,
+    lower_ranks,
+    refused_gradient,
+    repairs,
+    unbroadcast,
+)
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 
@@ -160,6 +166,8 @@ class _Search:
                     self.attempts.append(Attempt(described(state), _answer(result)))
                 self.queue.push_all(repairs(state, result))
                 continue
+            if result.is_empty:
+                continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.queue.push_all(evened(state, cuts))
             if not _is_whole(result) or _is_outer(state, result):
@@ -290,3 +298,4 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
+        yield from given_gradients(state, ran.backward.message)

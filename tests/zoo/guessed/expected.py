@@ -1,0 +1,28 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = [
+    "LstmCell", "GruCell", "FusedAttention", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
+    "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
+]  # fmt: skip
+
+OPEN = [
+    "Quantize",  # straight-through
+    "HeronRoot",  # no root at guessed values, and none at zero that has a slope
+    "TutorialLstm",  # that two sizes agree is a demand of backward's alone
+    "MessagePassingBackwards",  # the edges were guessed
+    "PixelUnshuffleStays",  # so was the factor
+]
+
+EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}} for name in OPEN
+}
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "failed", "errors": codes, "names": words}
+    for name, codes, words in (
+        ("LstmCellDropsCell", {"GV101"}, ["`U`"]),
+        ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
+        ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
+        ("ModReluPhase", {"GV101"}, ["`z`"]),
+    )
+}
