@@ -68,23 +68,29 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option has an invented value.
+    """What is told at values nobody declared, inconclusive where an option has an invented value or more.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
     the author's may be one at which the limit exists, and an invented one not: so with labels and factors.
     """
     if result.outcome is not Outcome.FAILED:
         return result
+    findings = tuple(
+        _doubted_elsewhere(sample, f) if f.severity is Severity.ERROR else f for f in result.findings
+    )
+    failed = any(f.severity is Severity.ERROR for f in findings)
+    return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
+
+
+def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
+    """The finding if it is a mistake whatever was invented, and whatever its author means."""
+    signs = _signs(sample, finding)
+    if signs:
+        return _deliberate(finding, _joined(signs))
     invented = [d.what for d in _inventions(sample) if d.of_values or d.certain]
     if invented:
-        findings = tuple(
-            _invented(f, invented) if f.severity is Severity.ERROR else f for f in result.findings
-        )
-    elif any(f.code in OF_A_SLOPE for f in result.findings) and not is_steady(sample):
-        findings = tuple(_unsteady(f) if f.severity is Severity.ERROR else f for f in result.findings)
-    else:
-        return result
-    return replace(result, findings=findings, outcome=Outcome.INCONCLUSIVE)
+        return _invented(finding, invented)
+    return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else _unsteady(finding)
 
 
 @dataclass
@@ -108,11 +114,9 @@ class _Guard:
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
         sample = self.sample
-        if finding.code in OF_THE_DERIVATIVE:
-            signs = [d.what for d in sample.subject.doubts if d.intent][:1]
-            signs += filter(None, [looks_deliberate(sample, finding)])
-            if signs:
-                return _deliberate(finding, _joined(signs))
+        signs = _signs(sample, finding)
+        if signs:
+            return _deliberate(finding, _joined(signs))
         if self.invented and not self._whatever_invented(finding):
             return _invented(finding, tuple(d.what for d in self.invented))
         other_shapes = _other_shapes(sample)
@@ -150,6 +154,14 @@ class _Guard:
         if self.persistent is None:
             self.persistent = persists(self.sample)
         return self.persistent
+
+
+def _signs(sample: Sample, finding: Finding) -> list[str]:
+    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return []
+    said = [d.what for d in sample.subject.doubts if d.intent][:1]
+    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
 
 
 def _other_shapes(sample: Sample) -> tuple[str, ...]:

@@ -451,3 +451,20 @@ class PixelUnshuffleStays(PixelUnshuffle):
     @once_differentiable
     def backward(ctx, g):
         return g.reshape(ctx.shape), None
+
+
+class CoarseWeight(Function):
+    """Not the derivative, and meant so: forward keeps eight bits of a weight, as wide values show."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        scale = weight.abs().max() / 127
+        kept = (weight / scale).round() * scale
+        ctx.save_for_backward(x, kept)
+        return x @ kept.t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, kept = ctx.saved_tensors
+        return g @ kept, g.t() @ x

@@ -8,6 +8,7 @@ RIGHT = [
 OPEN = [
     "Quantize",  # straight-through
     "HeronRoot",  # no root at guessed values, and none at zero that has a slope
+    "CoarseWeight",  # hands on what forward rounds
     "TutorialLstm",  # that two sizes agree is a demand of backward's alone
     "MessagePassingBackwards",  # the edges were guessed
     "PixelUnshuffleStays",  # so was the factor
@@ -15,12 +16,12 @@ OPEN = [
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
 EXPECTED |= {
-    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}} for name in OPEN
+    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}, "may": {"GV411", "GV410"}} for name in OPEN
 }
 EXPECTED |= {
     ("bare", name, "without spec"): {"status": "failed", "errors": codes, "names": words}
     for name, codes, words in (
-        ("LstmCellDropsCell", {"GV101"}, ["`U`"]),
+        ("LstmCellDropsCell", {"GV107"}, ["`U`"]),
         ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
