@@ -16,7 +16,12 @@ OPEN = [
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
 EXPECTED |= {
-    ("bare", name, "without spec"): {"status": "inconclusive", "warnings": {"GV109"}, "may": {"GV411", "GV410"}} for name in OPEN
+    ("bare", name, "without spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "may": {"GV411", "GV410"},
+    }
+    for name in OPEN
 }
 EXPECTED |= {
     ("bare", name, "without spec"): {"status": "failed", "errors": codes, "names": words}

@@ -222,7 +222,7 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
 
 def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:
     guess = argument.guess
-    alone = [d.value(state.values) for d in argument.dims if fixed.intersection(d.symbols)]
+    alone = [d.value(state.values) for d in argument.dims if set(d.symbols) & set(fixed)]
     if argument.name in state.pinned:
         yield Doubt(argument.name, f"a size of `{argument.name}`")
     elif alone and argument.is_tensor:

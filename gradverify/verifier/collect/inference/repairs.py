@@ -347,7 +347,7 @@ def _by_bound(state: State, error: RaisedError, suspects: Sequence[int]) -> Iter
 def _by_size(state: State, message: str) -> Iterator[State]:
     values = state.values
     of_size = {values[s]: s for s in reversed(state.symbols())}
-    told = [tuple(int(g) for g in m.groups()) for p in _PAIRS for m in p.finditer(message)]
+    told = [(int(m[1]), int(m[2])) for p in _PAIRS for m in p.finditer(message)]
     numbers = list(dict.fromkeys(int(n) for n in _NUMBER.findall(_PLACE.sub("", message))))[:MOST_NUMBERS]
     pairs = [(a, b) for k, a in enumerate(numbers) for b in numbers[k + 1 :]]
     ordered = dict.fromkeys([*told, *pairs])
