@@ -70,36 +70,6 @@ class GruCell(Function):
         )
 
 
-class FusedAttention(Function):
-    """Right: queries, keys and values of one product, for several heads."""
-
-    @staticmethod
-    def forward(ctx, x, w_qkv, num_heads):
-        B, N, _ = x.shape
-        head_dim = w_qkv.shape[0] // 3 // num_heads
-        qkv = F.linear(x, w_qkv).reshape(B, N, 3, num_heads, head_dim).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)
-        scale = head_dim**-0.5
-        attn = (q @ k.transpose(-2, -1) * scale).softmax(-1)
-        out = (attn @ v).transpose(1, 2).reshape(B, N, num_heads * head_dim)
-        ctx.save_for_backward(x, w_qkv, q, k, v, attn)
-        ctx.num_heads, ctx.scale = num_heads, scale
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out):
-        x, w, q, k, v, attn = ctx.saved_tensors
-        B, H, N, D = q.shape
-        go = grad_out.reshape(B, N, H, D).transpose(1, 2)
-        dv = attn.transpose(-2, -1) @ go
-        da = go @ v.transpose(-2, -1)
-        ds = attn * (da - (da * attn).sum(-1, keepdim=True)) * ctx.scale
-        dq, dk = ds @ k, ds.transpose(-2, -1) @ q
-        dqkv = torch.stack((dq, dk, dv)).permute(1, 3, 0, 2, 4).reshape(B, N, 3 * H * D)
-        return dqkv @ w, dqkv.reshape(B * N, -1).t() @ x.reshape(B * N, -1), None
-
-
 class SelectiveScan(Function):
     """Right: `A` has two dimensions among inputs of three, which nothing in forward says."""
 
@@ -391,16 +361,6 @@ class TutorialLstm(Function):
         return d_X[:, state:], d_weights, d_bias, d_X[:, :state], d_new_cell
 
 
-class LstmCellDropsCell(LstmCell):
-    """Wrong: what flows back through the cell is left out."""
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, dh, dc):
-        dx, dh_before, dc_before, d_w, d_u, d_b = LstmCell.backward(ctx, dh, 0 * dc)
-        return dx, dh_before, dc_before, d_w, d_u, d_b
-
-
 class GruCellSwaps(GruCell):
     """Wrong: the gradients of the two biases are swapped."""
 
@@ -442,15 +402,6 @@ class ModReluPhase(ModRelu):
     def backward(ctx, g):
         gz, gb = ModRelu.backward(ctx, g)
         return gz.conj().resolve_conj(), gb
-
-
-class PixelUnshuffleStays(PixelUnshuffle):
-    """Wrong: right for a factor of one alone."""
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        return g.reshape(ctx.shape), None
 
 
 class CoarseWeight(Function):
