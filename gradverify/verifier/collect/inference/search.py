@@ -166,8 +166,6 @@ class _Search:
                     self.attempts.append(Attempt(described(state), _answer(result)))
                 self.queue.push_all(repairs(state, result))
                 continue
-            if result.is_empty:
-                continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.queue.push_all(evened(state, cuts))
             if not _is_whole(result) or _is_outer(state, result):

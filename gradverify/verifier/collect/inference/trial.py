@@ -40,11 +40,6 @@ class Ran:
     gradients: Mapping[str, Tensor | None] | None = None
     """By argument, where backward came back."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether its outputs hold no number at all: there is nothing to verify."""
-        return bool(self.outputs) and not any(o.numel() for o in self.outputs)
-
 
 @dataclass(frozen=True)
 class Caller:
