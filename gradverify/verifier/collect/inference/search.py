@@ -25,6 +25,7 @@ from gradverify.verifier.collect.inference.repairs import (
 )
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.lacking import lacking
 
 MOST_TRIES = 400
 """Calls of forward that a search may make."""
@@ -163,7 +164,7 @@ class _Search:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
-                    self.attempts.append(Attempt(described(state), _answer(result)))
+                    self.attempts.append(Attempt(described(state), _answer(result), lacking(result)))
                 self.queue.push_all(repairs(state, result))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
