@@ -46,6 +46,7 @@ MODULES = [
     ("kernels", "right"),
     ("kernels", "wrong"),
     ("authors", "bare"),
+    ("guessed", "bare"),
     ("reported", "right"),
     ("reported", "wrong"),
 ]

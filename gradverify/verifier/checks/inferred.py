@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
 from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.alternatives import whatever_invented
@@ -21,6 +19,7 @@ from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
 from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone, of_returned_ranks
 from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 
 MOST_NAMED = 3
@@ -35,8 +34,14 @@ CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
 
+OF_THE_KIND = "GV105"
+"""A gradient for what is no tensor: it may have been meant to be one."""
+
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward as it was measured."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -64,30 +69,34 @@ def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, 
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option or a mask has invented values.
+    """What is told at values nobody declared, inconclusive where an option or a value was invented.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not; and masks and indices are
-    other ones here, which hide all of a row, or name one entry twice.
+    the author's may be one at which the limit exists, and an invented one not; and labels, masks and factors
+    are other ones here, which hide all of a row, or name one entry twice.
     """
     if result.outcome is not Outcome.FAILED:
         return result
-    options = dict(sample.case.options)
-    doubts = [d for d in sample.subject.doubts if d.certain and d.name in options]
-    invented = [d.what for d in doubts if options[d.name] not in d.certain]
-    values = {a.name: a.value for a in sample.arguments}
-    redrawn = [d for d in _inventions(sample) if d.of_values and _is_discrete(values.get(d.name))]
-
-    def judged(finding: Finding) -> Finding:
-        if finding.severity is not Severity.ERROR:
-            return finding
-        hangs = redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn])
-        what = [*invented, *(d.what for d in redrawn if hangs)]
-        return _invented(finding, what) if what else finding
-
-    findings = tuple(judged(f) for f in result.findings)
+    findings = tuple(
+        _doubted_elsewhere(sample, f) if f.severity is Severity.ERROR else f for f in result.findings
+    )
     failed = any(f.severity is Severity.ERROR for f in findings)
     return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
+
+
+def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
+    """The finding if it is a mistake whatever was invented, and whatever its author means."""
+    signs = _signs(sample, finding)
+    if signs:
+        return _deliberate(finding, _joined(signs))
+    inventions = _inventions(sample)
+    invented = [d.what for d in inventions if d.certain]
+    redrawn = [d for d in inventions if d.of_values and not d.certain]
+    if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
+        invented += [d.what for d in redrawn]
+    if invented:
+        return _invented(finding, invented)
+    return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else _unsteady(finding)
 
 
 @dataclass
@@ -97,6 +106,7 @@ class _Guard:
     sample: Sample
     invented: tuple[Doubt, ...]
     persistent: bool | None = None
+    steady: bool | None = None
     settled: dict[tuple[str | None, bool], bool] = field(default_factory=dict)
     """By input and order: whether the mismatch is there whatever was invented."""
     kinds: dict[tuple[str | None, bool], str] = field(default_factory=dict)
@@ -111,6 +121,8 @@ class _Guard:
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
+        if any(d.name == finding.input for d in self.invented) and finding.code == OF_THE_KIND:
+            return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
     def judged(self, finding: Finding) -> Finding:
@@ -120,11 +132,9 @@ class _Guard:
     def _reasons(self, finding: Finding) -> Iterator[Finding]:
         """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
         sample = self.sample
-        if finding.code in OF_THE_DERIVATIVE:
-            signs = [d.what for d in sample.subject.doubts if d.intent][:1]
-            signs += filter(None, [looks_deliberate(sample, finding)])
-            if signs:
-                yield _deliberate(finding, _joined(signs))
+        signs = _signs(sample, finding)
+        if signs:
+            yield _deliberate(finding, _joined(signs))
         if self.invented and not self._whatever_invented(finding):
             yield _invented(finding, tuple(d.what for d in self.invented))
         if finding.code in OF_SHAPES | {"GV102"}:
@@ -133,6 +143,8 @@ class _Guard:
             yield _refused(finding)
         if not self._persists(finding):
             yield _doubted(finding)
+        if finding.code in OF_A_SLOPE and not self._is_steady():
+            yield _unsteady(finding)
         doubt = self._kind(finding) or self._unread(finding)
         if doubt:
             yield _invented(finding, (doubt,))
@@ -172,6 +184,11 @@ class _Guard:
             self.unread[second_order] = unread_slice(self.sample, second_order=second_order)
         return self.unread[second_order]
 
+    def _is_steady(self) -> bool:
+        if self.steady is None:
+            self.steady = is_steady(self.sample)
+        return self.steady
+
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.
         if finding.code.startswith(("GV102", "GV104", "GV2", "GV501")):
@@ -181,8 +198,12 @@ class _Guard:
         return self.persistent
 
 
-def _is_discrete(value: object) -> bool:
-    return isinstance(value, Tensor) and not (value.is_floating_point() or value.is_complex())
+def _signs(sample: Sample, finding: Finding) -> list[str]:
+    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return []
+    said = [d.what for d in sample.subject.doubts if d.intent][:1]
+    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
 
 
 def _inventions(sample: Sample) -> tuple[Doubt, ...]:
@@ -251,6 +272,17 @@ def _refused(finding: Finding) -> Finding:
         severity=rule("GV109").severity,
         message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
         hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
+    )
+
+
+def _unsteady(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        code="GV109",
+        severity=rule("GV109").severity,
+        message=f"on inferred inputs {finding.message}; but a little aside it is another one, "
+        "so forward may have no derivative at these inputs (an iteration that does not converge, a pole)",
+        hint="Write a spec with valid inputs (domain, range) and run again.",
     )
 
 

@@ -41,12 +41,17 @@ class Guess:
     """The source says so; otherwise it is invented."""
     path: str = ""
     """Of a live object."""
+    structure: str = ""
+    """Of an integer tensor: `offsets`, `permutation`."""
     made: bool = False
     """The object behind the path is called without arguments, and what it returns is passed."""
 
 
 FACTORS = (0.7, 2.5, 0.3)
 """Invented real numbers: a wrong factor shows at none of 0, 1 and 2."""
+
+TUPLE = (3, 2, 4, 5, 6)
+"""Invented entries of a tuple of sizes."""
 
 DEFAULT = 0.05
 """What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
@@ -55,6 +60,11 @@ _INDEX = re.compile(
     r"(^|_)(idx|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
     r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_index|_ids)$"
 )
+_OFFSETS = re.compile(
+    r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
+)
+_AXES = re.compile(r"^(axes|dims|reduce_dims|dimensions)$")
+_PERMUTATION = re.compile(r"(^|_)(perm|permutation|permute_idx|sort(ed)?_(idx|ind|index|indices|ids)|order)$")
 _BOOL = re.compile(r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$")
 _FLAG = re.compile(
     r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
@@ -91,7 +101,7 @@ def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) ->
         found = [*(g for g in found if _fits(g, parameter.annotation)), *_of_type(parameter.annotation)]
     best: dict[tuple[Kind, tuple[Nested, ...]], Guess] = {}
     for guess in found:
-        key = guess.kind, (*guess.choices, guess.path)
+        key = guess.kind, (*guess.choices, guess.path, guess.structure)
         if key not in best or guess.cost < best[key].cost:
             best[key] = guess
     return sorted(best.values(), key=lambda g: g.cost)
@@ -216,8 +226,18 @@ def _tensors(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     cost += 3.0 * (_CALLABLE.match(name) is not None or bool(kinds & {"callable", "module"}))
     yield Guess(Kind.FLOAT, cost)
     penalty = 2.5 * (facts.gradient is True) + 1.5 * scalar
+    yield from _ordered(name, facts, penalty)
     yield Guess(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty, found=False)
     yield Guess(Kind.BOOL, (0.5 if as_mask else 3.4) + penalty, found=False)
+
+
+def _ordered(name: str, facts: Facts, penalty: float) -> Iterator[Guess]:
+    """Integers of a kind: where segments begin and end, each place once."""
+    if _OFFSETS.search(name):
+        cost = 0.3 if "offsets" in facts.kinds or name.startswith("cu") else 0.5
+        yield Guess(Kind.INDEX, cost + penalty, found=False, structure="offsets")
+    if _PERMUTATION.search(name):
+        yield Guess(Kind.INDEX, 0.35 + penalty, found=False, structure="permutation")
 
 
 def _scalars(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
@@ -239,6 +259,12 @@ def _scalars(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     yield from _integers(base + (0.5 if integer or "int" in kinds else 1.8))
     flags = base + (0.3 if flag else 0.6 if "flag" in kinds else 2.0)
     yield Guess(Kind.LITERAL, flags, (True, False), found=False)
+    if _AXES.match(name):
+        yield from (
+            Guess(Kind.LITERAL, base + 0.1 + k / 10, (v,), found=False) for k, v in enumerate(((1,), (0, 1)))
+        )
+    if facts.unpacked and not tensor:
+        yield Guess(Kind.LITERAL, base + 0.2, (TUPLE[: facts.unpacked],), found=False)
     if kinds & {"callable", "module"} or _CALLABLE.match(name) is not None:
         yield Guess(Kind.CALLABLE, 0.3, found=False)
     if "dtype" in kinds or name in {"dtype", "out_dtype"}:

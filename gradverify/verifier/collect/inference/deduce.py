@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -22,11 +24,13 @@ from gradverify.deduced import (
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
+from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
-from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -76,6 +80,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     caller, facts = known.caller, known.evidence.facts
     state, remarks = _constants(caller, state, ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
+    state, complexes = with_complex(state, known.evidence.complexes, partial(_works, caller))
     state = shrunk(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     state = with_other_values(caller, state, facts)
@@ -83,6 +88,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
+    tied = _agreeing(caller, state) if found.ran.backward is not None else ()
     reference = ""
     if module is not None and target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
         reference = sibling(module, target.name.rpartition(".")[2], caller, state)
@@ -94,11 +100,33 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
         doubts=(
             *(d for a in kept for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
+            *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
+            *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
         remarks=tuple(remarks),
         tries=found.tries,
     )
+
+
+def _works(caller: Caller, state: State) -> bool:
+    """Whether forward and backward take it, and something flows back."""
+    ran = attempt(caller, state)
+    whole = isinstance(ran, Ran) and ran.finite and ran.connected and ran.backward is None
+    return whole and any(g is not None for g in (ran.gradients or {}).values())  # type: ignore[union-attr]
+
+
+def _agreeing(caller: Caller, state: State) -> tuple[tuple[int, int], ...]:
+    """The first two sizes that backward wants to agree, in no tensor of which both are.
+
+    Two sizes of one tensor that must agree are a mistake of backward's; those of a state and of its cell may
+    be meant to.
+    """
+    for first, second in itertools.combinations(state.symbols(), 2):
+        merged = state.substituted(second, Dim(first))
+        if merged is not None and squares(merged) <= squares(state) and _works(caller, merged):
+            return ((first, second),)
+    return ()
 
 
 def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:
@@ -108,7 +136,7 @@ def _optional(written: DeducedInput, optional: Collection[str]) -> DeducedInput:
 
 
 def _is_used(symbol: int, arguments: Sequence[Argument]) -> bool:
-    return any(symbol == d.symbol for a in arguments for d in (*a.dims, *((a.bound,) if a.bound else ())))
+    return any(symbol in d.symbols for a in arguments for d in a.sizes)
 
 
 def _without_trailing_omissions(arguments: Sequence[Argument]) -> list[Argument]:
@@ -182,13 +210,19 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
             bound = ("0", argument.bound.written(names)) if argument.bound is not None else ()
             constant = False if guess.kind is Kind.FLOAT and not argument.requires_grad else None
             return DeducedTensor(
-                argument.name, shape, argument.dtype or kind, argument.domain, bound, requires_grad=constant
+                argument.name,
+                shape,
+                argument.dtype or kind,
+                argument.domain,
+                bound,
+                structure=argument.structure,
+                requires_grad=constant,
             )
 
 
 def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterator[Doubt]:
     guess = argument.guess
-    alone = [d.value(state.values) for d in argument.dims if d.symbol in fixed]
+    alone = [d.value(state.values) for d in argument.dims if set(d.symbols) & set(fixed)]
     if argument.name in state.pinned:
         yield Doubt(argument.name, f"a size of `{argument.name}`")
     elif alone and argument.is_tensor:
@@ -198,7 +232,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         )
     invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
     if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
-        plain = guess.kind in {Kind.INDEX, Kind.BOOL}
+        plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:
         yield Doubt(argument.name, f"`{argument.name}` ({guess.choices[0]!r})", of_values=True)

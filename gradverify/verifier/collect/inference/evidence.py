@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gradverify.verifier.collect.inference.complexes import provided_for
+from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
 from gradverify.verifier.collect.inference.options import note_options
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
-TRUSTING = re.compile(r"chol|triang|eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq")
+TRUSTING = re.compile(
+    r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq"
+)
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
 
 
@@ -22,6 +26,10 @@ class Evidence:
     """The facts of every parameter, by name in call order, and the conditions that forward demands."""
 
     facts: Mapping[str, Facts]
+    cuts: Cuts = NO_CUTS
+    """How forward and backward cut tensors up and join them."""
+    complexes: frozenset[str] = frozenset()
+    """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
     """A call, in forward or backward, of a routine that takes a matrix on trust: symmetric, triangular."""
 
@@ -67,7 +75,11 @@ def gather(
         _note_gradients(facts, list(names), undone)
         note_options(undone, lambda node: _strings_kept(node, kept, facts), _globals_of(backward))
     found = [d for d in (definition, context, undone) if d is not None]
-    return Evidence(facts, next((name for d in found for name in _trusting(d)), ""))
+    cuts = NO_CUTS
+    for one in found:
+        cuts = cuts.with_more(cuts_of(one))
+    complexes = frozenset[str]().union(*(provided_for(d) for d in found))
+    return Evidence(facts, cuts, complexes, next((name for d in found for name in _trusting(d)), ""))
 
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:

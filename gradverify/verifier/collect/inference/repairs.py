@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.complexes import by_refusal
 from gradverify.verifier.collect.inference.conditions import demands
+from gradverify.verifier.collect.inference.multiples import (
+    by_fixed_size,
+    by_parts,
+    by_split,
+    by_sums,
+    by_unpacking,
+)
+from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
 MERGE, DERIVE, PIN, RERANK, RETYPE, BOUND = 0.1, 0.35, 0.45, 0.15, 0.1, 0.1
@@ -22,6 +31,12 @@ SMALLEST = 2
 
 SQUARE = 1.5
 """What a merge costs that gives a tensor two equal dimensions: a transposed gradient fits a square input."""
+
+TOLD = 0.03
+"""What an agreement costs that the message itself asks for."""
+
+LOWER = 0.55
+"""What one dimension less costs where an index disagrees."""
 
 MOST_NUMBERS = 8
 """Numbers of a message that are looked at."""
@@ -39,6 +54,7 @@ _PAIRS = (
     re.compile(r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[(\d+), \d+\] but got: \[(\d+), \d+\]"),
+    re.compile(r"Number of indices \((\d+)\) should be equal to source\.size\(dim\): \((\d+)\)"),
     re.compile(r"batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 """Messages that name the two sizes that disagree."""
@@ -59,6 +75,7 @@ _RANKS = (
 _RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+")
 """A `view` or `reshape` into parts whose number does not divide a dimension."""
 
+_INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
 _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
@@ -69,6 +86,9 @@ _BOOL = re.compile(
 )
 _REFUSED = re.compile(
     r"invalid gradient at index (\d+) - got \[([\d, ]*)\] but expected shape compatible with \[([\d, ]*)\]"
+)
+_NO_TENSOR = re.compile(
+    r"gradient different from None at position (\d+), but the corresponding forward input was not"
 )
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
@@ -101,12 +121,17 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     suspects = _suspects(state, error)
     yield from _by_conditions(state, error)
     yield from _by_type(state, error.message, suspects)
+    yield from (_more(s, RETYPE) for s in by_refusal(state, error.message, suspects))
     yield from _by_use(state, error, suspects)
     yield from _by_structure(state, error.message, suspects)
     yield from _by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
     yield from _by_parts(state, error.message, suspects)
+    yield from (_more(s, cost) for s, cost in by_unpacking(state, error.message, suspects))
+    yield from (_more(s, cost) for s, cost in by_fixed_size(state, error.message, suspects))
+    yield from (_more(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
+    yield from _by_lower_rank(state, error.message, suspects)
 
 
 @dataclass(frozen=True)
@@ -126,6 +151,18 @@ def refused_gradient(message: str, names: Sequence[str]) -> RefusedGradient | No
         return None
     got, expected = (tuple(int(n) for n in found[k].split(",") if n.strip()) for k in (2, 3))
     return RefusedGradient(names[int(found[1])], got, expected)
+
+
+def given_gradients(state: State, message: str) -> Iterator[State]:
+    """After a gradient for what is no tensor: it is one, shaped as another one or as its last dimension."""
+    found = _NO_TENSOR.search(message)
+    if found is None or int(found[1]) > len(state.arguments):
+        return
+    place = int(found[1]) - 1  # torch counts them from one
+    shapes = [a.dims for a in state.arguments if a.is_tensor and a.dims]
+    for number, dims in enumerate(dict.fromkeys([*shapes, *(d[-1:] for d in shapes), ()])):
+        tensor = Argument(state.arguments[place].name, Guess(Kind.FLOAT, 0.0), dims)
+        yield _more(state.with_argument(place, tensor), RETYPE + 0.05 * number)
 
 
 def unbroadcast(state: State, message: str, names: Sequence[str]) -> State | None:
@@ -226,6 +263,16 @@ def lower_ranks(state: State) -> Iterator[State]:
                 yield _more(changed, 0.01 * (1 + number) - state.cost)
 
 
+def _by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
+    if not _INDEXED.search(message):
+        return
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1:
+            yield _more(state.with_argument(place, replace(argument, dims=argument.dims[:-1])), LOWER)
+
+
 def _by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
     tensors = [k for k in suspects if state.arguments[k].is_tensor]
     wanted = _wanted_ranks(state, error.message, {len(state.arguments[k].dims) for k in tensors})
@@ -300,22 +347,24 @@ def _by_bound(state: State, error: RaisedError, suspects: Sequence[int]) -> Iter
 def _by_size(state: State, message: str) -> Iterator[State]:
     values = state.values
     of_size = {values[s]: s for s in reversed(state.symbols())}
-    told = [tuple(int(g) for g in m.groups()) for p in _PAIRS for m in p.finditer(message)]
+    told = [(int(m[1]), int(m[2])) for p in _PAIRS for m in p.finditer(message)]
     numbers = list(dict.fromkeys(int(n) for n in _NUMBER.findall(_PLACE.sub("", message))))[:MOST_NUMBERS]
     pairs = [(a, b) for k, a in enumerate(numbers) for b in numbers[k + 1 :]]
     ordered = dict.fromkeys([*told, *pairs])
     for place, (a, b) in enumerate(ordered):
-        cost = 0.0 if (a, b) in told else 0.15 + 0.05 * place + 0.5 * bool(told)
+        cost = TOLD - MERGE if (a, b) in told else 0.15 + 0.05 * place + 0.5 * bool(told)
         if a in of_size and b in of_size and a != b:
             for first, second in ((a, b), (b, a)):
                 merged = state.substituted(of_size[second], Dim(of_size[first]))
                 if merged is not None:
-                    squared = SQUARE if _squares(merged) > _squares(state) else 0.0
+                    squared = SQUARE if squares(merged) > squares(state) else 0.0
                     yield _more(merged, MERGE + cost + squared)
                     break
         for live, other in ((a, b), (b, a)):
             if live in of_size and other not in of_size and other >= SMALLEST:
                 yield from _derived(state, of_size[live], other, cost)
+    for further, cost in (*by_parts(state, told), *by_sums(state, told or pairs)):
+        yield _more(further, cost)
 
 
 def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
@@ -336,10 +385,6 @@ def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[S
                 changed = state.substituted(dim.symbol, Dim(dim.symbol, times=part))
                 if changed is not None:
                     yield _more(changed, DERIVE + 0.05 * number)
-
-
-def _squares(state: State) -> int:
-    return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Iterator[State]:

@@ -41,14 +41,15 @@ MODULE_METHODS = frozenset(
 RANK_OF_METHOD = {"t": 2, "mm": 2, "addmm": 2, "bmm": 3, "baddbmm": 3, "mv": 2}
 """Rank that the first operand of a method must have."""
 
-RANKS_OF_CALL: Mapping[str, tuple[int, ...]] = {
+RANKS_OF_CALL: Mapping[str, tuple[int | None, ...]] = {
     "mm": (2, 2), "bmm": (3, 3), "mv": (2, 1), "dot": (1, 1), "ger": (1, 1), "outer": (1, 1),
     "conv1d": (3, 3, 1), "conv2d": (4, 4, 1), "conv3d": (5, 5, 1), "conv_transpose2d": (4, 4, 1),
     "conv_transpose1d": (3, 3, 1), "unfold": (4,), "fold": (3,), "grid_sample": (4, 4),
     "max_pool2d": (4,), "avg_pool2d": (4,), "interpolate": (4,), "pixel_shuffle": (4,),
-    "max_pool1d": (3,), "avg_pool1d": (3,), "max_pool3d": (5,), "addmm": (2, 2, 2),
+    "max_pool1d": (3,), "avg_pool1d": (3,), "max_pool3d": (5,), "addmm": (None, 2, 2),
+    "linear": (None, 2, 1),
 }  # fmt: skip
-"""Ranks of the operands of functions that fix them."""
+"""Ranks of the operands of functions that fix them; None for one that may be of several."""
 
 INDEX_ARGUMENT = {
     "index_select": -1, "gather": -1, "scatter": 1, "scatter_": 1, "scatter_add": 1, "scatter_add_": 1,

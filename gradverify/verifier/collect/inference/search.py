@@ -9,7 +9,20 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
+from gradverify.verifier.collect.inference.relaxed import (
+    begun_again,
+    deepest,
+    evened,
+    is_by_chance,
+    uneven_cuts,
+)
+from gradverify.verifier.collect.inference.repairs import (
+    given_gradients,
+    lower_ranks,
+    refused_gradient,
+    repairs,
+    unbroadcast,
+)
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
@@ -20,6 +33,9 @@ MOST_TRIES = 400
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
+MORE_IF_CHANCE = 100
+"""Calls after one that hides mistakes: with square tensors, unequal parts, a count of one."""
+
 MORE_IF_OUTER = 12
 """Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
@@ -29,7 +45,7 @@ KEPT_ATTEMPTS = 5
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
 
-DOMAIN_COST, UNTIED = 0.2, 0.05
+DOMAIN_COST = 0.2
 
 
 @dataclass(frozen=True)
@@ -64,6 +80,10 @@ class _Queue:
         self.pushed += 1
         heapq.heappush(self.heap, (state.cost, self.pushed, state))
 
+    def push_all(self, states: Iterable[State]) -> None:
+        for state in states:
+            self.push(state)
+
     def pop(self) -> State | None:
         while self.heap:
             state = heapq.heappop(self.heap)[2]
@@ -78,37 +98,114 @@ def search(
     caller: Caller, started: Iterable[State], parameters: Sequence[str], most: int = MOST_TRIES
 ) -> Solution | NoSolution:
     """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
-    queue = _Queue()
-    for one in started:
-        queue.push(one)
-    attempts: list[Attempt] = []
-    fallback: Solution | None = None
+    running = _Search(caller, parameters, most)
+    running.queue.push_all(started)
+    return running.run()
+
+
+@dataclass
+class _Refusals:
+    """Gradients that were refused for having fewer dimensions than their input.
+
+    An input that was broadcast gets one of the shape that it might have had from the start. One that is
+    summed away is refused at that shape too, until nothing is left that could be summed.
+    """
+
+    first: Solution | None = None
+    claimed: set[tuple[str, int]] = field(default_factory=set)
+    """(parameter, dimensions of the gradient it got)."""
+    contradicted: bool = False
+    """An input of as many dimensions as its gradient had got one of fewer again."""
+
+    def note(self, tried: Solution, parameters: Sequence[str]) -> None:
+        """Take in inputs that did not go all the way."""
+        error = tried.ran.backward
+        refused = refused_gradient(error.message, parameters) if error is not None else None
+        if refused is None or len(refused.got) >= len(refused.expected):
+            return
+        self.first = self.first or replace(tried, reshaped=refused.name)
+        self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
+        self.claimed.add((refused.name, len(refused.got)))
+
+    def settled(self, found: Solution, fallback: Solution | None) -> Solution:
+        """The inputs found, or those that an earlier refusal speaks for."""
+        return self.doubting(found) or _refused_before(fallback, found) or found
+
+    def doubting(self, found: Solution) -> Solution | None:
+        """The inputs first refused, where those found may be the only ones that hide it; else None."""
+        tensors = [a for a in found.state.arguments if a.is_tensor]
+        nothing_left = bool(self.claimed) and not any(a.dims for a in tensors)
+        return self.first if self.contradicted or nothing_left else None
+
+
+@dataclass
+class _Search:
+    """One search, and the best that it has come across."""
+
+    caller: Caller
+    parameters: Sequence[str]
+    most: int
+    tries: int = 0
+    queue: _Queue = field(default_factory=_Queue)
+    refusals: _Refusals = field(default_factory=_Refusals)
+    attempts: list[Attempt] = field(default_factory=list)
     likeliest: State | None = None
-    refusals = _Refusals()
-    tries = 0
-    while tries < most and (tried := queue.pop()) is not None:
-        state = tried
-        tries += 1
-        likeliest = likeliest or state
-        result = attempt(caller, state)
-        if isinstance(result, RaisedError):
-            if len(attempts) < KEPT_ATTEMPTS:
-                attempts.append(Attempt(described(state), _answer(result), lacking(result)))
-            for further in repairs(state, result):
-                queue.push(further)
-            continue
-        if _is_whole(result) and not _is_outer(state, result):
-            found = Solution(state, result, tries)
-            return refusals.doubting(found) or _refused_before(fallback, found) or found
-        refusals.note(Solution(state, result, tries), parameters)
-        if fallback is None or _rank(result) > _rank(fallback.ran):
-            fallback = Solution(state, result, tries)
-            most = min(most, tries + (MORE_IF_OUTER if _is_whole(result) else MORE_TRIES))
-        for further in _alternatives(state, result, parameters):
-            queue.push(further)
-    if fallback is not None:
-        return replace(fallback, tries=tries)
-    return NoSolution(tuple(attempts), tries, likeliest)
+    fallback: Solution | None = None
+    """Forward accepts it."""
+    unequal: Solution | None = None
+    """Forward accepts it and backward does not, but it cuts a tensor into unequal parts."""
+    by_chance: Solution | None = None
+    """Both accept it, and it hides mistakes."""
+
+    def run(self) -> Solution | NoSolution:
+        while self.tries < self.most and (state := self.queue.pop()) is not None:
+            self.tries += 1
+            self.likeliest = self.likeliest or state
+            result = attempt(self.caller, state)
+            if isinstance(result, RaisedError):
+                if len(self.attempts) < KEPT_ATTEMPTS:
+                    self.attempts.append(Attempt(described(state), _answer(result), lacking(result)))
+                self.queue.push_all(repairs(state, result))
+                continue
+            tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
+            self.queue.push_all(evened(state, cuts))
+            if not _is_whole(result) or _is_outer(state, result):
+                self._accepted_in_part(tried, uneven=bool(cuts))
+            elif self._is_telling(tried, uneven=bool(cuts)):
+                return self.refusals.settled(tried, self.fallback)
+        if self.by_chance is not None:
+            return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
+        best = self.fallback or self.unequal
+        if best is not None:
+            return replace(best, tries=self.tries)
+        return NoSolution(tuple(self.attempts), self.tries, self.likeliest)
+
+    def _is_telling(self, found: Solution, *, uneven: bool) -> bool:
+        """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""
+        before = self.by_chance
+        is_deep = before is None or deepest(found.state) >= deepest(before.state)
+        if not uneven and not is_by_chance(found.state):
+            return is_deep
+        if before is None:
+            self.most = min(self.most, self.tries + MORE_IF_CHANCE)
+            self.queue.push_all(begun_again(found.state))
+        if before is None or (
+            not uneven and is_deep and len(found.state.symbols()) > len(before.state.symbols())
+        ):
+            self.by_chance = found
+        return False
+
+    def _accepted_in_part(self, tried: Solution, *, uneven: bool) -> None:
+        """Take in inputs that did not go all the way, and go on from them."""
+        if uneven and self.unequal is None and _is_refused(tried.ran):
+            self.unequal = tried
+            return
+        self.refusals.note(tried, self.parameters)
+        if self.fallback is None or _rank(tried.ran) > _rank(self.fallback.ran):
+            self.fallback = tried
+            more = MORE_IF_OUTER if _is_whole(tried.ran) else MORE_TRIES
+            self.most = min(self.most, self.tries + more)
+        self.queue.push_all(_alternatives(tried.state, tried.ran, self.parameters))
 
 
 def described(state: State) -> str:
@@ -163,40 +260,14 @@ def _is_outer(state: State, ran: Ran) -> bool:
     return len(given) > 1 and max(given) > 1 and max(ranks, default=0) > max(given)
 
 
+def _is_refused(ran: Ran) -> bool:
+    """Whether backward raised where forward gave numbers."""
+    return ran.finite and ran.backward is not None
+
+
 def _rank(ran: Ran) -> int:
     """How far a call came."""
     return ran.finite + 2 * ran.connected + (ran.backward is None) + _is_whole(ran)
-
-
-@dataclass
-class _Refusals:
-    """Gradients that were refused for having fewer dimensions than their input.
-
-    An input that was broadcast gets one of the shape that it might have had from the start. One that is
-    summed away is refused at that shape too, until nothing is left that could be summed.
-    """
-
-    first: Solution | None = None
-    claimed: set[tuple[str, int]] = field(default_factory=set)
-    """(parameter, dimensions of the gradient it got)."""
-    contradicted: bool = False
-    """An input of as many dimensions as its gradient had got one of fewer again."""
-
-    def note(self, tried: Solution, parameters: Sequence[str]) -> None:
-        """Take in inputs that did not go all the way."""
-        error = tried.ran.backward
-        refused = refused_gradient(error.message, parameters) if error is not None else None
-        if refused is None or len(refused.got) >= len(refused.expected):
-            return
-        self.first = self.first or replace(tried, reshaped=refused.name)
-        self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
-        self.claimed.add((refused.name, len(refused.got)))
-
-    def doubting(self, found: Solution) -> Solution | None:
-        """The inputs first refused, where those found may be the only ones that hide it; else None."""
-        tensors = [a for a in found.state.arguments if a.is_tensor]
-        nothing_left = bool(self.claimed) and not any(a.dims for a in tensors)
-        return self.first if self.contradicted or nothing_left else None
 
 
 def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
@@ -226,3 +297,4 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
+        yield from given_gradients(state, ran.backward.message)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
@@ -14,21 +16,30 @@ DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 @dataclass(frozen=True)
 class Dim:
-    """`times * symbol // over + plus`; without a symbol, the constant `plus`."""
+    """`times * symbol // over + plus + added`; without a symbol, the constant `plus`."""
 
     symbol: int = -1
     times: int = 1
     over: int = 1
     plus: int = 0
+    added: int = -1
+    """Another symbol, of what stands beside it in a concatenation."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a symbol by itself."""
-        return self.symbol >= 0 and (self.times, self.over, self.plus) == (1, 1, 0)
+        return self.symbol >= 0 and (self.times, self.over, self.plus, self.added) == (1, 1, 0, -1)
+
+    @property
+    def symbols(self) -> tuple[int, ...]:
+        """Those it is made of."""
+        return tuple(s for s in (self.symbol, self.added) if s >= 0)
 
     def value(self, sizes: Mapping[int, int]) -> int:
         """Its size."""
-        return self.plus if self.symbol < 0 else sizes[self.symbol] * self.times // self.over + self.plus
+        beside = sizes[self.added] if self.added >= 0 else 0
+        own = 0 if self.symbol < 0 else sizes[self.symbol] * self.times // self.over
+        return own + self.plus + beside
 
     def written(self, names: Mapping[int, str]) -> str:
         """As a size expression."""
@@ -37,6 +48,7 @@ class Dim:
         text = names[self.symbol]
         text = f"{self.times}*{text}" if self.times != 1 else text
         text = f"{text}//{self.over}" if self.over != 1 else text
+        text = f"{text} + {names[self.added]}" if self.added >= 0 else text
         return text if not self.plus else f"{text} {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
 
 
@@ -59,6 +71,11 @@ class Argument:
     requires_grad: bool = True
 
     @property
+    def sizes(self) -> tuple[Dim, ...]:
+        """Its dimensions and its bound."""
+        return (*self.dims, self.bound) if self.bound is not None else self.dims
+
+    @property
     def is_tensor(self) -> bool:
         """Whether it has a shape."""
         return self.guess.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST}
@@ -76,6 +93,8 @@ class State:
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
     observed: bool = False
     """A module of the user's own passed such arguments."""
+    cuts: Cuts = NO_CUTS
+    """How the source cuts tensors up and joins them."""
 
     @property
     def values(self) -> dict[int, int]:
@@ -88,8 +107,7 @@ class State:
 
     def symbols(self) -> tuple[int, ...]:
         """Symbols in use, in order of appearance."""
-        used = (d.symbol for a in self.arguments for d in (*a.dims, *((a.bound,) if a.bound else ())))
-        return tuple(dict.fromkeys(s for s in used if s >= 0))
+        return tuple(dict.fromkeys(s for a in self.arguments for d in a.sizes for s in d.symbols))
 
     def substituted(self, symbol: int, dim: Dim) -> State | None:
         """The same with a symbol replaced everywhere; None where an expression would be nested."""
@@ -116,7 +134,8 @@ class State:
     def fresh(self, count: int) -> tuple[State, tuple[Dim, ...]]:
         """So many new symbols, of sizes that no other has."""
         taken, known = {v for _, v in self.sizes}, len(self.sizes)
-        spare = [v for v in DISTINCT if v not in taken]
+        # A number of parts is no size: one entry in each would be broadcast.
+        spare = [v for v in DISTINCT if v not in taken | self.cuts.parts]
         added = tuple((known + k, spare[k] if k < len(spare) else 50 + known + k) for k in range(count))
         return replace(self, sizes=(*self.sizes, *added)), tuple(Dim(s) for s, _ in added)
 
@@ -136,24 +155,41 @@ class State:
 
 
 def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
-    if dim is None or dim.symbol != symbol:
+    if dim is None or symbol not in dim.symbols:
         return dim
     if dim.is_plain:
         return by
+    if dim.added == symbol:
+        return replace(dim, added=by.symbol) if by.is_plain and dim.symbol != symbol else None
     if by.is_plain:
         return replace(dim, symbol=by.symbol)
-    if by.symbol < 0:
-        return Dim(plus=by.plus * dim.times // dim.over + dim.plus)
-    return None
+    constant = by.symbol < 0 and dim.added < 0
+    return Dim(plus=by.plus * dim.times // dim.over + dim.plus) if constant else None
 
+
+SEGMENTS = 2
+"""Segments that offsets begin with."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
 leading dimensions and distinct last ones; every dimension another one."""
 
+LAYERS = ("layer", "norm")
+"""Where something is called a bias, before all others: weights are matrices of their own and a bias has one
+dimension; as a normalisation has them, weights have one dimension as well."""
+
+_BIAS = re.compile(r"^(b|bias|beta|shift)(_\w+)?\d*$|.*_(b|bias|beta)\d*$|^b\d$")
+_WEIGHT = re.compile(
+    r"^(w|u|weights?|gamma|kernel|filters?|proj)(_\w+)?\d*$|.*_(w|weights?|gamma)\d*$", re.IGNORECASE
+)
+
 
 def states(
-    names: Sequence[str], combination: Sequence[Guess], ranks: Sequence[int | None], least: Sequence[int]
+    names: Sequence[str],
+    combination: Sequence[Guess],
+    ranks: Sequence[int | None],
+    least: Sequence[int],
+    cuts: Cuts = NO_CUTS,
 ) -> Iterator[State]:
     """The starting states of a combination of guesses; later ones cost more."""
     tensors = [
@@ -163,12 +199,37 @@ def states(
     free = any(ranks[k] is None for k in tensors)
     for order, rank in enumerate(_free_ranks(max((least[k] for k in tensors), default=0)) if free else (2,)):
         marked = any(combination[k].kind in {Kind.INDEX, Kind.BOOL} for k in tensors)
+        filled = [rank if r is None else r for r in ranks]
         for place, hypothesis in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
             if hypothesis == "labels" and not (marked and rank):
                 continue
             cost = base + 0.5 * order + 0.3 * place
-            made = _started(names, combination, [rank if r is None else r for r in ranks], hypothesis)
-            yield replace(made, cost=cost)
+            yield replace(_started(names, combination, filled, hypothesis, cuts), cost=cost)
+        biased = any(ranks[k] in {None, 1} and _BIAS.match(names[k].lower()) for k in tensors)
+        for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
+            cost = base + 0.5 * order + 0.1 * (1 + place)
+            yield replace(_layer(names, combination, ranks, rank, layer, cuts), cost=cost)
+
+
+def is_weight(name: str) -> bool:
+    """Whether a parameter is called as those of layers are, which share no batch with the inputs."""
+    return bool(_WEIGHT.match(name))
+
+
+def _layer(
+    names: Sequence[str],
+    combination: Sequence[Guess],
+    ranks: Sequence[int | None],
+    free: int,
+    kind: str,
+    cuts: Cuts,
+) -> State:
+    flat = [(kind == "norm" and bool(_WEIGHT.match(n))) or bool(_BIAS.match(n.lower())) for n in names]
+    filled = [r if r is not None else 1 if one else free for r, one in zip(ranks, flat, strict=True)]
+    apart = frozenset(
+        n for n, one in zip(names, flat, strict=True) if one or (kind == "layer" and is_weight(n))
+    )
+    return _started(names, combination, filled, "leading", cuts, apart)
 
 
 def _free_ranks(least: int) -> tuple[int, ...]:
@@ -176,9 +237,15 @@ def _free_ranks(least: int) -> tuple[int, ...]:
 
 
 def _started(
-    names: Sequence[str], combination: Sequence[Guess], ranks: Sequence[int], hypothesis: str
+    names: Sequence[str],
+    combination: Sequence[Guess],
+    ranks: Sequence[int],
+    hypothesis: str,
+    cuts: Cuts,
+    apart: frozenset[str] = frozenset(),
 ) -> State:
-    state = State((), ())
+    """`apart` are tensors that share no dimension with others."""
+    state = State((), (), cuts=cuts)
     shared: list[Dim] = []
     arguments: list[Argument] = []
     for name, guess, rank in zip(names, combination, ranks, strict=True):
@@ -188,13 +255,30 @@ def _started(
             argument = replace(argument, dims=(dim,))
         elif argument.is_tensor:
             is_label = hypothesis == "labels" and guess.kind in {Kind.INDEX, Kind.BOOL}
-            state, dims, shared = _dims(state, rank - is_label, shared, hypothesis)
+            how = "distinct" if name in apart else hypothesis
+            state, dims, shared = _dims(state, rank - is_label, shared, how)
             argument = replace(argument, dims=dims, items=2 if guess.kind is Kind.LIST else 0)
-            if guess.kind is Kind.INDEX:
+            if guess.structure:
+                state, argument = _ordered(state, argument, arguments)
+            elif guess.kind is Kind.INDEX:
                 argument = replace(argument, bound=_bound(arguments, dims, state))
                 argument = replace(argument, bound=argument.bound or Dim(plus=3))
         arguments.append(argument)
     return replace(state, arguments=tuple(arguments))
+
+
+def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
+    """Offsets into the first dimension of the first tensor, or a permutation of it."""
+    first = next((a.dims[0] for a in before if a.guess.kind is Kind.FLOAT and a.dims), None)
+    if first is None:
+        state, (first,) = state.fresh(1)
+    dims: tuple[Dim, ...] = (first,)
+    if argument.guess.structure == "offsets":
+        state, (segments,) = state.fresh(1)
+        # Fewer segments than places, so that none needs to be empty.
+        state = state.at({segments.symbol: SEGMENTS})
+        dims = (replace(segments, plus=1),)
+    return state, replace(argument, dims=dims, bound=first, structure=argument.guess.structure)
 
 
 def _dims(

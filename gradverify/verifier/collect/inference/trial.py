@@ -99,7 +99,11 @@ def _backward(
 ) -> tuple[RaisedError | None, Mapping[str, Tensor | None] | None]:
     flat = [(name, leaf) for name, several in leaves.items() for leaf in several]
     generator = torch.Generator().manual_seed(5)
-    weights = [torch.randn(o.shape, generator=generator, dtype=torch.float64).to(o.dtype) for o in outputs]
+    drawn = (torch.complex128 if o.is_complex() else torch.float64 for o in outputs)
+    weights = [
+        torch.randn(o.shape, generator=generator, dtype=d).to(o.dtype)
+        for o, d in zip(outputs, drawn, strict=True)
+    ]
 
     def run() -> tuple[Tensor | None, ...]:
         return torch.autograd.grad(outputs, [leaf for _, leaf in flat], weights, allow_unused=True)
@@ -153,7 +157,7 @@ def _tensor(
     spec: TensorInput, argument: Argument, leaves: dict[str, list[Tensor]], seed: int, draw: int
 ) -> Tensor:
     value = build_tensor(spec, seed, Point.TYPICAL, draw, "cpu")
-    if value.is_floating_point() and argument.requires_grad:
+    if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
         leaf = value.requires_grad_()
         leaves.setdefault(argument.name, []).append(leaf)
         return leaf.clone()

@@ -38,6 +38,10 @@ class Facts:
     annotation: str = ""
     axes: list[Any] = field(default_factory=list)
     """Names of jaxtyping dimensions."""
+    attributes: set[str] = field(default_factory=set)
+    """What is read of it by name."""
+    unpacked: int = 0
+    """Names that it is unpacked to."""
     gradient: bool | None = None
     """Whether backward returns anything but None for it; None where that cannot be read."""
 
@@ -115,6 +119,9 @@ class UseReader(ast.NodeVisitor):
         if isinstance(value, ast.Name) and value.id == self._packed and not starred:
             self._alias.update({n: p for n, p in zip(names, self._order, strict=False) if n})
             return
+        whole = self._of(value)
+        if whole is not None and not starred:
+            whole.unpacked = len(names)
         source = None
         if isinstance(value, ast.Attribute) and value.attr == "shape":
             source = self._of(value.value)
@@ -134,6 +141,9 @@ class UseReader(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """Note `x.shape`, and what else only tensors have."""
+        facts = self._of(node.value)
+        if facts is not None:
+            facts.attributes.add(node.attr)
         if node.attr in TENSOR_ATTRIBUTES:
             self._note(node.value, "tensor")
         self.generic_visit(node)
@@ -144,6 +154,8 @@ class UseReader(ast.NodeVisitor):
         if isinstance(whole, ast.Attribute) and whole.attr == "shape":
             self._dimension(whole.value, node.slice)
         facts = self._of(whole)
+        if facts is not None and _is_next(node.slice):
+            facts.kinds.add("offsets")
         if facts is not None and isinstance(node.slice, ast.Tuple):
             given = [e for e in node.slice.elts if not is_none(e) and not _is_ellipsis(e)]
             facts.least_rank = max(facts.least_rank, len(given))
@@ -203,7 +215,7 @@ class UseReader(ast.NodeVisitor):
             facts = self._of(argument)
             if facts is not None:
                 facts.kinds.add("tensor")
-                facts.rank = facts.rank or rank
+                facts.rank = rank if facts.rank is None else facts.rank
         equation = node.args[0] if name == "einsum" and node.args else None
         if isinstance(equation, ast.Constant) and isinstance(equation.value, str):
             terms = equation.value.replace(" ", "").split("->")[0].split(",")
@@ -296,6 +308,17 @@ class UseReader(ast.NodeVisitor):
                     facts.kinds.add("tensor")
                     facts.least_rank = max(facts.least_rank, 1)
         self.generic_visit(node)
+
+
+def _is_next(index: ast.expr) -> bool:
+    """`[i + 1]` or `[1:]`: each entry is taken together with the next one."""
+    match index:
+        case ast.BinOp(op=ast.Add(), right=ast.Constant(value=1)):
+            return True
+        case ast.Slice(lower=ast.Constant(value=1), upper=None):
+            return True
+        case _:
+            return False
 
 
 def _is_ellipsis(node: ast.expr) -> bool:

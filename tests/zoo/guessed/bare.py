@@ -1,0 +1,421 @@
+"""Without a spec: inputs whose sizes and kinds follow from each other, as published packages have them."""
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class QuantConfig:
+    def __init__(self, bits=8, symmetric=True):
+        self.bits, self.symmetric = bits, symmetric
+
+
+class LstmCell(Function):
+    """Right: four gates of one product, cut apart; widths of input, state and cell are free."""
+
+    @staticmethod
+    def forward(ctx, x, h, c, W, U, b):
+        gates = x @ W.t() + h @ U.t() + b
+        i, f, g, o = gates.chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c_new = f * c + i * g
+        h_new = o * c_new.tanh()
+        ctx.save_for_backward(x, h, c, W, U, i, f, g, o, c_new)
+        return h_new, c_new
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dh, dc):
+        x, h, c, W, U, i, f, g, o, c_new = ctx.saved_tensors
+        t = c_new.tanh()
+        do = dh * t
+        dct = dc + dh * o * (1 - t**2)
+        df, di, dg = dct * c, dct * g, dct * i
+        dgates = torch.cat([di * i * (1 - i), df * f * (1 - f), dg * (1 - g**2), do * o * (1 - o)], 1)
+        return dgates @ W, dgates @ U, dct * f, dgates.t() @ x, dgates.t() @ h, dgates.sum(0)
+
+
+class GruCell(Function):
+    """Right: three gates of two products each."""
+
+    @staticmethod
+    def forward(ctx, x, hidden, w_ih, w_hh, b_ih, b_hh):
+        gi = F.linear(x, w_ih, b_ih)
+        gh = F.linear(hidden, w_hh, b_hh)
+        i_r, i_z, i_n = gi.chunk(3, 1)
+        h_r, h_z, h_n = gh.chunk(3, 1)
+        r = torch.sigmoid(i_r + h_r)
+        z = torch.sigmoid(i_z + h_z)
+        n = torch.tanh(i_n + r * h_n)
+        ctx.save_for_backward(x, hidden, w_ih, w_hh, r, z, n, h_n)
+        return n + z * (hidden - n)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_hy):
+        x, hidden, w_ih, w_hh, r, z, n, h_n = ctx.saved_tensors
+        dz = grad_hy * (hidden - n) * z * (1 - z)
+        dn = grad_hy * (1 - z) * (1 - n * n)
+        dr = dn * h_n * r * (1 - r)
+        dgi = torch.cat((dr, dz, dn), 1)
+        dgh = torch.cat((dr, dz, dn * r), 1)
+        return (
+            dgi @ w_ih,
+            dgh @ w_hh + grad_hy * z,
+            dgi.t() @ x,
+            dgh.t() @ hidden,
+            dgi.sum(0),
+            dgh.sum(0),
+        )
+
+
+class SelectiveScan(Function):
+    """Right: `A` has two dimensions among inputs of three, which nothing in forward says."""
+
+    @staticmethod
+    def forward(ctx, u, delta, A, B, C):
+        b, steps, d = u.shape
+        n = A.shape[1]
+        dA = torch.exp(delta.unsqueeze(-1) * A)
+        dBu = (delta * u).unsqueeze(-1) * B.unsqueeze(2)
+        h = u.new_zeros(b, d, n)
+        hs, ys = [], []
+        for t in range(steps):
+            h = dA[:, t] * h + dBu[:, t]
+            hs.append(h)
+            ys.append((h * C[:, t].unsqueeze(1)).sum(-1))
+        ctx.save_for_backward(u, delta, A, B, C, dA, torch.stack(hs, 1))
+        return torch.stack(ys, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        u, delta, A, B, C, dA, hs = ctx.saved_tensors
+        steps = u.shape[1]
+        gh = torch.zeros_like(hs[:, 0])
+        gu, gdelta, gA = torch.zeros_like(u), torch.zeros_like(delta), torch.zeros_like(A)
+        gB, gC = torch.zeros_like(B), torch.zeros_like(C)
+        for t in range(steps - 1, -1, -1):
+            gC[:, t] = (g[:, t].unsqueeze(-1) * hs[:, t]).sum(1)
+            gh = gh + g[:, t].unsqueeze(-1) * C[:, t].unsqueeze(1)
+            prev = hs[:, t - 1] if t > 0 else torch.zeros_like(hs[:, 0])
+            gdA = gh * prev * dA[:, t]
+            gA = gA + (gdA * delta[:, t].unsqueeze(-1)).sum(0)
+            gBu = (gh * B[:, t].unsqueeze(1)).sum(-1)
+            gdelta[:, t] = (gdA * A).sum(-1) + gBu * u[:, t]
+            gu[:, t] = gBu * delta[:, t]
+            gB[:, t] = (gh * (delta[:, t] * u[:, t]).unsqueeze(-1)).sum(1)
+            gh = gh * dA[:, t]
+        return gu, gdelta, gA, gB, gC
+
+
+class LowRank(Function):
+    """Right: a frozen weight, and two thin factors."""
+
+    @staticmethod
+    def forward(ctx, X, W, A, B, S):
+        ctx.save_for_backward(X, W, A, B)
+        ctx.S = S
+        return X @ W.t() + S * (X @ A) @ B
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dY):
+        X, W, A, B = ctx.saved_tensors
+        S = ctx.S
+        dX = dY @ W + S * (dY @ B.t()) @ A.t()
+        dA = S * X.t() @ (dY @ B.t())
+        dB = S * (X @ A).t() @ dY
+        return dX, None, dA, dB, None
+
+
+class Rotary(Function):
+    """Right: pairs of halves."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        x1, x2 = x.chunk(2, dim=-1)
+        ctx.save_for_backward(cos, sin)
+        return torch.cat((x1 * cos - x2 * sin, x2 * cos + x1 * sin), dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        cos, sin = ctx.saved_tensors
+        g1, g2 = g.chunk(2, dim=-1)
+        return torch.cat((g1 * cos + g2 * sin, g2 * cos - g1 * sin), dim=-1), None, None
+
+
+class MessagePassing(Function):
+    """Right: sources and targets of edges in the two rows of one tensor, a weight for each edge."""
+
+    @staticmethod
+    def forward(ctx, x, edge_index, edge_weight):
+        row, col = edge_index
+        out = torch.zeros_like(x)
+        out.index_add_(0, col, edge_weight.unsqueeze(-1) * x[row])
+        ctx.save_for_backward(x, edge_index, edge_weight)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        x, edge_index, w = ctx.saved_tensors
+        row, col = edge_index
+        gx = torch.zeros_like(x)
+        gx.index_add_(0, row, w.unsqueeze(-1) * grad_out[col])
+        gw = (x[row] * grad_out[col]).sum(-1)
+        return gx, None, gw
+
+
+class SegmentMean(Function):
+    """Right: offsets that begin with zero and end with the number of rows."""
+
+    @staticmethod
+    def forward(ctx, feats, cu_seqlens):
+        out = []
+        for i in range(cu_seqlens.numel() - 1):
+            s, e = cu_seqlens[i].item(), cu_seqlens[i + 1].item()
+            out.append(feats[s:e].mean(0))
+        ctx.save_for_backward(cu_seqlens)
+        ctx.shape = feats.shape
+        return torch.stack(out)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (cu,) = ctx.saved_tensors
+        gx = g.new_zeros(ctx.shape)
+        for i in range(cu.numel() - 1):
+            s, e = cu[i].item(), cu[i + 1].item()
+            gx[s:e] = g[i] / (e - s)
+        return gx, None
+
+
+class ModRelu(Function):
+    """Right: of complex numbers alone."""
+
+    @staticmethod
+    def forward(ctx, z, b):
+        r = torch.sqrt(z.real**2 + z.imag**2)
+        s = torch.relu(r + b) / r
+        ctx.save_for_backward(z, b, r)
+        return torch.view_as_complex(torch.view_as_real(z) * s.unsqueeze(-1))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        z, b, r = ctx.saved_tensors
+        on = (r + b > 0).to(r.dtype)
+        s = on * (r + b) / r
+        radial = (g.real * z.real + g.imag * z.imag) / r
+        ds = on * (-b / r**2)
+        gz = g * s + z * (radial * ds)
+        gb = (on * radial).reshape(-1, b.shape[-1]).sum(0) if b.dim() else (on * radial).sum()
+        return gz, gb
+
+
+class PixelUnshuffle(Function):
+    """Right: two dimensions are multiples of a factor; with a factor of one nothing is moved."""
+
+    @staticmethod
+    def forward(ctx, x, downscale_factor):
+        b, c, h, w = x.shape
+        r = downscale_factor
+        ctx.r, ctx.shape = r, x.shape
+        return (
+            x.view(b, c, h // r, r, w // r, r).permute(0, 1, 3, 5, 2, 4).reshape(b, c * r * r, h // r, w // r)
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        b, c, h, w = ctx.shape
+        r = ctx.r
+        return g.view(b, c, r, r, h // r, w // r).permute(0, 1, 4, 2, 5, 3).reshape(b, c, h, w), None
+
+
+class GroupNorm(Function):
+    """Right: weights of one dimension, a number of groups."""
+
+    @staticmethod
+    def forward(ctx, x, num_groups, weight, bias, eps):
+        N, C = x.shape[:2]
+        xg = x.reshape(N, num_groups, -1)
+        mu = xg.mean(-1, keepdim=True)
+        rstd = (xg.var(-1, unbiased=False, keepdim=True) + eps).rsqrt()
+        xhat = ((xg - mu) * rstd).reshape(x.shape)
+        shape = (1, C) + (1,) * (x.dim() - 2)
+        ctx.save_for_backward(xhat, rstd, weight)
+        ctx.groups = num_groups
+        return xhat * weight.view(shape) + bias.view(shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        xhat, rstd, weight = ctx.saved_tensors
+        N, C = xhat.shape[:2]
+        dims = [0, *range(2, xhat.dim())]
+        gw, gb = (g * xhat).sum(dims), g.sum(dims)
+        shape = (1, C) + (1,) * (xhat.dim() - 2)
+        gg = (g * weight.view(shape)).reshape(N, ctx.groups, -1)
+        xg = xhat.reshape(N, ctx.groups, -1)
+        gx = rstd * (gg - gg.mean(-1, keepdim=True) - xg * (gg * xg).mean(-1, keepdim=True))
+        return gx.reshape(xhat.shape), None, gw, gb, None
+
+
+class Suppressed(Function):
+    """Right: boxes are of four numbers."""
+
+    @staticmethod
+    def forward(ctx, boxes, scores, iou_threshold: float):
+        lt = torch.max(boxes[:, None, :2], boxes[None, :, :2])
+        rb = torch.min(boxes[:, None, 2:], boxes[None, :, 2:])
+        wh = (rb - lt).clamp(min=0)
+        area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+        inter = wh[..., 0] * wh[..., 1]
+        iou = inter / (area[:, None] + area[None] - inter)
+        keep = ((iou > iou_threshold) & (scores[:, None] < scores[None])).sum(1) == 0
+        ctx.save_for_backward(keep)
+        return scores * keep
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (keep,) = ctx.saved_tensors
+        return None, g * keep, None
+
+
+class Quantize(Function):
+    """Fake quantisation, straight-through inside the range."""
+
+    @staticmethod
+    def forward(ctx, x, config):
+        q = 2 ** (config.bits - 1) - 1
+        s = x.abs().max() / q
+        return torch.round(x / s) * s
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return g, None
+
+
+class HeronRoot(Function):
+    """Square roots by Heron's iteration until nothing changes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clamp(min=1.0)
+        for _ in range(60):
+            after = 0.5 * (y + x / y)
+            if torch.equal(after, y):
+                break
+            y = after
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g / (2 * y)
+
+
+class TutorialLstm(Function):
+    """Right where state and cell are of one width, which backward alone asks for."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, old_h, old_cell):
+        X = torch.cat([old_h, x], dim=1)
+        gate_weights = F.linear(X, weight, bias)
+        gates = gate_weights.chunk(3, dim=1)
+        input_gate = torch.sigmoid(gates[0])
+        output_gate = torch.sigmoid(gates[1])
+        candidate_cell = F.elu(gates[2])
+        new_cell = old_cell + candidate_cell * input_gate
+        new_h = torch.tanh(new_cell) * output_gate
+        ctx.save_for_backward(new_cell, input_gate, output_gate, candidate_cell, X, gate_weights, weight)
+        return new_h, new_cell
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_h, grad_cell):
+        new_cell, input_gate, output_gate, candidate_cell, X, gate_weights, weight = ctx.saved_tensors
+        t = torch.tanh(new_cell)
+        d_output_gate = t * grad_h
+        d_new_cell = (1 - t * t) * output_gate * grad_h + grad_cell
+        d_candidate = input_gate * d_new_cell
+        d_input_gate = candidate_cell * d_new_cell
+        gates = gate_weights.chunk(3, dim=1)
+        s0, s1 = torch.sigmoid(gates[0]), torch.sigmoid(gates[1])
+        d_input_gate = d_input_gate * s0 * (1 - s0)
+        d_output_gate = d_output_gate * s1 * (1 - s1)
+        d_candidate = d_candidate * torch.where(gates[2] > 0, torch.ones_like(gates[2]), gates[2].exp())
+        d_gates = torch.cat([d_input_gate, d_output_gate, d_candidate], dim=1)
+        d_weights = d_gates.t().mm(X)
+        d_bias = d_gates.sum(dim=0)
+        d_X = d_gates.mm(weight)
+        state = grad_h.size(1)
+        return d_X[:, state:], d_weights, d_bias, d_X[:, :state], d_new_cell
+
+
+class GruCellSwaps(GruCell):
+    """Wrong: the gradients of the two biases are swapped."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_hy):
+        *others, first, second = GruCell.backward(ctx, grad_hy)
+        return (*others, second, first)
+
+
+class ScanForgetsSteps(SelectiveScan):
+    """Wrong: the gradient of `A` without a factor."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        gu, gdelta, ga, gb, gc = SelectiveScan.backward(ctx, g)
+        return gu, gdelta, 0.5 * ga, gb, gc
+
+
+class MessagePassingBackwards(MessagePassing):
+    """Wrong: each edge is gone in the direction it has."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out):
+        x, edge_index, w = ctx.saved_tensors
+        row, col = edge_index
+        gx = torch.zeros_like(x)
+        gx.index_add_(0, col, w.unsqueeze(-1) * grad_out[row])
+        return gx, None, (x[row] * grad_out[col]).sum(-1)
+
+
+class ModReluPhase(ModRelu):
+    """Wrong: conjugated."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        gz, gb = ModRelu.backward(ctx, g)
+        return gz.conj().resolve_conj(), gb
+
+
+class CoarseWeight(Function):
+    """Not the derivative, and meant so: forward keeps eight bits of a weight, as wide values show."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        scale = weight.abs().max() / 127
+        kept = (weight / scale).round() * scale
+        ctx.save_for_backward(x, kept)
+        return x @ kept.t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, kept = ctx.saved_tensors
+        return g @ kept, g.t() @ x

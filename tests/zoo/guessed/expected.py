@@ -1,0 +1,32 @@
+"""What a verifier must answer here; the form of a row is that of ../general/expected.py."""
+
+RIGHT = [
+    "LstmCell", "GruCell", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
+    "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
+]  # fmt: skip
+
+OPEN = [
+    "Quantize",  # straight-through
+    "HeronRoot",  # no root at guessed values, and none at zero that has a slope
+    "CoarseWeight",  # hands on what forward rounds
+    "TutorialLstm",  # that two sizes agree is a demand of backward's alone
+    "MessagePassingBackwards",  # the edges were guessed
+]
+
+EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
+EXPECTED |= {
+    ("bare", name, "without spec"): {
+        "status": "inconclusive",
+        "warnings": {"GV109"},
+        "may": {"GV411", "GV410"},
+    }
+    for name in OPEN
+}
+EXPECTED |= {
+    ("bare", name, "without spec"): {"status": "failed", "errors": codes, "names": words}
+    for name, codes, words in (
+        ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
+        ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
+        ("ModReluPhase", {"GV101"}, ["`z`"]),
+    )
+}
