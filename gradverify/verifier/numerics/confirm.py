@@ -63,7 +63,7 @@ def confirm_columns(
         same = (samples.derivative - first).abs() <= SAME * size + error
         smooth = differs & same & converged(samples, measured.noise, typical)
         repeated &= torch.where(kink > 0, _same_kink(samples, first, kink, own), smooth)
-        repeated &= _is_quiet(samples, measured.noise, typical)
+        repeated &= is_quiet(samples, measured.noise, typical)
     lost = torch.zeros_like(asked.mT)
     for line, column in enumerate(columns):
         lost[column] |= mine[line] & ~repeated[line]
@@ -78,7 +78,7 @@ def _same_kink(samples: Samples, middle: Tensor, half_jump: Tensor, own: Tensor)
     return ((left.abs() - half_jump).abs() <= allowed) & ((right.abs() - half_jump).abs() <= allowed)
 
 
-def _is_quiet(samples: Samples, noise: Tensor, typical: Tensor) -> Tensor:
+def is_quiet(samples: Samples, noise: Tensor, typical: Tensor) -> Tensor:
     """Whether f's noise is small beside f and beside what f moved by: else it may be no noise at all."""
     moved = torch.maximum(samples.left.abs(), samples.right.abs()) * samples.step
     return samples.flat | (noise <= LARGEST_NOISE * torch.maximum(moved, typical))
