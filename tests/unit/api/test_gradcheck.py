@@ -284,6 +284,28 @@ def test_the_second_message_says_what_is_cut():
         gradverify.gradgradcheck(CUT, (X,))
 
 
+class SlightlyOffTwice(Function):
+    """Its gradient is right, and that gradient's own derivative by x is off by 1e-5 of itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        off = x + 1e-5 * (x - x.detach())
+        return g * off.cos()
+
+
+def test_the_second_warning_names_the_gradient_and_by_what_it_is_off():
+    with pytest.warns(
+        UserWarning, match=r"gradient of `inputs\[0\]` by `inputs\[0\]`\) is slightly off at 12 of 144"
+    ):
+        assert gradverify.gradgradcheck(SlightlyOffTwice.apply, (X,))
+
+
 class Once(Function):
     @staticmethod
     def forward(ctx, x):
