@@ -68,13 +68,14 @@ def decide(question: Question) -> bool:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            return _torch_decides(question, answer.reason)
+            passed = _torch_decides(question, answer.reason)
         case Right():
-            for finer in answer.finer:
-                warnings.warn(
-                    f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
-                )
-    return _torch_decides(question, "") if question.options.parts_of_torch else True
+            passed = _torch_decides(question, "") if question.options.parts_of_torch else True
+    for finer in answer.finer:
+        warnings.warn(
+            f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
+        )
+    return passed
 
 
 def _torch_decides(question: Question, unverified_by_us: str) -> bool:
@@ -181,12 +182,13 @@ def _measured(question: Question, original: Original, problem: Problem, result: 
     if result.inputs.size < Layout.of(problem.primals).size:
         return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
     missing = unverified(comparison)
+    finer = question.findings_of(problem, result, original) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(_places(problem, result, missing))
+        return Unsure(_places(problem, result, missing), finer)
     broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))
-    return Right(question.findings_of(problem, result, original) if comparison.imprecise.any() else ())
+    return Right(finer)
 
 
 def _judge(problem: Problem, rtol: float) -> Judged | Certificate | NotJudged | Raised:

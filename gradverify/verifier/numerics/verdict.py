@@ -114,7 +114,7 @@ def judge(
             analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
         )
         already = None if found is None else found.confirmed
-        comparison = confirmed(problem, measured, comparison, known, already)
+        comparison = confirmed(problem, measured, comparison, known, already, rtol)
     return Judged(comparison, measured, inputs, problem.outputs)
 
 
@@ -209,22 +209,29 @@ def confirmed(
     comparison: Comparison,
     known: KnownColumns | None = None,
     already: Tensor | None = None,
+    faint: float = 0.0,
 ) -> Comparison:
     """Keep only conflicts that an independent measurement repeats; the others are not covered.
 
-    `already` are entries (bool, M × N) whose conflicts need no more of that. What is the derivative of one of
-    several pieces that meet here lies on a kink, and is none.
+    A difference that does not repeat itself is a sample of the error there: where it is below `faint` of what
+    is ordinary in its block, errors beyond it would have been seen. `already` are entries (bool, M × N) whose
+    conflicts need no more of that. What is the derivative of one of several pieces that meet here lies on a
+    kink, and is none.
     """
     conflicts = comparison.wrong | comparison.imprecise
     settled = torch.zeros_like(conflicts) if already is None else conflicts & already
     open_ones = conflicts & ~settled
     repeated = settled | confirm_columns(problem, measured, comparison.analytical, open_ones, known)
     dropped = conflicts & ~repeated
+    difference = (comparison.analytical - comparison.numerical).abs()
+    seen = comparison.visible * (difference / comparison.bound)
+    small = dropped & (seen > 0) & (seen <= faint)
     explained = explained_by_joint_kinks(problem, measured, comparison.analytical, conflicts & repeated)
     return replace(
         comparison,
         wrong=comparison.wrong & repeated & ~explained,
         imprecise=comparison.imprecise & repeated & ~explained,
         kinks=comparison.kinks | explained,
-        covered=comparison.covered & ~dropped,
+        covered=comparison.covered & ~(dropped & ~small),
+        visible=torch.where(small, seen, comparison.visible),
     )

@@ -284,6 +284,29 @@ def test_the_second_message_says_what_is_cut():
         gradverify.gradgradcheck(CUT, (X,))
 
 
+def test_what_is_found_beside_a_place_that_only_torch_decides_is_told():
+    """At 0, sqrt(|x|) has no derivative; elsewhere this backward is off by 1e-5."""
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.abs().sqrt()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            slope = (1 + 1e-5) * x.sign() / (2 * x.abs().sqrt())
+            return g * torch.where(x == 0, 0.0, slope)
+
+    x = torch.tensor([0.0, 0.5, -1.5], dtype=torch.float64, requires_grad=True)
+    with pytest.warns(UserWarning) as caught:
+        assert gradverify.gradcheck(Root.apply, (x,))
+    said = [str(w.message) for w in caught]
+    assert any("not verified by gradverify" in text for text in said)
+    assert any("GV110" in text and "2 of 9 entries" in text for text in said)
+
+
 class SlightlyOffTwice(Function):
     """Its gradient is right, and that gradient's own derivative by x is off by 1e-5 of itself."""
 

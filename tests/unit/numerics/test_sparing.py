@@ -6,11 +6,12 @@ from torch.autograd import Function
 
 from gradverify.verifier.numerics import sparing, verdict
 from gradverify.verifier.numerics.borne_out import borne_out
+from gradverify.verifier.numerics.compare import compare
 from gradverify.verifier.numerics.dependence import reached_outputs
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
-from gradverify.verifier.numerics.verdict import Columns, Judged, centre_of, judge
+from gradverify.verifier.numerics.verdict import Columns, Judged, centre_of, confirmed, judge
 
 RTOL = 1e-7
 COPIES = 12
@@ -152,6 +153,22 @@ def test_a_kink_hides_from_no_direction(maps, claimed, mix):
     at_zero = (x == 0).reshape(-1)
     assert not judged.comparison.wrong[:, at_zero].any()
     assert judged.comparison.wrong[:, ~at_zero].any(dim=0).all()
+
+
+@pytest.mark.parametrize(("faint", "covered"), [(1e-7, True), (1e-10, False)])
+def test_a_difference_that_does_not_repeat_is_the_error_there(maps, faint, covered):
+    """A measurement off by 1e-9: more than that would have been seen."""
+    problem = maps.problem_of(torch.sin, at((4,)))
+    measured = numerical_jacobian(problem, centre_of(problem))
+    claimed = measured.value.clone()
+    measured.value[1, 1] += 1e-9
+    comparison = compare(claimed, measured, Layout.of(problem.primals), problem.outputs, rtol=0.0)
+    assert comparison.wrong.nonzero().tolist() == [[1, 1]]
+    judged = confirmed(problem, measured, comparison, faint=faint)
+    assert not judged.wrong.any()
+    assert bool(judged.covered[1, 1]) is covered
+    if covered:
+        assert judged.visible[1, 1] == pytest.approx(1e-9 / claimed.square().mean().sqrt().item(), rel=1.0)
 
 
 def test_what_backward_claims_nothing_of_is_no_agreement(maps):
