@@ -1,13 +1,13 @@
 """How exactly wrong entries are located: random mistakes of known place in right Functions, by size.
 
-    python benchmarks/location.py [--sizes 100,1000,10000] [--seeds 5] [--largest-built 1000]
+    python benchmarks/location.py [--sizes 100,1000,10000] [--seeds 5] [--built-up-to 2000]
 
-A Markdown table. Mistakes are planted in what backward returns: one entry of the Jacobian, several columns of one
-row, a row, a column (one entry of the gradient), a slice of the gradient, all of it; each by a factor drawn from
-`FACTORS`, or by as much as that makes of a typical entry. `exact` counts those of which the entries called wrong
-are just those that are off by more than the tolerance. Where the Jacobian is too large to be built, some are named:
-then it counts those of which every entry named is off, and a single entry, a row's columns and a column are named.
-`forwards` is the median number of evaluations of forward, `s` the longest CPU time.
+A Markdown table. Mistakes are planted in what backward returns: one entry of the Jacobian, several columns
+of one row, a row, a column (one entry of the gradient), a slice of the gradient, all of it; each by a factor
+drawn from `FACTORS`. `exact` counts those of which the entries called wrong are just those that are off by
+more than the tolerance. Where the Jacobian is too large to be built, some are named: then it counts those of which
+every entry named is off, and a single entry, the columns of a row and a column are named. `forwards` is the
+median number of evaluations of forward, `s` the longest CPU time.
 """
 
 from __future__ import annotations
@@ -125,9 +125,8 @@ def exact_whole(judged: Judged, right: Tensor, wrong: Tensor) -> bool:
     tolerance = RTOL * (right.abs() + right.abs().median(dim=1, keepdim=True).values)
     resolved = torch.maximum(tolerance, judged.comparison.bound)
     called = judged.comparison.wrong
-    return bool((called | (difference <= CLEARLY * resolved)).all()) and not bool(
-        (called & (difference == 0)).any()
-    )
+    missed = ~called & (difference > CLEARLY * resolved)
+    return not bool(missed.any()) and not bool((called & (difference == 0)).any())
 
 
 def named(judged: Judged, inputs: Inputs, out: Tensor) -> set[tuple[int, int]]:

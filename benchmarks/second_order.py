@@ -7,7 +7,7 @@ Three Markdown tables. The time of a pass of `gradgradcheck` against fast mode, 
 quartiles; only the ratios mean anything). Faults planted in the double backward, which leave the first
 derivative as it is: who notices them (ours by an error or a warning), how often ours names the gradient that
 is off, and the entry where it is one, and the CPU seconds of our slowest check. And by how much one check at
-N entries raises the peak memory of a fresh process, in MiB.
+N entries raises the peak memory of a fresh process, in MiB, beside one forward and one backward.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def detection(options: argparse.Namespace) -> None:
 def peak(who: str, order: str, name: str, size: int) -> None:
     """Print by how many MiB one check raises this process's peak, after a small one."""
     library = gradverify if who == "ours" else torch.autograd
-    more = {} if who == "ours" else {"fast_mode": True}
-    check = getattr(library, order)
+    more = {"fast_mode": True} if who == "fast" else {}
+    check = run_once if who == "plain" else getattr(library, order)
     small, large = (next(i for f, i in chosen(n) if f.__name__ == name) for n in (30, size))
     function = next(f for f in TWICE_DIFFERENTIABLE if f.__name__ == name)
     check(function.apply, small, **more)
@@ -166,13 +166,21 @@ def peak(who: str, order: str, name: str, size: int) -> None:
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
+def run_once(function: Callable[..., Tensor], inputs: Inputs) -> None:
+    """Forward and backward, nothing else."""
+    result = function(*inputs)
+    torch.autograd.grad(result, inputs, torch.ones_like(result))
+
+
 def memory(options: argparse.Namespace) -> None:
-    print(f"\n| Function, N = {options.memory} | order | ours, MiB | fast, MiB |\n|---|---|---|---|")
+    print(f"\n| Function, N = {options.memory} | order | ours, MiB | fast, MiB | forward and backward, MiB |")
+    print("|---|---|---|---|---|")
     for function in TWICE_DIFFERENTIABLE:
         for order in ("gradcheck", "gradgradcheck"):
             asked = (order, function.__name__, options.memory)
-            told = [_of_fresh_process(who, *asked) for who in ("ours", "fast")]
-            print(f"| {function.__name__} | {order} | {told[0]:.1f} | {told[1]:.1f} |", flush=True)
+            told = [_of_fresh_process(who, *asked) for who in ("ours", "fast", "plain")]
+            cells = " | ".join(f"{growth:.1f}" for growth in told)
+            print(f"| {function.__name__} | {order} | {cells} |", flush=True)
 
 
 def _of_fresh_process(*asked: object) -> float:

@@ -83,9 +83,15 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
     try:
         result = question.ask_torch()
     except GradcheckError as error:
-        found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {str(error).strip()}")
+        found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {_without_matrices(error)}")
         if unverified_by_us:
-            found = replace(found, hint=f"gradverify could not judge it itself: {unverified_by_us}.")
+            found = replace(
+                found,
+                message=f"torch.autograd.gradcheck's own check fails where gradverify could not tell: "
+                f"{_without_matrices(error)}",
+                hint="This is torch's verdict alone, and may be a false alarm. gradverify could not judge it "
+                f"itself: {unverified_by_us}. Try inputs of moderate size, away from kinks.",
+            )
         raise GradientError(failure(question.user_function, (found,)), (found,)) from error
     if unverified_by_us:
         warnings.warn(
@@ -94,6 +100,11 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
             stacklevel=CALLER + 1,
         )
     return result
+
+
+def _without_matrices(error: GradcheckError) -> str:
+    """What torch says, up to the Jacobians that it prints in full: those stay in the error it raised."""
+    return str(error).strip().partition("\nnumerical:")[0].rstrip(", ")
 
 
 def _answer(question: Question) -> Answer:

@@ -307,6 +307,29 @@ def test_what_is_found_beside_a_place_that_only_torch_decides_is_told():
     assert any("GV110" in text and "2 of 9 entries" in text for text in said)
 
 
+def test_a_failure_that_only_torch_sees_is_called_torchs():
+    """At a jump no derivative is measured; torch's difference quotient is a huge number."""
+
+    class Step(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.floor() + 0.5 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 0.5 * g
+
+    x = torch.tensor([1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    with pytest.raises(gradverify.GradientError) as caught:
+        gradverify.gradcheck(Step.apply, (x,))
+    said = str(caught.value)
+    assert "own check fails where gradverify could not tell" in said
+    assert "torch's verdict alone" in said
+    assert "a jump" in said
+    assert "numerical:" not in said
+    assert "numerical:" in str(caught.value.__cause__)
+
+
 class SlightlyOffTwice(Function):
     """Its gradient is right, and that gradient's own derivative by x is off by 1e-5 of itself."""
 
