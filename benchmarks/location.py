@@ -5,9 +5,9 @@
 A Markdown table. Mistakes are planted in what backward returns: one entry of the Jacobian, several columns
 of one row, a row, a column (one entry of the gradient), a slice of the gradient, all of it; each by a factor
 drawn from `FACTORS`. `exact` counts those of which the entries called wrong are just those that are off by
-more than the tolerance. Where the Jacobian is too large to be built, some are named: then it counts those of which
-every entry named is off, and a single entry, the columns of a row and a column are named. `forwards` is the
-median number of evaluations of forward, `s` the longest CPU time.
+more than the tolerance. Where the Jacobian is too large to be built, some are named: then it counts those of
+which every entry named is off, and a single entry, the columns of a row and a column are named. `forwards` is
+the median number of evaluations of forward, `s` the longest CPU time.
 """
 
 from __future__ import annotations

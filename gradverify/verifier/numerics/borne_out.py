@@ -88,7 +88,7 @@ def _along(
         rows &= other.residual <= other.allowed
     typical = typical_values(measured.centre, problem.outputs)
     rows &= main.samples.flat | converged(main.samples, floor, typical)
-    rows &= is_quiet(main.samples, floor, typical)
+    rows &= is_quiet(main.samples, floor, measured.centre, typical)
     difference = (claimed - measured.value).abs() * main.tangent.abs()
     return BorneOut(rows, moving & (SAME * difference >= main.allowed[:, None]))
 

@@ -234,4 +234,5 @@ def confirmed(
         kinks=comparison.kinks | explained,
         covered=comparison.covered & ~(dropped & ~small),
         visible=torch.where(small, seen, comparison.visible),
+        bound=torch.where(small, difference, comparison.bound),
     )
