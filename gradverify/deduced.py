@@ -85,3 +85,5 @@ class Attempt:
     arguments: str
     answer: str
     """`RuntimeError: mat1 and mat2 shapes cannot be multiplied`."""
+    missing: str = ""
+    """What this machine lacks for it, as sentences; empty where the exception is about the arguments."""

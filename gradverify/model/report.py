@@ -71,6 +71,8 @@ class Swept:
     """Constants of the source, each with the size that was past it: `BLOCK = 128 (n=257)`."""
     not_past: tuple[str, ...] = ()
     """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
+    interpreted: bool = False
+    """Its Triton kernels ran in Triton's interpreter, not compiled."""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -91,6 +93,7 @@ class Swept:
             tuple(dict.fromkeys((*self.devices, *other.devices))),
             tuple(dict.fromkeys((*self.past, *other.past))),
             tuple(dict.fromkeys((*self.not_past, *other.not_past))),
+            self.interpreted or other.interpreted,
         )
 
 

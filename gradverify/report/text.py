@@ -22,6 +22,8 @@ from gradverify.report.words import clean, listed, plural
 
 NATIVE = ("float32", "bfloat16", "float16")
 """Dtypes in which something can be judged beside float64."""
+INTERPRETED = "Triton kernels ran in Triton's interpreter, for want of a GPU: not judged as compiled."
+"""What is said of the kernels of a target that passed."""
 PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
 """What to do about inputs that nobody declared."""
 
@@ -51,10 +53,12 @@ def _found(report: Report, style: TextStyle) -> list[list[Text]]:
 
 
 def not_judged(report: Report) -> str:
-    """Say which native dtypes some pass says nothing of; empty where nothing passed, or none is left."""
+    """Say which native dtypes some pass says nothing of, and that kernels were not compiled; else empty."""
     passed = [target for target in report.targets if target.status is Verdict.PASSED]
     left = [name for name in NATIVE if not all(name in target.swept.dtypes for target in passed)]
-    return f"Not judged everywhere: {', '.join(left)} (--dtype adds one)." if left else ""
+    dtypes = f"Not judged everywhere: {', '.join(left)} (--dtype adds one)." if left else ""
+    interpreted = INTERPRETED if any(target.swept.interpreted for target in passed) else ""
+    return " ".join(filter(None, (dtypes, interpreted)))
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:

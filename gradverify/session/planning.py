@@ -227,10 +227,13 @@ def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
     needed = [p for p in target.parameters if not p.has_default]
     names = json.dumps({p.name: placeholder(p) for p in needed}).replace('"', "")
     first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
+    write = (
+        f"Write a spec: functions: {{{target.name}: {{inputs: {names}}}}}, with its shapes; "
+        "`gradverify init` writes the file to fill in."
+    )
     return Finding(
         "GV001",
         rule("GV001").severity,
         f"no spec names it and no inputs could be inferred{first}",
-        hint=f"Write a spec: functions: {{{target.name}: {{inputs: {names}}}}}, with its shapes; "
-        "`gradverify init` writes the file to fill in.",
+        hint=next((a.missing for a in attempts if a.missing), write),
     )

@@ -171,6 +171,10 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_timed_out(planned, state, error, request))
         case WorkerDeviceLostError():
             state.findings.append(_device_lost(state, error))
+        case WorkerLostError():
+            state.findings.append(_crashed(planned, state, error))
+        case _ if state.plan.source is InputSource.NONE and not _ended_otherwise(error):
+            state.findings.append(_crashed_on_guesses(planned, state, error))
         case _:
             state.findings.append(_crashed(planned, state, error))
     return Judged(state.report())
@@ -209,6 +213,25 @@ def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Findin
         hint=hint,
         captured=error.captured,
         raised=RaisedError(said or "the process ended here", "", frames) if frames else None,
+    )
+
+
+def _ended_otherwise(error: WorkerError) -> bool:
+    """Whether a process has ended by itself, or was ended by the system, and not by what it did to memory."""
+    return "exited" in error.how or "SIGKILL" in error.how
+
+
+def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+    """A kernel need not check its arguments: what it does to wrong ones is nobody's mistake."""
+    frames = frames_of(error.trace, planned.module.path)
+    return replace(
+        _finding("GV001", f"the process {error.how} {_doing(state, frames)}", state.running),
+        hint="Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
+        "with valid ones: `gradverify init` writes the file to fill in.",
+        captured=error.captured,
+        raised=RaisedError(fatal_error(error.trace) or "the process ended here", "", frames)
+        if frames
+        else None,
     )
 
 

@@ -49,6 +49,7 @@ from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.history import History
+from gradverify.verifier.interpreting import are_interpreted
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,
@@ -325,7 +326,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         ),
         no_gradient=no_gradient,
         remarks=tuple(state.remarks),
-        swept=state.swept,
+        swept=replace(state.swept, interpreted=state.last is not None and are_interpreted()),
     )
 
 

@@ -62,6 +62,7 @@ from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
+from gradverify.verifier.interpreting import give_numbers_their_methods, interpret_kernels
 from gradverify.verifier.mutation.run import NAMES, mutate
 from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
@@ -120,6 +121,7 @@ def serve_here(lets_through: tuple[type[BaseException], ...] = ()) -> tuple[Serv
     `lets_through` are exceptions that belong to whoever debugs, not to the user code that raises them.
     """
     torch.set_num_threads(1)
+    interpret_kernels()
     guard.LET_THROUGH = lets_through
     devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return Server(), Ready(torch.__version__, devices)
@@ -135,6 +137,7 @@ class Server:
 
     def answer(self, request: Request) -> Iterator[Event]:
         """Answer one request with its events."""
+        give_numbers_their_methods()
         match request:
             case Collect():
                 yield self._collect(request)

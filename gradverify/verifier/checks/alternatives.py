@@ -28,7 +28,7 @@ LEAST_RUN = 2
 MOST_JUDGED = 12
 """Jacobians that are measured to settle one doubt."""
 
-MEASURED = frozenset({"GV101", "GV106", "GV107", "GV110"})
+MEASURED = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
 """Codes of findings that can be measured again at other values."""
 
 _Integers = Callable[[Tensor, int], Tensor]
@@ -65,6 +65,7 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
     """Whether the mismatch is there for all other values of the arguments with these names."""
     if finding.code not in MEASURED:
         return False
+    second_order = finding.code.startswith("GV2")
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     discrete = {n: v for n, v in given.items() if not isinstance(v, float)}
     factors = [n for n, v in given.items() if isinstance(v, float)]
@@ -77,7 +78,8 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
     runs = 0
     for row in rows[: MOST_JUDGED // (1 + len(FACTORS) * bool(factors))]:
         found = [
-            mismatched(with_values(sample, {**row, **own}), finding.input) for own in _of_factors(factors)
+            mismatched(with_values(sample, {**row, **own}), finding.input, second_order=second_order)
+            for own in _of_factors(factors)
         ]
         known = [f for f in found if f is not None]
         if not known:

@@ -15,6 +15,7 @@ from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.lacking import lacking
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.differentiable import differentiable_rows
@@ -70,7 +71,10 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     if isinstance(judged, Certificate):
         return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
     if isinstance(judged, Raised):
-        return FirstOrder(CheckResult((_raised(sample, judged.error),), Outcome.FAILED))
+        raised = _raised(sample, judged.error)
+        return FirstOrder(
+            CheckResult((raised,), Outcome.INCONCLUSIVE if raised.code == "GV109" else Outcome.FAILED)
+        )
     if isinstance(judged, NotJudged):
         return FirstOrder(_nothing_known(sample, judged.reason))
     whole = judged.inputs.size == sample.inputs.size
@@ -149,8 +153,14 @@ def _raised(sample: Sample, error: RaisedError) -> Finding:
 
 
 def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Finding:
-    """GV102, with the commonest accident put into words: nothing was saved for backward."""
+    """GV102, with the commonest accident put into words: nothing was saved for backward.
+
+    GV109 where it tells of this machine alone.
+    """
     said = f"backward raised {error.type}{when}: {first_line(error.message)}"
+    missing = lacking(error)
+    if missing:
+        return sample.finding("GV109", said, hint=missing, raised=error)
     hint = ""
     last = error.frames[-1] if error.frames else None
     if last is not None and "saved_tensors" in last.source and "unpack" in error.message:

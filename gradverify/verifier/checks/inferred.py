@@ -1,8 +1,9 @@
 """The guard on inferred inputs: a mismatch is a failure only if the guess cannot have made it.
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), where it is right
-for another value of an argument that was invented (`alternatives.py`), or where its author shows that no
-derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
+for another value of an argument that was invented (`alternatives.py`) or for constants of some kind
+(`constants.py`), or where its author shows that no derivative is meant (`deliberate.py`). Then it is an
+inconclusive finding that says so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.alternatives import whatever_invented
+from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
 from gradverify.verifier.checks.reading import Irregularity
@@ -82,8 +84,12 @@ class _Guard:
     sample: Sample
     invented: tuple[Doubt, ...]
     persistent: bool | None = None
-    settled: dict[str | None, bool] = field(default_factory=dict)
-    """By input: whether the mismatch is there whatever was invented."""
+    settled: dict[tuple[str | None, bool], bool] = field(default_factory=dict)
+    """By input and order: whether the mismatch is there whatever was invented."""
+    kinds: dict[tuple[str | None, bool], str] = field(default_factory=dict)
+    """By input and order: the constants, and their kind, for which it is not there."""
+    unread: dict[bool, str] = field(default_factory=dict)
+    """By order: what forward does not read where that makes the mismatch."""
 
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
@@ -107,15 +113,30 @@ class _Guard:
             return _refused(finding)
         if not self._persists(finding):
             return _doubted(finding)
-        unread = unread_slice(sample)
-        return _invented(finding, (unread,)) if unread else finding
+        doubt = self._kind(finding) or self._unread(finding)
+        return _invented(finding, (doubt,)) if doubt else finding
 
     def _whatever_invented(self, finding: Finding) -> bool:
-        if finding.input not in self.settled:
+        key = (finding.input, _is_second_order(finding))
+        if key not in self.settled:
             names = [d.name for d in self.invented]
             testable = all(d.of_values for d in self.invented)
-            self.settled[finding.input] = testable and whatever_invented(self.sample, finding, names)
-        return self.settled[finding.input]
+            self.settled[key] = testable and whatever_invented(self.sample, finding, names)
+        return self.settled[key]
+
+    def _kind(self, finding: Finding) -> str:
+        if finding.code not in OF_THE_DERIVATIVE:
+            return ""
+        key = (finding.input, _is_second_order(finding))
+        if key not in self.kinds:
+            self.kinds[key] = right_for_some(self.sample, *key)
+        return self.kinds[key]
+
+    def _unread(self, finding: Finding) -> str:
+        second_order = _is_second_order(finding)
+        if second_order not in self.unread:
+            self.unread[second_order] = unread_slice(self.sample, second_order=second_order)
+        return self.unread[second_order]
 
     def _persists(self, finding: Finding) -> bool:
         # Where the first derivative is right in every direction, the inputs lie on no manifold.
@@ -212,6 +233,10 @@ def _deliberate(finding: Finding, meant: str) -> Finding:
         hint=hint,
         cause="looks-surrogate",
     )
+
+
+def _is_second_order(finding: Finding) -> bool:
+    return finding.code.startswith("GV2")
 
 
 def _is_accident(finding: Finding) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.verdict import Judged, judge
@@ -49,24 +50,25 @@ def persists(sample: Sample) -> bool:
     return all(_mismatch_along(sample, move, project) for move, project in kinds)
 
 
-def mismatched(sample: Sample, name: str | None = None) -> bool | None:
-    """Whether backward differs from the derivative at this sample, for one input or for any.
+def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:
+    """Whether backward, or its own, differs from the derivative at this sample, for one input or for any.
 
     None where forward or backward refuses the inputs.
     """
-    judged = judge(sample.problem, rtol=sample.subject.settings.rtol)
+    problem = second_order_problem(sample) if second_order else sample.problem
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
     if not isinstance(judged, Judged):
         return None
     wrong = judged.comparison.wrong | judged.comparison.nonfinite
     columns = [
         wrong[:, block.start : block.stop].any()
-        for block, one in zip(judged.inputs.blocks, sample.problem.input_names, strict=True)
+        for block, one in zip(judged.inputs.blocks, problem.input_names, strict=True)
         if name is None or one == name
     ]
     return any(map(bool, columns))
 
 
-def unread_slice(sample: Sample) -> str:
+def unread_slice(sample: Sample, *, second_order: bool = False) -> str:
     """A dimension of an input of which forward leaves whole slices unread, in words; empty for none.
 
     A pair of real and imaginary parts has a last dimension of two: of three, the third is never read, and
@@ -82,15 +84,18 @@ def unread_slice(sample: Sample) -> str:
         for dimension in range(primal.dim()):
             others = [k for k in range(primal.dim()) if k != dimension]
             slices = read.any(dim=others) if others else read
-            if slices.any() and not slices.all() and not _mismatch_in_read(sample, place, read):
+            if slices.all() or not slices.any():
+                continue
+            if not _mismatch_in_read(sample, place, read, second_order=second_order):
                 return f"the size of dimension {dimension} of `{name}`, part of which is never read,"
     return ""
 
 
-def _mismatch_in_read(sample: Sample, place: int, read: Tensor) -> bool:
+def _mismatch_in_read(sample: Sample, place: int, read: Tensor, *, second_order: bool) -> bool:
     name = sample.problem.input_names[place]
     moved = with_values(sample, {name: torch.where(read, sample.problem.primals[place], 0.0)})
-    judged = judge(moved.problem, rtol=sample.subject.settings.rtol)
+    problem = second_order_problem(moved) if second_order else moved.problem
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
     if not isinstance(judged, Judged):
         return False
     block = judged.inputs.blocks[place]

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradverify.model import CasePoint, Finding, RaisedError
 from gradverify.rules import rule
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
+from gradverify.verifier.lacking import lacking
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ def forward_raised(
     arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint, *, inferred: bool
 ) -> NoSample:
     """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
-    if inferred:
+    missing = lacking(error)
+    if missing:
+        code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
+        hint = missing
+    elif inferred:
         code, message = "GV001", f"forward raised {error.type} on inferred inputs"
         hint = "Write a spec that gives this Function valid inputs."
     else:

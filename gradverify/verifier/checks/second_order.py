@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +19,7 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.saved_intermediates import constants_in_backward
 from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
@@ -47,6 +49,10 @@ ACCIDENTS = frozenset(
 
 NONE_KNOWN = NoComposite("none was asked for")
 
+FIRST_ORDER_ONLY = (
+    "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
+)
+
 
 @dataclass(frozen=True)
 class _Pair:
@@ -59,6 +65,13 @@ class _Pair:
     position: int
 
 
+def second_order_problem(sample: Sample) -> VjpProblem:
+    """The backward of a sample as a map of its own, at one grad_output of random signs."""
+    problem = sample.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + 17))
+    return VjpProblem(problem, u)
+
+
 def second_order(
     sample: Sample, first: FirstOrder, composite: Composite | NoComposite = NONE_KNOWN
 ) -> CheckResult:
@@ -66,9 +79,7 @@ def second_order(
 
     Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
     """
-    problem = sample.problem
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + 17))
-    second = VjpProblem(problem, u)
+    second = second_order_problem(sample)
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
         return _raised(sample, graph.error, "under create_graph=True")
@@ -110,9 +121,14 @@ def compare_second_order(
     pairs = _pairs(second, judged)
     wrong = [p for p in pairs if _wrong(judged, p).any()]
     cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
+    constants = constants_in_backward(sample, second, judged) if wrong else ()
     if wrong and not comparison.analytical.any():
-        return CheckResult((_detached(sample, judged, wrong),), _detached_outcome(sample), capability="wrong")
-    findings = [_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p) for p in wrong]
+        finding = _because_of(_detached(sample, judged, wrong), constants)
+        return CheckResult((finding,), _detached_outcome(sample), capability="wrong")
+    findings = [
+        _because_of(_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p), constants)
+        for p in wrong
+    ]
     return CheckResult(
         tuple(findings),
         outcome_of(findings),
@@ -214,12 +230,31 @@ def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
         f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not "
         f"depend on `{pair.by}` for autograd, but {place} is {number(value)}",
         hint="Something that backward uses is detached: an intermediate kept on ctx instead of saved as an "
-        "input or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs.",
+        "input or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs. "
+        + FIRST_ORDER_ONLY,
         input=pair.by,
         output=pair.position,
         entries=_entries(judged, pair),
         cause="detached",
     )
+
+
+def _because_of(finding: Finding, constants: Sequence[str]) -> Finding:
+    """The finding with its cause, where what forward keeps is all that is wrong."""
+    if not constants:
+        return finding
+    names = " and ".join(f"`{name}`" for name in constants)
+    are, them, its, depend = (
+        ("are neither inputs nor outputs", "them", "their", "they depend")
+        if len(constants) > 1
+        else ("is neither an input nor an output", "it", "its", "it depends")
+    )
+    hint = (
+        f"{names}, which forward keeps, {are}: in backward, {depend} on nothing for autograd. "
+        f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from "
+        f"saved inputs and outputs. {FIRST_ORDER_ONLY}"
+    )
+    return replace(finding, hint=hint, cause="detached")
 
 
 NOT_FINITE = (
@@ -240,7 +275,7 @@ def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
         f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
         f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}",
         hint="The first derivative is right. What backward computes must itself be differentiable in its "
-        "inputs and in grad_output." + ("" if is_finite(entries) else NOT_FINITE),
+        f"inputs and in grad_output. {FIRST_ORDER_ONLY}" + ("" if is_finite(entries) else NOT_FINITE),
         input=pair.by,
         output=pair.position,
         entries=entries,

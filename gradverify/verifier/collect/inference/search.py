@@ -12,6 +12,7 @@ from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.repairs import lower_ranks, refused_gradient, repairs, unbroadcast
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.lacking import lacking
 
 MOST_TRIES = 400
 """Calls of forward that a search may make."""
@@ -92,7 +93,7 @@ def search(
         result = attempt(caller, state)
         if isinstance(result, RaisedError):
             if len(attempts) < KEPT_ATTEMPTS:
-                attempts.append(Attempt(described(state), _answer(result)))
+                attempts.append(Attempt(described(state), _answer(result), lacking(result)))
             for further in repairs(state, result):
                 queue.push(further)
             continue

@@ -1,0 +1,32 @@
+"""What this machine lacks: a GPU, and what follows for kernels that want one.
+
+An exception that tells of the machine says nothing of the Function: it is not verified, and has not failed.
+"""
+
+from __future__ import annotations
+
+from gradverify.model import RaisedError
+from gradverify.verifier.devices import accelerators
+from gradverify.verifier.interpreting import are_interpreted
+
+OF_THE_INTERPRETER = "InterpreterError"
+"""What Triton's interpreter raises for whatever happens in a kernel, its own gaps among it."""
+
+WANTS_A_GPU = (
+    "active drivers ([])",  # triton
+    "Torch not compiled with CUDA enabled",
+    "No CUDA GPUs are available",
+    "Found no NVIDIA driver",
+    "with arguments from the 'CPU' backend",  # an operator that has kernels for other devices alone
+)
+"""Parts of messages of a call that a GPU would have answered."""
+
+
+def lacking(error: RaisedError) -> str:
+    """What is missing here, as a sentence with what to do about it; empty for every other error."""
+    gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
+    if error.type == OF_THE_INTERPRETER and are_interpreted():
+        return f"Triton's interpreter, in which kernels run without a GPU, does not know all of Triton. {gpu}"
+    if not accelerators() and any(words in error.message for words in WANTS_A_GPU):
+        return f"It needs a GPU, and there is none here. {gpu}"
+    return ""

@@ -1,0 +1,64 @@
+"""Without a spec: what constants are meant to hold, and second derivatives that no guess can have cut."""
+
+import json
+
+import pytest
+
+VERDICTS = {
+    "Rotary": "inconclusive",
+    "RotaryBackwards": "failed",
+    "SoftLabels": "inconclusive",
+    "Weighted": "failed",
+}
+
+KEPT = {"CausalScores": "`p`", "Labelled": "`log_p`", "OnContext": "`ctx.norm`"}
+
+
+def by_name(ran):
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+@pytest.fixture(scope="module")
+def of_kinds(place):
+    return by_name(place("constants")("check", "functions.py", "--format", "json"))
+
+
+@pytest.fixture(scope="module")
+def cut(place):
+    return by_name(place("cut")("check", "functions.py", "--format", "json"))
+
+
+def messages(target):
+    return [f["message"] for f in target["findings"]]
+
+
+def test_constants_of_another_kind_are_tried_before_a_failure(of_kinds):
+    assert {name: target["status"] for name, target in of_kinds.items()} == VERDICTS
+
+
+def test_the_kind_of_values_is_said(of_kinds):
+    halves = "that the values of `cos` and `sin` need not repeat their first half along the last dimension"
+    assert any(halves in m for m in messages(of_kinds["Rotary"]))
+    assert any("of `teacher` need not sum to one" in m for m in messages(of_kinds["SoftLabels"]))
+
+
+def test_no_guess_can_have_cut_a_second_derivative(cut):
+    for target in cut.values():
+        assert target["status"] == "failed"
+        codes = {f["code"] for f in target["findings"]}
+        assert codes & {"GV201", "GV202"}
+        assert "GV101" not in codes
+
+
+@pytest.mark.parametrize(("name", "kept"), KEPT.items())
+def test_what_forward_keeps_is_named_as_the_cause(cut, name, kept):
+    failed = [f for f in cut[name]["findings"] if f["code"] in {"GV201", "GV202"}]
+    assert failed
+    assert all(f["cause"] == "detached" for f in failed)
+    assert any(f["hint"].startswith(f"{kept}, which forward keeps, is neither an input") for f in failed)
+
+
+def test_what_backward_detaches_is_not_laid_on_what_forward_keeps(cut):
+    hints = [f["hint"] for f in cut["Detached"]["findings"] if f["code"] in {"GV201", "GV202"}]
+    assert hints
+    assert not any("which forward keeps" in hint for hint in hints)

@@ -1,0 +1,52 @@
+"""Kernels that want a GPU, where there is none: interpreted, said to be, and never failed for its sake."""
+
+import importlib.util
+import json
+import os
+
+import pytest
+import torch
+
+from gradverify.model import RaisedError
+from gradverify.verifier import interpreting, lacking
+
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which kernels are compiled"),
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def targets(place):
+    ran = place("kernels")("check", "functions.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def test_kernels_are_interpreted_and_the_report_says_so(place, targets):
+    assert targets["Square"]["status"] == "passed"
+    assert targets["Square"]["swept"]["interpreted"] is True
+    assert targets["Scaled"]["status"] == "passed"  # a number has the methods that it has to the compiler
+    ran = place("kernels")("check", "functions.py::Square")
+    assert "ran in Triton's interpreter" in " ".join(ran.out.split())
+
+
+@pytest.mark.parametrize("name", ["Written", "OnCuda"])
+def test_what_this_machine_lacks_is_no_failure(targets, name):
+    assert targets[name]["status"] == "unchecked"
+    (finding,) = targets[name]["findings"]
+    assert finding["code"] == "GV001"
+    assert "`--device cuda` verifies it where there is one" in finding["hint"]
+
+
+def test_who_wants_compiled_kernels_gets_them(monkeypatch):
+    monkeypatch.setenv(interpreting.INTERPRET, "0")
+    interpreting.interpret_kernels()
+    assert os.environ[interpreting.INTERPRET] == "0"
+
+
+def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
+    error = RaisedError("RuntimeError", "No CUDA GPUs are available")
+    assert lacking.lacking(error)
+    assert not lacking.lacking(RaisedError("RuntimeError", "shapes do not match"))
+    monkeypatch.setattr(lacking, "accelerators", lambda: ("cuda:0",))
+    assert not lacking.lacking(error)
