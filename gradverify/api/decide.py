@@ -67,13 +67,14 @@ def decide(question: Question) -> bool:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            return _torch_decides(question, answer.reason)
+            passed = _torch_decides(question, answer.reason)
         case Right():
-            for finer in answer.finer:
-                warnings.warn(
-                    f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
-                )
-    return _torch_decides(question, "") if question.options.parts_of_torch else True
+            passed = _torch_decides(question, "") if question.options.parts_of_torch else True
+    for finer in answer.finer:
+        warnings.warn(
+            f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
+        )
+    return passed
 
 
 def _torch_decides(question: Question, unverified_by_us: str) -> bool:
@@ -81,9 +82,15 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
     try:
         result = question.ask_torch()
     except GradcheckError as error:
-        found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {str(error).strip()}")
+        found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {_without_matrices(error)}")
         if unverified_by_us:
-            found = replace(found, hint=f"gradverify could not judge it itself: {unverified_by_us}.")
+            found = replace(
+                found,
+                message=f"torch.autograd.gradcheck's own check fails where gradverify could not tell: "
+                f"{_without_matrices(error)}",
+                hint="This is torch's verdict alone, and may be a false alarm. gradverify could not judge it "
+                f"itself: {unverified_by_us}. Try inputs of moderate size, away from kinks.",
+            )
         raise GradientError(failure(question.user_function, (found,)), (found,)) from error
     if unverified_by_us:
         warnings.warn(
@@ -92,6 +99,11 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
             stacklevel=CALLER + 1,
         )
     return result
+
+
+def _without_matrices(error: GradcheckError) -> str:
+    """What torch says, up to the Jacobians that it prints in full: those stay in the error it raised."""
+    return str(error).strip().partition("\nnumerical:")[0].rstrip(", ")
 
 
 def _answer(question: Question) -> Answer:
@@ -184,12 +196,13 @@ def _measured(question: Question, original: Original, problem: Problem, result: 
     if result.inputs.size < Layout.of(problem.primals).size:
         return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
     missing = unverified(comparison)
+    finer = question.findings_of(problem, result, original) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(_places(problem, result, missing))
+        return Unsure(_places(problem, result, missing), finer)
     broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))
-    return Right(question.findings_of(problem, result, original) if comparison.imprecise.any() else ())
+    return Right(finer)
 
 
 def _judge(problem: Problem, rtol: float) -> Judged | Certificate | NotJudged | Raised:

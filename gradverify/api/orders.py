@@ -20,11 +20,12 @@ from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.second_order import compare_second_order, refusal
 from gradverify.verifier.checks.subject import Sample, Subject, first_line
-from gradverify.verifier.checks.wording import blocks
+from gradverify.verifier.checks.wording import blocks, count_of, entries_of, number, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import differentiate, with_zeros
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.noise import TINIEST
 from gradverify.verifier.numerics.problem import CallProblem, Problem, Tensors, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
@@ -224,12 +225,28 @@ def second_order_findings(
     nothing = FirstOrder(CheckResult(outcome=Outcome.PASSED))
     if judged.comparison.wrong.any() or judged.comparison.nonfinite.any():
         return compare_second_order(sample, problem, judged, nothing).findings
-    off = int(judged.comparison.imprecise.sum())
-    return (
-        sample.finding(
-            "GV110",
-            f"the second derivative is slightly off at {off} of {judged.comparison.imprecise.numel()} "
-            "entries: within the tolerance, but more than rounding explains",
-            severity=Severity.WARNING,
-        ),
-    )
+    return _slightly_off(sample, problem, judged)
+
+
+def _slightly_off(sample: Sample, second: VjpProblem, judged: Judged) -> tuple[Finding, ...]:
+    """A warning for every block that is off by less than the tolerance, and more than rounding explains."""
+    names, comparison, found = second.input_names, judged.comparison, []
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
+        mask = part(comparison.imprecise, output, source)
+        if not mask.any():
+            continue
+        actual, expected, bound = (
+            part(m, output, source) for m in (comparison.analytical, comparison.numerical, comparison.bound)
+        )
+        entries = entries_of(actual, expected, bound, mask, output, source)
+        relative = (actual - expected).abs() / expected.abs().clamp_min(TINIEST)
+        said = (
+            f"the second derivative (gradient of `{names[o]}` by `{names[i]}`) is slightly off at "
+            f"{count_of(entries.wrong, entries.checked)}: by up to {number(relative[mask].max().item())} of "
+            "its value, within the tolerance, but more than rounding explains"
+        )
+        warning = Severity.WARNING
+        found.append(
+            sample.finding("GV110", said, input=names[i], output=o, entries=entries, severity=warning)
+        )
+    return tuple(found)

@@ -57,6 +57,8 @@ class Unsure:
 
     reason: str = ""
     """What was not verified by us and why, in words; empty where there was nothing of ours to verify."""
+    finer: tuple[Finding, ...] = ()
+    """What was found below the tolerance in the rest."""
 
 
 Answer = Right | Wrong | Unsure

@@ -16,7 +16,7 @@ from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem
-from gradverify.verifier.numerics.verdict import Columns, Judged, judge
+from gradverify.verifier.numerics.verdict import Judged, judge
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class CallProbe:
 def measured_point(sample: Sample) -> Point | None:
     """Both Jacobians of a sample; None where they cannot be judged."""
     problem = sample.problem
-    judged = judge(problem, rtol=sample.subject.settings.rtol, columns=Columns.ALONE)
+    judged = judge(problem, rtol=sample.subject.settings.rtol)
     if not isinstance(judged, Judged):
         return None
     comparison = judged.comparison

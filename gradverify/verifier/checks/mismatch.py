@@ -66,22 +66,28 @@ def describe_block(
     whole = output.chosen is None and is_declared(sample.point, sample.draw)
     if wrong.any() and not analytical.any() and whole:
         return _missing(sample, finding, named)
-    if is_float32(analytical, numerical):
+    bound = part(comparison.bound, output, source)
+    if is_float32(analytical, numerical, bound) and _near(analytical, numerical)[marked].all():
         return _float32_inside(finding, named)
     if not wrong.any():
         return _imprecise(finding, named, analytical, numerical, marked)
     return _wrong(finding, named) if output.chosen is None else _among_chosen(_wrong(finding, named))
 
 
-def is_float32(values: Tensor, expected: Tensor) -> bool:
+def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
     """Whether values carry float32 precision only.
 
-    Each survives a cast to it and is near what was expected, which does not survive one.
+    Each survives a cast to it and is near what was expected, which does not survive one. `bound` is how far
+    what was expected may be off: a measured 1 may be anything near 1.
     """
     same = values.to(torch.float32).to(torch.float64) == values
-    near = (values - expected).abs() <= NEARLY * expected.abs()
-    informative = (values != 0) & (expected.to(torch.float32).to(torch.float64) != expected)
-    return int(informative.sum()) >= 4 and bool((same & near)[informative].all())
+    lost = (expected.to(torch.float32).to(torch.float64) - expected).abs()
+    informative = (values != 0) & (lost > (torch.zeros_like(lost) if bound is None else bound))
+    return int(informative.sum()) >= 4 and bool((same & _near(values, expected))[informative].all())
+
+
+def _near(values: Tensor, expected: Tensor) -> Tensor:
+    return (values - expected).abs() <= NEARLY * expected.abs()
 
 
 def _located(

@@ -24,8 +24,8 @@ def entries_of(
     """The wrong entries of one (output, input) block, worst first. All tensors have the block's shape."""
     difference = (actual - expected).abs()
     difference = torch.where(difference.isfinite(), difference, torch.inf)
-    places = wrong.nonzero().tolist()
-    places.sort(key=lambda place: (-difference[place[0], place[1]].item(), place))
+    places = wrong.nonzero()
+    by_size = difference[wrong].argsort(descending=True, stable=True)[:WORST_ENTRIES]
     worst = tuple(
         Entry(
             output=output.index(output.start + row),
@@ -34,7 +34,7 @@ def entries_of(
             expected=expected[row, column].item(),
             error_bound=bound[row, column].item(),
         )
-        for row, column in places[:WORST_ENTRIES]
+        for row, column in places[by_size].tolist()
     )
     return Entries(wrong=len(places), checked=wrong.numel(), worst=worst)
 

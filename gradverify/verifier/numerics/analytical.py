@@ -41,11 +41,12 @@ def analytical_row(
     problem: Problem, inputs: Layout, position: int, primals: tuple[Tensor, ...], scale: float = 1.0
 ) -> Returned[Tensor] | Raised:
     """One row: backward of `scale` times the unit grad_output at one output coordinate, divided by it."""
-    result = problem.pull_back(primals, _unit(problem, position, scale))
+    result = problem.pull_back(primals, unit_cotangent(problem, position, scale))
     return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value) / scale)
 
 
-def _unit(problem: Problem, position: int, scale: float = 1.0) -> list[Tensor | None]:
+def unit_cotangent(problem: Problem, position: int, scale: float = 1.0) -> list[Tensor | None]:
+    """The grad_outputs that are `scale` at one output coordinate; other outputs' stay undefined."""
     unit = torch.zeros(problem.outputs.size, dtype=torch.float64)
     unit[position] = scale
     return _alone(problem, problem.outputs.block_of(position), unit)
@@ -57,7 +58,7 @@ def _alone(problem: Problem, block: int, flat: Tensor) -> list[Tensor | None]:
 
 
 def _rows_of_one_graph(problem: Problem, inputs: Layout) -> Tensor | None:
-    units = (_unit(problem, position) for position in range(problem.outputs.size))
+    units = (unit_cotangent(problem, position) for position in range(problem.outputs.size))
     result = problem.pull_back_each(problem.primals, units)
     if isinstance(result, Raised):
         return None

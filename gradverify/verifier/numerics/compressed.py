@@ -145,22 +145,28 @@ class Slopes:
         return self.members_meet and bool(vague.any())
 
     def entries(self) -> NumericalJacobian:
-        """The slopes as entries, M × N: what a group moved was moved by its member that has the entry.
+        """The slopes as entries, M × N."""
+        return entries_of_groups(self.together, self.measured, self.pattern)
 
-        A member that is said to have none has a derivative of zero, as well as the group's slope is known.
-        """
-        measured, tangent, group = self.measured, self.together.tangent, self.together.group
-        nothing = torch.zeros((), dtype=torch.float64)
-        return NumericalJacobian(
-            value=torch.where(self.pattern, measured.value[:, group] / tangent, nothing),
-            error=measured.error[:, group] / tangent.abs(),
-            flat=measured.flat[:, group],
-            kink=torch.where(self.pattern, measured.kink[:, group] / tangent.abs(), nothing),
-            step=measured.step[:, group] * tangent.abs(),
-            centre=measured.centre,
-            noise=measured.noise,
-            scale=scales_of(self.together.x, self.together.inputs)[: tangent.numel()],
-        )
+
+def entries_of_groups(together: Grouped, measured: NumericalJacobian, pattern: Tensor) -> NumericalJacobian:
+    """The slopes of groups as entries, M × N: what a group moved was moved by its member that has the entry.
+
+    A member that is said to have none (`pattern`, bool, M × N) has a derivative of zero, as well as the
+    group's slope is known.
+    """
+    tangent, group = together.tangent, together.group
+    nothing = torch.zeros((), dtype=torch.float64)
+    return NumericalJacobian(
+        value=torch.where(pattern, measured.value[:, group] / tangent, nothing),
+        error=measured.error[:, group] / tangent.abs(),
+        flat=measured.flat[:, group],
+        kink=torch.where(pattern, measured.kink[:, group] / tangent.abs(), nothing),
+        step=measured.step[:, group] * tangent.abs(),
+        centre=measured.centre,
+        noise=measured.noise,
+        scale=scales_of(together.x, together.inputs)[: tangent.numel()],
+    )
 
 
 def measured_together(
@@ -211,11 +217,15 @@ def columns_apart(pattern: Tensor) -> Tensor | None:
         return None
     taken = torch.zeros(most, pattern.shape[0], dtype=torch.bool)
     group = torch.zeros(count, dtype=torch.long)
+    used = 0
     for number, column in enumerate(pattern.mT.contiguous()):
-        free = ~(taken & column).any(dim=1)
-        if not bool(free.any()):
+        met = (taken[:used] & column).any(dim=1)
+        first = int(met.to(torch.uint8).argmin()) if used else 0
+        if used == 0 or bool(met[first]):
+            first = used
+            used += 1
+        if used > most:
             return None
-        first = int(free.to(torch.uint8).argmax())
         taken[first] |= column
         group[number] = first
     return group

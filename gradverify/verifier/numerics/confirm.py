@@ -23,6 +23,9 @@ INDEPENDENT_STEPS = (0.41421356237309515, 0.7320508075688772)
 first measurement did not. They are √2 - 1 and √3 - 1, which have no ratio with it, nor with each other: an
 oscillation that every other step meets at the same phase is met at different ones."""
 
+CANCELLED = 2.0**-13
+"""A value below this share of its output's largest may be what is left of numbers of that share."""
+
 SAME = 0.3
 """Two measured slopes are the same one within this share of the slope, and of the difference that it shows,
 beside their errors."""
@@ -63,7 +66,7 @@ def confirm_columns(
         same = (samples.derivative - first).abs() <= SAME * size + error
         smooth = differs & same & converged(samples, measured.noise, typical)
         repeated &= torch.where(kink > 0, _same_kink(samples, first, kink, own), smooth)
-        repeated &= _is_quiet(samples, measured.noise, typical)
+        repeated &= is_quiet(samples, measured.noise, measured.centre, typical)
     lost = torch.zeros_like(asked.mT)
     for line, column in enumerate(columns):
         lost[column] |= mine[line] & ~repeated[line]
@@ -78,10 +81,15 @@ def _same_kink(samples: Samples, middle: Tensor, half_jump: Tensor, own: Tensor)
     return ((left.abs() - half_jump).abs() <= allowed) & ((right.abs() - half_jump).abs() <= allowed)
 
 
-def _is_quiet(samples: Samples, noise: Tensor, typical: Tensor) -> Tensor:
-    """Whether f's noise is small beside f and beside what f moved by: else it may be no noise at all."""
+def is_quiet(samples: Samples, noise: Tensor, centre: Tensor, typical: Tensor) -> Tensor:
+    """Whether f's noise is small beside f and beside what f moved by: else it may be no noise at all.
+
+    A value beside a pole stands alone at every step that leads over it, as if that were its noise. A value
+    near zero may have lost digits that others of its output have.
+    """
     moved = torch.maximum(samples.left.abs(), samples.right.abs()) * samples.step
-    return samples.flat | (noise <= LARGEST_NOISE * torch.maximum(moved, typical))
+    size = torch.maximum(centre.abs(), CANCELLED * typical)
+    return samples.flat | (noise <= LARGEST_NOISE * torch.maximum(moved, size))
 
 
 def _measurements(asked: Tensor, step: Tensor) -> tuple[list[int], Tensor]:

@@ -76,6 +76,15 @@ class Layout:
         ]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
+    @cached_property
+    def is_double(self) -> bool:
+        """Whether every tensor holds float64 numbers, or pairs of them."""
+        return all(block.dtype in (torch.float64, torch.complex128) for block in self.blocks)
+
+    def first(self, count: int) -> Layout:
+        """The tensors that make up the first coordinates. `count` ends a tensor."""
+        return Layout(tuple(block for block in self.blocks if block.stop <= count))
+
     def block_of(self, position: int) -> int:
         """Which tensor a position of the flat vector belongs to."""
         return next(

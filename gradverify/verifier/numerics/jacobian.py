@@ -6,6 +6,7 @@ Cost: 6N forwards, 18 or 24 more for a column that does not resolve.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -78,34 +79,37 @@ def numerical_jacobian(
     suspect: Tensor | None = None,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
+    only: Sequence[int] | None = None,
 ) -> NumericalJacobian:
     """The Jacobian that forward has, column by column.
 
     `centre` is f(x) flattened; `suspect` is the analytical Jacobian where one is known: columns in conflict
     with it are measured again with other steps before anybody is accused. `noise` is a known noise of f
     (M entries), for outputs whose rounding is larger than their values tell. `known` are columns that are
-    not measured.
+    not measured, `only` those of the others that are: the result has these alone then.
     """
     sampler = Sampler(problem, centre)
     count = sampler.x.numel() - (known.count if known is not None else 0)
-    samples = sampler.sample(range(count), FIRST_STEP * sampler.scales[:count])
+    asked = list(range(count) if only is None else only)
+    samples = sampler.sample(asked, FIRST_STEP * sampler.scales[asked])
     own = own_noise(centre, problem.outputs)
     if noise is not None:
         own = torch.maximum(own, noise)
     floor = noise_floor(samples.noise, own, problem.outputs)
-    error = measured_error(samples, floor, sampler.x[:count, None], own)
-    result = _first_pass(samples, error, floor, sampler)
-    suspect = suspect[:, :count] if suspect is not None else None
+    error = measured_error(samples, floor, sampler.x[asked, None], own)
+    result = _first_pass(samples, error, floor, sampler, asked)
+    suspect = suspect[:, asked] if suspect is not None else None
     columns = _unresolved_columns(result, suspect, problem.outputs)
     if columns:
         against = suspect[:, columns].mT if suspect is not None else None
         typical = typical_values(centre, problem.outputs)
         wanted = RESOLVED * _largest(result.value)
         context = Context(own, floor, typical, wanted, against, problem.outputs)
-        refined = refine(sampler, columns, samples.at(torch.tensor(columns)), context)
+        again = [asked[k] for k in columns]
+        refined = refine(sampler, again, samples.at(torch.tensor(columns)), context)
         _put(result, columns, refined)
         result = replace(result, noise=refined.noise)
-    return result if known is None else joined(result, known, own)
+    return result if known is None or only is not None else joined(result, known, own)
 
 
 def natural_slope(centre: Tensor, scale: Tensor, outputs: Layout) -> Tensor:
@@ -113,7 +117,9 @@ def natural_slope(centre: Tensor, scale: Tensor, outputs: Layout) -> Tensor:
     return typical_values(centre, outputs)[:, None] / scale
 
 
-def _first_pass(samples: Samples, error: Tensor, floor: Tensor, sampler: Sampler) -> NumericalJacobian:
+def _first_pass(
+    samples: Samples, error: Tensor, floor: Tensor, sampler: Sampler, columns: list[int]
+) -> NumericalJacobian:
     value = samples.derivative.mT.contiguous()
     return NumericalJacobian(
         value=value,
@@ -123,7 +129,7 @@ def _first_pass(samples: Samples, error: Tensor, floor: Tensor, sampler: Sampler
         step=samples.step.mT.expand_as(value).clone(),
         centre=sampler.centre,
         noise=floor,
-        scale=sampler.scales[: value.shape[1]],
+        scale=sampler.scales[columns],
     )
 
 

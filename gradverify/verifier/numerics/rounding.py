@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.analytical import analytical_row
+from gradverify.verifier.numerics.analytical import analytical_row, unit_cotangent
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import typical_values
@@ -18,6 +18,9 @@ SCALES = (1.1, 1.37, 0.83)
 
 ROUND_OFF = 1e-9
 """A spread beyond this share of the row's largest value is not rounding and excuses nothing."""
+
+ROWS_APART = 48
+"""Up to this many rows each is measured at moved inputs of its own."""
 
 LOW_PRECISION = 64.0
 """The same for inputs of lower precision, in units of their own rounding."""
@@ -39,7 +42,12 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
     generator = torch.Generator().manual_seed(20_261)
     bound = torch.zeros_like(analytical)
     x = inputs.flatten(problem.primals)
-    share = max(ROUND_OFF, LOW_PRECISION * inputs.rounding.max().item())
+    share = _largest_share(inputs)
+    if rows.sum() > ROWS_APART:
+        spread = _spread_of_many(problem, rows, analytical, generator)
+        limit = share * analytical.abs().amax(dim=1, keepdim=True).clamp_min(EPSILON)
+        bound = torch.where(spread <= limit, 3 * spread, 0.0)
+        return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
     for position in rows.nonzero().flatten().tolist():
         spread = torch.zeros(inputs.size, dtype=torch.float64)
         for scale in SCALES:
@@ -51,6 +59,34 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
         largest = max(analytical[position].abs().max().item(), EPSILON)
         bound[position] = torch.where(spread <= share * largest, 3 * spread, 0.0)
     return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+
+
+def _spread_of_many(problem: Problem, rows: Tensor, analytical: Tensor, generator: torch.Generator) -> Tensor:
+    """How far rows change, M × N: all of them at the same moved inputs, one graph for each size."""
+    inputs = Layout.of(problem.primals)
+    x = inputs.flatten(problem.primals)
+    asked = rows.nonzero().flatten().tolist()
+    spread = torch.zeros_like(analytical)
+    for scale in SCALES:
+        moved = inputs.unflatten(nudged(x, inputs, generator, most=4))
+        units = (unit_cotangent(problem, position, scale) for position in asked)
+        result = problem.pull_back_each(moved, units)
+        if isinstance(result, Raised):
+            break
+        for position, gradients in zip(asked, result.value, strict=True):
+            difference = (inputs.flatten(gradients) / scale - analytical[position]).abs()
+            spread[position] = torch.maximum(spread[position], difference)
+    return spread
+
+
+def may_be_round_off(difference: Tensor, inputs: Layout, analytical: Tensor) -> Tensor:
+    """Differences (absolute, M × N) that the rounding of backward could be, as large as it may be at most."""
+    largest = analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True).clamp_min(EPSILON)
+    return ~(difference > (3 * _largest_share(inputs) + 4 * EPSILON) * largest)
+
+
+def _largest_share(inputs: Layout) -> float:
+    return max(ROUND_OFF, LOW_PRECISION * inputs.rounding.max().item())
 
 
 def gradient_noise(second: VjpProblem) -> Tensor:

@@ -19,6 +19,7 @@ from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import (
+    SAFETY,
     KnownColumns,
     NumericalJacobian,
     joined,
@@ -28,7 +29,8 @@ from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.problem import CallProblem, Problem
-from gradverify.verifier.numerics.rounding import backward_round_off
+from gradverify.verifier.numerics.rounding import ROWS_APART, backward_round_off, may_be_round_off
+from gradverify.verifier.numerics.sparing import FEWEST, Found, sparing_jacobian
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,58 @@ def judge(
     if isinstance(analytical, Raised):
         return analytical
     inputs = inputs_of(problem)
-    if columns is not Columns.ALONE:
-        agreed = _together(problem, centre, analytical.value, _Asked(rtol, atol, noise, known, columns))
-        if agreed is not None:
-            return agreed
-    measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
+    asked = _Asked(rtol, atol, noise, known, columns)
+    found = _by_few_forwards(problem, centre, analytical.value, asked)
+    if isinstance(found, Judged):
+        return found
+    if found is None:
+        measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
+    else:
+        measured = found.measured
     comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
     suspicious = comparison.wrong | comparison.imprecise
     if suspicious.any():
-        round_off = backward_round_off(problem, suspicious.any(dim=1), analytical.value)
+        rows = _rows_that_may_round(comparison, suspicious, inputs)
+        round_off = backward_round_off(problem, rows, analytical.value)
         comparison = compare(
             analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
         )
-        comparison = confirmed(problem, measured, comparison, known)
+        already = None if found is None else found.confirmed
+        comparison = confirmed(problem, measured, comparison, known, already, rtol)
     return Judged(comparison, measured, inputs, problem.outputs)
+
+
+def _rows_that_may_round(comparison: Comparison, suspicious: Tensor, inputs: Layout) -> Tensor:
+    """Rows (bool, M) whose rounding in backward is worth measuring.
+
+    A few always, since what is told of them names it; of many, those alone that it could explain.
+    """
+    rows = suspicious.any(dim=1)
+    if rows.sum() <= ROWS_APART:
+        return rows
+    difference = (comparison.analytical - comparison.numerical).abs()
+    unexplained = (difference - comparison.bound) / SAFETY
+    return (suspicious & may_be_round_off(unexplained, inputs, comparison.analytical)).any(dim=1)
+
+
+def _by_few_forwards(
+    problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked
+) -> Judged | Found | None:
+    """A verdict by groups of columns, or what they and random directions have shown of a wrong claim."""
+    if asked.columns is Columns.ALONE:
+        return None
+    count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
+    if asked.columns is Columns.IF_RIGHT or count < FEWEST:
+        return _together(problem, centre, claimed, asked)
+    found = sparing_jacobian(
+        problem, centre, claimed[:, :count], rtol=asked.rtol, atol=asked.atol, noise=asked.noise
+    )
+    if found is None or asked.known is None:
+        return found
+    own = own_noise(centre, problem.outputs)
+    own = own if asked.noise is None else torch.maximum(own, asked.noise)
+    rest = torch.zeros(claimed.shape[0], asked.known.count, dtype=torch.bool)
+    return Found(joined(found.measured, asked.known, own), torch.cat([found.confirmed, rest], dim=1))
 
 
 def _together(problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked) -> Judged | None:
@@ -168,19 +208,31 @@ def confirmed(
     measured: NumericalJacobian,
     comparison: Comparison,
     known: KnownColumns | None = None,
+    already: Tensor | None = None,
+    faint: float = 0.0,
 ) -> Comparison:
     """Keep only conflicts that an independent measurement repeats; the others are not covered.
 
-    What is the derivative of one of several pieces that meet here lies on a kink, and is none.
+    A difference that does not repeat itself is a sample of the error there: where it is below `faint` of what
+    is ordinary in its block, errors beyond it would have been seen. `already` are entries (bool, M × N) whose
+    conflicts need no more of that. What is the derivative of one of several pieces that meet here lies on a
+    kink, and is none.
     """
     conflicts = comparison.wrong | comparison.imprecise
-    repeated = confirm_columns(problem, measured, comparison.analytical, conflicts, known)
+    settled = torch.zeros_like(conflicts) if already is None else conflicts & already
+    open_ones = conflicts & ~settled
+    repeated = settled | confirm_columns(problem, measured, comparison.analytical, open_ones, known)
     dropped = conflicts & ~repeated
+    difference = (comparison.analytical - comparison.numerical).abs()
+    seen = comparison.visible * (difference / comparison.bound)
+    small = dropped & (seen > 0) & (seen <= faint)
     explained = explained_by_joint_kinks(problem, measured, comparison.analytical, conflicts & repeated)
     return replace(
         comparison,
         wrong=comparison.wrong & repeated & ~explained,
         imprecise=comparison.imprecise & repeated & ~explained,
         kinks=comparison.kinks | explained,
-        covered=comparison.covered & ~dropped,
+        covered=comparison.covered & ~(dropped & ~small),
+        visible=torch.where(small, seen, comparison.visible),
+        bound=torch.where(small, difference, comparison.bound),
     )

@@ -284,6 +284,74 @@ def test_the_second_message_says_what_is_cut():
         gradverify.gradgradcheck(CUT, (X,))
 
 
+def test_what_is_found_beside_a_place_that_only_torch_decides_is_told():
+    """At 0, sqrt(|x|) has no derivative; elsewhere this backward is off by 1e-5."""
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.abs().sqrt()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            slope = (1 + 1e-5) * x.sign() / (2 * x.abs().sqrt())
+            return g * torch.where(x == 0, 0.0, slope)
+
+    x = torch.tensor([0.0, 0.5, -1.5], dtype=torch.float64, requires_grad=True)
+    with pytest.warns(UserWarning) as caught:
+        assert gradverify.gradcheck(Root.apply, (x,))
+    said = [str(w.message) for w in caught]
+    assert any("not verified by gradverify" in text for text in said)
+    assert any("GV110" in text and "2 of 9 entries" in text for text in said)
+
+
+def test_a_failure_that_only_torch_sees_is_called_torchs():
+    """At a jump no derivative is measured; torch's difference quotient is a huge number."""
+
+    class Step(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.floor() + 0.5 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 0.5 * g
+
+    x = torch.tensor([1.0, 0.5], dtype=torch.float64, requires_grad=True)
+    with pytest.raises(gradverify.GradientError) as caught:
+        gradverify.gradcheck(Step.apply, (x,))
+    said = str(caught.value)
+    assert "own check fails where gradverify could not tell" in said
+    assert "torch's verdict alone" in said
+    assert "a jump" in said
+    assert "numerical:" not in said
+    assert "numerical:" in str(caught.value.__cause__)
+
+
+class SlightlyOffTwice(Function):
+    """Its gradient is right, and that gradient's own derivative by x is off by 1e-5 of itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        off = x + 1e-5 * (x - x.detach())
+        return g * off.cos()
+
+
+def test_the_second_warning_names_the_gradient_and_by_what_it_is_off():
+    with pytest.warns(
+        UserWarning, match=r"gradient of `inputs\[0\]` by `inputs\[0\]`\) is slightly off at 12 of 144"
+    ):
+        assert gradverify.gradgradcheck(SlightlyOffTwice.apply, (X,))
+
+
 class Once(Function):
     @staticmethod
     def forward(ctx, x):

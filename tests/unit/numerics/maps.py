@@ -149,6 +149,7 @@ HARD = {
     "1/x, one tiny": (lambda x: 1 / (x * torch.tensor([1.0, 1.0, 1e-6]).double()), between(1, 2, 3)),
     "sqrt near 0": (torch.sqrt, between(1e-12, 1e-9, 6)),
     "log near 0": (torch.log, between(1e-9, 1e-8, 6)),
+    "poles at many distances": (lambda x: 1e-4 / x, lambda g: normal(64)(g) * 1e-5 + 3e-5),
     "acos near 1": (torch.acos, between(0.999999, 0.9999999, 6)),
     "asin, one near 1": (lambda x: torch.asin(torch.cat([x, 1 - 1e-9 * x[:1]])), between(0.1, 0.9, 4)),
     "normalise at 1e-6": (lambda x: F.normalize(x, dim=-1, eps=0.0), lambda g: 1e-6 * normal(2, 4)(g)),
