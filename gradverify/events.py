@@ -229,6 +229,8 @@ class CaseVerified:
     capabilities: tuple[tuple[str, str], ...] = ()
     no_gradient: bool = False
     """Every output is integer or declared non-differentiable: there is nothing to verify."""
+    empty: bool = False
+    """No Jacobian of its points has an entry: what ran says nothing of the gradient."""
     remarks: tuple[str, ...] = ()
     swept: Swept = field(default_factory=Swept)
 

@@ -78,6 +78,8 @@ class _CaseState:
     transforms: dict[str, str] = field(default_factory=dict)
     uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
     """For each typical draw."""
+    entries: bool = False
+    """Some Jacobian had entries."""
     remarks: list[str] = field(default_factory=list)
     last: Sample | None = None
     swept: Swept = field(default_factory=Swept)
@@ -157,7 +159,7 @@ def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | 
     yield from _wanted_findings(found.result.findings, request)
     if isinstance(sample, NoSample):
         return
-    state, counter = _CaseState(), sample.problem.counter
+    state, counter = _CaseState(last=sample, entries=_has_entries(sample)), sample.problem.counter
     state.add(Family.GRADCHECK, found.result)
     state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
     state.swept = Swept(sizes=(case.id,) if found.judged else ())
@@ -304,6 +306,7 @@ def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResul
     counter = sample.problem.counter
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += 1
+    state.entries |= _has_entries(sample)
     for family in (Family.CONTRACT, Family.PRECISION):
         state.transforms |= dict(results[family].capabilities)
     state.capability = results[Family.GRADGRADCHECK].capability or state.capability
@@ -313,6 +316,10 @@ def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResul
     visible = results[Family.GRADCHECK].smallest_visible_error
     if visible is not None:
         state.visible = visible if state.visible is None else min(state.visible, visible)
+
+
+def _has_entries(sample: Sample) -> bool:
+    return bool(sample.inputs.size and sample.problem.outputs.size)
 
 
 def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> CaseVerified:
@@ -328,6 +335,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
             *state.transforms.items(),
         ),
         no_gradient=no_gradient,
+        empty=state.last is not None and not state.entries,
         remarks=tuple(state.remarks),
         swept=replace(state.swept, interpreted=state.last is not None and are_interpreted()),
     )

@@ -13,11 +13,11 @@ VERDICTS = {
     "Cross": "inconclusive",
     "OfRows": "inconclusive",
     "Kept": "inconclusive",
+    "Emptied": "unchecked",
 }
 
 GUESSED = {
     "Shifted": "the odd size of `d`",
-    "LastBlock": "the shape of `b`",
     "Cross": "the shape of `w`",
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
@@ -43,3 +43,12 @@ def test_what_was_guessed_is_said(checked, name):
 def test_every_way_of_reducing_is_looked_at(checked):
     (wrong,) = [f for f in checked["Reduced"]["findings"] if f["severity"] == "error"]
     assert wrong["case"]["options"]["reduction"] == "mean"
+
+
+def test_what_is_wrong_past_a_block_waits_for_a_spec_that_lists_such_a_size(checked):
+    (message,) = (f["message"] for f in checked["LastBlock"]["findings"] if f["code"] == "GV109")
+    assert "but nobody says that m=129, past 64" in message
+
+
+def test_what_is_empty_in_every_case_is_not_verified(checked):
+    assert checked["Emptied"]["reason"].startswith("inputs or outputs are empty in every case")
