@@ -46,4 +46,4 @@ def test_an_optional_tensor(tmp_path, reduction, factor, status, code):
         assert code in {finding["code"] for finding in target["findings"]}
     drafted = [*command[:3], "init", "m.py", "--stdout"]
     ran = subprocess.run(drafted, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert "bias: {shape: [n], optional: true}" in ran.stdout
+    assert "bias: {shape: [m], optional: true}" in ran.stdout

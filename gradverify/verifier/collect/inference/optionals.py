@@ -1,6 +1,7 @@
 """Tensors that may be left out: a parameter with the default None that backward gives a gradient for.
 
-The search takes None, which always runs. A path that only a given tensor enters would then stay unverified.
+The search takes None, which always runs, or a tensor that runs, too. A path that only the other of them
+enters would then stay unverified.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def with_optional_tensors(
     """
     found = set()
     for place, argument in enumerate(state.arguments):
+        if _may_be_left_out(caller, state, place):
+            found.add(argument.name)
         if not _may_be_tensor(argument, facts.get(argument.name)):
             continue
         for dims in _shapes(state):
@@ -40,6 +43,16 @@ def with_optional_tensors(
 def _may_be_tensor(argument: Argument, known: Facts | None) -> bool:
     left_out = argument.guess.kind is Kind.LITERAL and argument.guess.choices == (None,)
     return left_out and known is not None and known.gradient is True
+
+
+def _may_be_left_out(caller: Caller, state: State, place: int) -> bool:
+    """Whether a tensor was guessed for what is None by default, and None runs as well."""
+    argument = state.arguments[place]
+    if argument.guess.kind is not Kind.FLOAT or caller.defaults.get(argument.name, ...) is not None:
+        return False
+    left_out = Argument(argument.name, Guess(Kind.LITERAL, argument.guess.cost, (None,)))
+    result = attempt(caller, state.with_argument(place, left_out))
+    return isinstance(result, Ran) and result.backward is None
 
 
 def _shapes(state: State) -> Iterator[tuple[Dim, ...]]:
