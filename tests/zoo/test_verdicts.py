@@ -100,7 +100,8 @@ def complaints(target: dict, row: dict) -> list[str]:
         f"false warning {code}" for code in warnings - set(row.get("warnings", ())) - may - inconclusive
     ]
     causes = {f.get("cause") for f in target["findings"]} - {None, ""}
-    wrong += [f"causes {causes}"] if "cause" in row and causes != {row["cause"]} - {""} else []
+    asked_causes = set(row.get("cause", causes)) - {""}
+    wrong += [f"causes {causes}"] if causes != asked_causes else []
     wrong += [f"`{name}` is not named" for name in row.get("names", ()) if name not in words]
     return wrong
 
