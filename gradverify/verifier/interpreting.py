@@ -23,9 +23,12 @@ def interpret_kernels() -> None:
         os.environ.setdefault(INTERPRET, "1")
 
 
-def are_interpreted() -> bool:
-    """Whether some kernel was defined in this process that Triton interprets: only then is that loaded."""
-    return _MODULE in sys.modules
+_launches = 0
+
+
+def launches() -> int:
+    """Arguments of kernels that were interpreted in this process: none where no kernel ran."""
+    return _launches
 
 
 class Number(float):
@@ -42,15 +45,20 @@ class Number(float):
         return language.tensor(handle, language.float64).to(dtype)
 
 
-def give_numbers_their_methods() -> None:
-    """Have kernels that are interpreted get `Number` for float. Triton's own way of wrapping stays in use."""
+def watch_kernels() -> None:
+    """Count the kernels that are interpreted from here on, and hand them `Number` for float.
+
+    Triton's own way of wrapping arguments stays in use. Nothing is done before its interpreter is loaded.
+    """
     interpreter: Any = sys.modules.get(_MODULE)
     wrap = getattr(interpreter, "_implicit_cvt", None)
-    if wrap is None or getattr(wrap, "knows_numbers", False):
+    if wrap is None or getattr(wrap, "is_watched", False):
         return
 
     def wrapped(argument: Any) -> Any:  # noqa: ANN401 - whatever a kernel is called with
+        global _launches  # noqa: PLW0603 - Triton calls this function, which belongs to no object of ours
+        _launches += 1
         return Number(argument) if type(argument) is float else wrap(argument)
 
-    wrapped.knows_numbers = True  # type: ignore[attr-defined]
+    wrapped.is_watched = True  # type: ignore[attr-defined]
     interpreter._implicit_cvt = wrapped  # noqa: SLF001 - looked up anew at each launch

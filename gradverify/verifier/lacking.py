@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import accelerators
-from gradverify.verifier.interpreting import are_interpreted
 
 OF_THE_INTERPRETER = "InterpreterError"
 """What Triton's interpreter raises for whatever happens in a kernel, its own gaps among it."""
@@ -25,7 +24,7 @@ WANTS_A_GPU = (
 def lacking(error: RaisedError) -> str:
     """What is missing here, as a sentence with what to do about it; empty for every other error."""
     gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
-    if error.type == OF_THE_INTERPRETER and are_interpreted():
+    if error.type == OF_THE_INTERPRETER:
         return f"Triton's interpreter, in which kernels run without a GPU, does not know all of Triton. {gpu}"
     if not accelerators() and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"

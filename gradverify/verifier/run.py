@@ -50,7 +50,7 @@ from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.evaluation import in_evaluation_mode
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.history import History
-from gradverify.verifier.interpreting import are_interpreted
+from gradverify.verifier.interpreting import launches, watch_kernels
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,
@@ -83,6 +83,7 @@ class _CaseState:
     remarks: list[str] = field(default_factory=list)
     last: Sample | None = None
     swept: Swept = field(default_factory=Swept)
+    launches_before: int = field(default_factory=launches)
 
     def add(self, family: Family, result: CheckResult) -> None:
         self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
@@ -232,6 +233,7 @@ def _verify_case(
             state.outcomes[Family.GRADCHECK] = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
             break
         state.last = sample
+        watch_kernels()  # those of a module that forward has imported
         results, not_judged = run_checks(sample, wanted)
         if not_judged and not_judged not in state.remarks:
             state.remarks.append(not_judged)
@@ -337,7 +339,7 @@ def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> Ca
         no_gradient=no_gradient,
         empty=state.last is not None and not state.entries,
         remarks=tuple(state.remarks),
-        swept=replace(state.swept, interpreted=state.last is not None and are_interpreted()),
+        swept=replace(state.swept, interpreted=launches() > state.launches_before),
     )
 
 

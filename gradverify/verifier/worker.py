@@ -62,7 +62,7 @@ from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
-from gradverify.verifier.interpreting import give_numbers_their_methods, interpret_kernels
+from gradverify.verifier.interpreting import interpret_kernels, watch_kernels
 from gradverify.verifier.mutation.run import NAMES, mutate
 from gradverify.verifier.retrying import retry
 from gradverify.verifier.run import verify
@@ -137,7 +137,7 @@ class Server:
 
     def answer(self, request: Request) -> Iterator[Event]:
         """Answer one request with its events."""
-        give_numbers_their_methods()
+        watch_kernels()
         match request:
             case Collect():
                 yield self._collect(request)
