@@ -17,7 +17,12 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
-from gradverify.verifier.checks.other_sizes import at_other_shapes, odd_sizes_alone, of_returned_ranks
+from gradverify.verifier.checks.other_sizes import (
+    at_even_sizes,
+    at_other_shapes,
+    odd_sizes_alone,
+    of_returned_ranks,
+)
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
@@ -175,7 +180,9 @@ class _Guard:
             return ""
         key = (finding.input, _is_second_order(finding))
         if key not in self.kinds:
-            self.kinds[key] = right_for_some(self.sample, *key)
+            even = at_even_sizes(self.sample)
+            at_even = right_for_some(even, *key) if even is not None else ""
+            self.kinds[key] = at_even or right_for_some(self.sample, *key)
         return self.kinds[key]
 
     def _unread(self, finding: Finding) -> str:

@@ -40,15 +40,24 @@ def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
 
     Empty where it is there as well, where no case with even sizes is known, or forward refuses that.
     """
+    other = at_even_sizes(sample)
+    if other is None or mismatched(other, name) is not False:
+        return ()
+    return tuple(size for size, n in sample.case.sizes if n % 2)
+
+
+def at_even_sizes(sample: Sample) -> Sample | None:
+    """The sample of the first case that has even sizes instead of its odd ones, and that forward takes."""
     case = sample.case
-    odd = tuple(size for size, n in case.sizes if n % 2)
-    for spare in sample.subject.spares if odd else ():
+    if all(n % 2 == 0 for _, n in case.sizes):
+        return None
+    for spare in sample.subject.spares:
         if spare.options != case.options or any(n % 2 for _, n in spare.sizes):
             continue
         other = prepare(sample.subject, spare, sample.point, sample.draw)
         if isinstance(other, Sample):
-            return odd if mismatched(other, name) is False else ()
-    return ()
+            return other
+    return None
 
 
 def of_returned_ranks(sample: Sample) -> tuple[str, ...]:

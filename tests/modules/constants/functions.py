@@ -10,7 +10,6 @@ class Rotary(Function):
 
     @staticmethod
     def forward(ctx, q, cos, sin):
-        assert q.shape[-1] % 2 == 0
         ctx.save_for_backward(cos, sin)
         half = q.shape[-1] // 2
         return q * cos + torch.cat([-q[..., half:], q[..., :half]], -1) * sin
@@ -28,7 +27,6 @@ class RotaryBackwards(Function):
 
     @staticmethod
     def forward(ctx, q, cos, sin):
-        assert q.shape[-1] % 2 == 0
         ctx.save_for_backward(cos, sin)
         half = q.shape[-1] // 2
         return q * cos + torch.cat([-q[..., half:], q[..., :half]], -1) * sin
