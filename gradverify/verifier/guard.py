@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, TypeVar
@@ -216,15 +217,18 @@ def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
     """Whether the innermost user frame stands on a `raise` or `assert` statement."""
     if not frames:
         return False
+    return frames[-1].line in _lines_that_raise("".join(linecache.getlines(frames[-1].file)))
+
+
+@lru_cache(maxsize=8)
+def _lines_that_raise(source: str) -> frozenset[int]:
+    """Lines of `raise` and `assert` statements. Remembered: inputs are found by hundreds of exceptions."""
     try:
-        tree = ast.parse("".join(linecache.getlines(frames[-1].file)))
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return False
-    line = frames[-1].line
-    return any(
-        isinstance(node, ast.Raise | ast.Assert) and node.lineno <= line <= (node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-    )
+        return frozenset()
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert))
+    return frozenset(line for s in statements for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
 
 
 @dataclass(frozen=True)

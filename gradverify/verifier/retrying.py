@@ -61,7 +61,8 @@ def _findings(subject: Subject, case: Case, request: Retry) -> Sequence[Finding]
         # They are ordinary values: what is checked at the first typical draw alone is checked here.
         sample = replace(sample, point=Point.TYPICAL, draw=0)
     results, _ = run_checks(sample, frozenset({rule(request.finding.code).family}))
-    return [f for result in guarded(sample, results).values() for f in result.findings]
+    kept = guarded(sample, results, (request.finding,))
+    return [f for result in kept.values() for f in result.findings]
 
 
 def _is_the_same(found: Finding, told: Finding) -> bool:

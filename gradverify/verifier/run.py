@@ -111,7 +111,9 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 continue
             subject, full_case = built
             old = is_function and number == 0 and is_old_style(live.value)
-            for event in _verify_case(subject, full_case, wanted, request, old_style_class=old):
+            for event in _verify_case(
+                subject, full_case, wanted, request, history.findings, old_style_class=old
+            ):
                 history.add(event, case)
                 yield event
         for case in (*request.plan.open_sized, *request.plan.degenerate):
@@ -210,7 +212,13 @@ def _past_constants(
 
 
 def _verify_case(
-    subject: Subject, case: Case, wanted: frozenset[Family], request: Verify, *, old_style_class: bool
+    subject: Subject,
+    case: Case,
+    wanted: frozenset[Family],
+    request: Verify,
+    told: Sequence[Finding],
+    *,
+    old_style_class: bool,
 ) -> Iterator[Event]:
     state = _CaseState()
     for point, draw in points_of(case, request.settings.effort):
@@ -239,7 +247,7 @@ def _verify_case(
             state.remarks.append(not_judged)
         if old_style_class and state.points == 0:
             results[Family.CONTRACT] = _with(results[Family.CONTRACT], old_style(sample))
-        results = guarded(sample, results)
+        results = guarded(sample, results, told)
         for family, result in results.items():
             state.add(family, result)
             yield from _wanted_findings(result.findings, request)

@@ -8,7 +8,7 @@ other sizes or shapes (`other_sizes.py`), or where its author shows that no deri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradverify.model import Doubt, Finding, Outcome, Severity
@@ -54,23 +54,36 @@ ACCIDENTS = frozenset(
 """Exceptions in backward that inferred inputs do not explain: forward accepted them."""
 
 
-def guarded(sample: Sample, results: dict[Family, CheckResult]) -> dict[Family, CheckResult]:
-    """On inferred inputs, turn errors that the guess may have made into inconclusive findings."""
+def guarded(
+    sample: Sample, results: dict[Family, CheckResult], told: Iterable[Finding] = ()
+) -> dict[Family, CheckResult]:
+    """On inferred inputs, turn errors that the guess may have made into inconclusive findings.
+
+    What was `told` as an error at another point of the target stands: no guess has made it there, and the
+    target fails by it whatever is found here.
+    """
     if not sample.subject.inferred:
         return results
     guard = _Guard(sample, _inventions(sample))
+    standing = {_mistake(f) for f in told if f.severity is Severity.ERROR}
+
+    def judged(finding: Finding) -> Finding:
+        stands = finding.severity is not Severity.ERROR or _mistake(finding) in standing
+        return finding if stands or guard.is_certain(finding) else guard.judged(finding)
+
     kept_results = {}
     for family, result in results.items():
-        findings = tuple(
-            guard.judged(f) if f.severity is Severity.ERROR and not guard.is_certain(f) else f
-            for f in result.findings
-        )
+        findings = tuple(map(judged, result.findings))
         failed = any(f.severity is Severity.ERROR for f in findings)
         outcome = result.outcome
         if outcome is Outcome.FAILED and not failed:
             outcome = Outcome.INCONCLUSIVE
         kept_results[family] = replace(result, findings=findings, outcome=outcome)
     return kept_results
+
+
+def _mistake(finding: Finding) -> tuple[str, str | None, int | None]:
+    return finding.code, finding.input, finding.output
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
