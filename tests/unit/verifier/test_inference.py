@@ -4,7 +4,8 @@ from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.call_sites import call_sites
 from gradverify.verifier.collect.inference.candidates import FACTORS, Guess, Kind
 from gradverify.verifier.collect.inference.evidence import gather
-from gradverify.verifier.collect.inference.repairs import repairs, unbroadcast
+from gradverify.verifier.collect.inference.refused_gradients import unbroadcast
+from gradverify.verifier.collect.inference.repairs import repairs
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
@@ -84,12 +84,6 @@ _INDEX = re.compile(
 _BOOL = re.compile(
     r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"
 )
-_REFUSED = re.compile(
-    r"invalid gradient at index (\d+) - got \[([\d, ]*)\] but expected shape compatible with \[([\d, ]*)\]"
-)
-_NO_TENSOR = re.compile(
-    r"gradient different from None at position (\d+), but the corresponding forward input was not"
-)
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
     r"|list index out of range|Dimension specified as"
@@ -132,61 +126,6 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from (_more(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
     yield from _by_lower_rank(state, error.message, suspects)
-
-
-@dataclass(frozen=True)
-class RefusedGradient:
-    """A gradient that the engine refused for its shape."""
-
-    name: str
-    """Of the parameter."""
-    got: tuple[int, ...]
-    expected: tuple[int, ...]
-
-
-def refused_gradient(message: str, names: Sequence[str]) -> RefusedGradient | None:
-    """What `invalid gradient` says; None for every other message."""
-    found = _REFUSED.search(message)
-    if found is None or int(found[1]) >= len(names):
-        return None
-    got, expected = (tuple(int(n) for n in found[k].split(",") if n.strip()) for k in (2, 3))
-    return RefusedGradient(names[int(found[1])], got, expected)
-
-
-def given_gradients(state: State, message: str) -> Iterator[State]:
-    """After a gradient for what is no tensor: it is one, shaped as another one or as its last dimension."""
-    found = _NO_TENSOR.search(message)
-    if found is None or int(found[1]) > len(state.arguments):
-        return
-    place = int(found[1]) - 1  # torch counts them from one
-    shapes = [a.dims for a in state.arguments if a.is_tensor and a.dims]
-    for number, dims in enumerate(dict.fromkeys([*shapes, *(d[-1:] for d in shapes), ()])):
-        tensor = Argument(state.arguments[place].name, Guess(Kind.FLOAT, 0.0), dims)
-        yield _more(state.with_argument(place, tensor), RETYPE + 0.05 * number)
-
-
-def unbroadcast(state: State, message: str, names: Sequence[str]) -> State | None:
-    """After `invalid gradient`: the input shaped like the gradient that backward returned for it.
-
-    Only a gradient of fewer numbers says that the input was broadcast. One of as many numbers is a mistake
-    of backward's, which another shape would hide.
-    """
-    refused = refused_gradient(message, names)
-    if refused is None:
-        return None
-    place = next((k for k, a in enumerate(state.arguments) if a.name == refused.name), None)
-    if place is None or len(refused.got) >= len(refused.expected):
-        return None
-    argument, sizes = state.arguments[place], state.values
-    left = list(argument.dims)
-    dims = []
-    for size in refused.got:
-        dim = next((d for d in left if d.value(sizes) == size), None)
-        if dim is None:
-            return None
-        dims.append(dim)
-        left.remove(dim)
-    return replace(state.with_argument(place, replace(argument, dims=tuple(dims))), cost=state.cost + RERANK)
 
 
 def _suspects(state: State, error: RaisedError) -> list[int]:

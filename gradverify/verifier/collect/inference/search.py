@@ -9,6 +9,11 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.refused_gradients import (
+    given_gradients,
+    refused_gradient,
+    unbroadcast,
+)
 from gradverify.verifier.collect.inference.relaxed import (
     begun_again,
     deepest,
@@ -16,13 +21,7 @@ from gradverify.verifier.collect.inference.relaxed import (
     is_by_chance,
     uneven_cuts,
 )
-from gradverify.verifier.collect.inference.repairs import (
-    given_gradients,
-    lower_ranks,
-    refused_gradient,
-    repairs,
-    unbroadcast,
-)
+from gradverify.verifier.collect.inference.repairs import lower_ranks, repairs
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
