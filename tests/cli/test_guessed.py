@@ -14,6 +14,7 @@ VERDICTS = {
     "OfRows": "inconclusive",
     "Kept": "inconclusive",
     "Emptied": "unchecked",
+    "NewtonRoot": "inconclusive",
 }
 
 GUESSED = {
