@@ -31,7 +31,7 @@ class _Kind:
     of: _Values
 
 
-def right_for_some(sample: Sample, name: str | None, second_order: bool) -> str:  # noqa: FBT001
+def right_for_some(sample: Sample, name: str | None, *, second_order: bool) -> str:
     """The constants and their kind, in words, for which backward is right; empty where it is for none.
 
     Right in the gradient by one input, or by any for None; `second_order`: the backward of backward.

@@ -191,11 +191,11 @@ class _Guard:
     def _kind(self, finding: Finding) -> str:
         if finding.code not in OF_THE_DERIVATIVE:
             return ""
-        key = (finding.input, _is_second_order(finding))
+        name, second_order = key = (finding.input, _is_second_order(finding))
         if key not in self.kinds:
-            even = at_even_sizes(self.sample)
-            at_even = right_for_some(even, *key) if even is not None else ""
-            self.kinds[key] = at_even or right_for_some(self.sample, *key)
+            samples = filter(None, (at_even_sizes(self.sample), self.sample))
+            found = (right_for_some(s, name, second_order=second_order) for s in samples)
+            self.kinds[key] = next(filter(None, found), "")
         return self.kinds[key]
 
     def _unread(self, finding: Finding) -> str:
