@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from gradverify.events import (
     BeyondJudged,
     BeyondStarted,
     CaseStarted,
-    CaseVerified,
     DiagnosisStarted,
     Event,
     Found,
@@ -31,15 +30,15 @@ from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier.asked import is_wanted, wanted_families
 from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.case_state import CaseState, case_verified, has_entries, never_judged
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded, with_given_options
-from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
-from gradverify.verifier.checks.result import CheckResult, Uncovered
+from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
@@ -50,44 +49,7 @@ from gradverify.verifier.devices import exact_arithmetic
 from gradverify.verifier.evaluation import in_evaluation_mode
 from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.history import History
-from gradverify.verifier.interpreting import launches, watch_kernels
-
-CHECK_FAMILIES = (
-    Family.GRADCHECK,
-    Family.GRADGRADCHECK,
-    Family.REFERENCE,
-    Family.CONTRACT,
-    Family.PRECISION,
-)
-
-_WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
-"""Outcomes from the least to the most telling: a case has that of its worst point."""
-
-
-@dataclass
-class _CaseState:
-    """What the points of one case add up to."""
-
-    outcomes: dict[Family, Outcome] = field(
-        default_factory=lambda: dict.fromkeys(CHECK_FAMILIES, Outcome.NOT_RUN)
-    )
-    evaluations: Evaluations = field(default_factory=Evaluations)
-    points: int = 0
-    visible: float | None = None
-    capability: str = ""
-    transforms: dict[str, str] = field(default_factory=dict)
-    uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
-    """For each typical draw."""
-    entries: bool = False
-    """Some Jacobian had entries."""
-    remarks: list[str] = field(default_factory=list)
-    last: Sample | None = None
-    swept: Swept = field(default_factory=Swept)
-    launches_before: int = field(default_factory=launches)
-
-    def add(self, family: Family, result: CheckResult) -> None:
-        self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
-        self.swept = self.swept.joined(result.swept)
+from gradverify.verifier.interpreting import watch_kernels
 
 
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
@@ -162,11 +124,11 @@ def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | 
     yield from _wanted_findings(found.result.findings, request)
     if isinstance(sample, NoSample):
         return
-    state, counter = _CaseState(last=sample, entries=_has_entries(sample)), sample.problem.counter
+    state, counter = CaseState(last=sample, entries=has_entries(sample)), sample.problem.counter
     state.add(Family.GRADCHECK, found.result)
     state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
     state.swept = Swept(sizes=(case.id,) if found.judged else ())
-    yield _verified(case, state)
+    yield case_verified(case, state)
 
 
 def _across_cases(request: Verify, live: Live, reader: Reader | None) -> Iterator[Event]:
@@ -183,8 +145,8 @@ def _across_cases(request: Verify, live: Live, reader: Reader | None) -> Iterato
     every = (*samples, *unlisted)
     counters = [sample.problem.counter for sample in every]
     evaluations = Evaluations(sum(c.forward for c in counters), sum(c.backward for c in counters))
-    state = _CaseState(evaluations=evaluations, swept=varied.swept)
-    yield _verified(replace(samples[0].case, id=" with ".join(s.case.id for s in every)), state)
+    state = CaseState(evaluations=evaluations, swept=varied.swept)
+    yield case_verified(replace(samples[0].case, id=" with ".join(s.case.id for s in every)), state)
 
 
 def _samples(request: Verify, live: Live, cases: Sequence[Case], reader: Reader | None) -> list[Sample]:
@@ -220,7 +182,7 @@ def _verify_case(
     *,
     old_style_class: bool,
 ) -> Iterator[Event]:
-    state = _CaseState()
+    state = CaseState()
     for point, draw in points_of(case, request.settings.effort):
         if not is_declared(point, draw):
             if _stands_so_far(state, subject):
@@ -230,7 +192,7 @@ def _verify_case(
         sample = prepare(subject, case, point, draw)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
-                yield _verified(case, state, no_gradient=True)
+                yield case_verified(case, state, no_gradient=True)
                 return
             native = _natively(subject, case, state, (point, draw), sample, wanted)
             if native is not None:
@@ -251,15 +213,15 @@ def _verify_case(
         for family, result in results.items():
             state.add(family, result)
             yield from _wanted_findings(result.findings, request)
-        _account(state, sample, results)
-    yield from _wanted_findings(_inconclusive(state), request)
-    yield _verified(case, state)
+        state.add_point(sample, results)
+    yield from _wanted_findings(never_judged(state), request)
+    yield case_verified(case, state)
 
 
 def _natively(
     subject: Subject,
     case: Case,
-    state: _CaseState,
+    state: CaseState,
     where: tuple[Point, int],
     refused: NoSample,
     wanted: frozenset[Family],
@@ -280,7 +242,7 @@ def _natively(
     return result
 
 
-def _stands_so_far(state: _CaseState, subject: Subject) -> bool:
+def _stands_so_far(state: CaseState, subject: Subject) -> bool:
     """Whether values that nobody declared can add anything.
 
     They cannot where backward is wrong anyway, is not meant to be the derivative, or is torch's to judge.
@@ -291,7 +253,7 @@ def _stands_so_far(state: _CaseState, subject: Subject) -> bool:
 
 
 def _at_undeclared(
-    subject: Subject, case: Case, state: _CaseState, where: tuple[Point, int], request: Verify
+    subject: Subject, case: Case, state: CaseState, where: tuple[Point, int], request: Verify
 ) -> Iterator[Event]:
     """Judge one undeclared draw; where forward refuses it or nothing can be measured, it is no point.
 
@@ -312,50 +274,6 @@ def _at_undeclared(
     yield from _wanted_findings(result.findings, request)
 
 
-def _account(state: _CaseState, sample: Sample, results: dict[Family, CheckResult]) -> None:
-    counter = sample.problem.counter
-    state.evaluations += Evaluations(counter.forward, counter.backward)
-    state.points += 1
-    state.entries |= _has_entries(sample)
-    for family in (Family.CONTRACT, Family.PRECISION):
-        state.transforms |= dict(results[family].capabilities)
-    state.capability = results[Family.GRADGRADCHECK].capability or state.capability
-    if sample.point is not Point.TYPICAL:
-        return
-    state.uncovered.append({k: v for result in results.values() for k, v in result.uncovered.items()})
-    visible = results[Family.GRADCHECK].smallest_visible_error
-    if visible is not None:
-        state.visible = visible if state.visible is None else min(state.visible, visible)
-
-
-def _has_entries(sample: Sample) -> bool:
-    return bool(sample.inputs.size and sample.problem.outputs.size)
-
-
-def _verified(case: Case, state: _CaseState, *, no_gradient: bool = False) -> CaseVerified:
-    return CaseVerified(
-        case_id=case.id,
-        checks=tuple((family.value, state.outcomes[family]) for family in CHECK_FAMILIES),
-        evaluations=state.evaluations,
-        points=state.points,
-        smallest_visible_error=state.visible,
-        capabilities=(
-            ("double_backward", state.capability or "not-run"),
-            *((("contract", "partial"),) if state.last is not None and _is_compiled(state.last) else ()),
-            *state.transforms.items(),
-        ),
-        no_gradient=no_gradient,
-        empty=state.last is not None and not state.entries,
-        remarks=tuple(state.remarks),
-        swept=replace(state.swept, interpreted=launches() > state.launches_before),
-    )
-
-
-def _is_compiled(sample: Sample) -> bool:
-    """Whether an operator's backward is no Python function that could be read inside."""
-    return sample.subject.operator is not None and sample.subject.reader is None
-
-
 def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[Event]:
     for finding in findings:
         if is_wanted(finding.code, request.settings, request.ignored):
@@ -364,22 +282,3 @@ def _wanted_findings(findings: Sequence[Finding], request: Verify) -> Iterator[E
 
 def _with(result: CheckResult, more: CheckResult) -> CheckResult:
     return replace(result, findings=(*result.findings, *more.findings))
-
-
-def _inconclusive(state: _CaseState) -> list[Finding]:
-    """GV109 for every pair some entry of which was judged at no typical draw."""
-    if state.last is None or not state.uncovered:
-        return []
-    findings = []
-    for key in sorted(set.intersection(*(set(u) for u in state.uncovered))):
-        found = [u[key] for u in state.uncovered]
-        shapes = {tuple(f.mask.shape) for f in found}
-        mask = found[0].mask if len(shapes) > 1 else in_every([f.mask for f in found])
-        if not mask.any():
-            continue
-        position, name = key
-        findings.append(not_verified(state.last, position, name, replace(found[-1], mask=mask)))
-        family = family_of(name)
-        if state.outcomes[family] is not Outcome.FAILED:
-            state.outcomes[family] = Outcome.INCONCLUSIVE
-    return findings

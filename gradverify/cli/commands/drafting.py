@@ -1,0 +1,116 @@
+"""Write what a user would: a backward, a spec, a spec of what a program called."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gradverify.cli import options
+from gradverify.cli.asked import request_of
+from gradverify.cli.options import Color, Format
+from gradverify.cli.screen import (
+    configuration,
+    print_bugs,
+    progress,
+    style_for,
+    told,
+    write,
+)
+from gradverify.report import (
+    render_mistakes,
+    render_suggestion,
+)
+from gradverify.session.outcome import ExitCode
+from gradverify.session.request import Request
+
+
+def suggest(
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")
+    ],
+    spec: options.Specs = None,
+    config: options.ConfigFile = None,
+    seed: options.Seed = None,
+    timeout: options.Timeout = None,
+) -> None:
+    """Print the right backward, derived from the reference or from forward itself, in the user's names.
+
+    It is executed and verified before it is shown.
+    """
+    from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
+
+    style = style_for(Color.AUTO, 0)
+    with told(style, Format.TEXT):
+        request = request_of([target], config=configuration(config, 0), spec=spec, seed=seed, timeout=timeout)
+        with progress() as shown:
+            suggestion = suggest_backward(request, shown)
+        if suggestion.errors:
+            write(sys.stderr, render_mistakes(suggestion.errors, style))
+        elif suggestion.target is not None:
+            stream = sys.stdout if suggestion.exit_code is ExitCode.OK else sys.stderr
+            write(stream, render_suggestion(suggestion.target, suggestion.answer))
+        print_bugs(suggestion.bugs)
+    raise typer.Exit(suggestion.exit_code)
+
+
+def init(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="module.py, or module.py::Name.")],
+    to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
+    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+    config: options.ConfigFile = None,
+    seed: options.Seed = None,
+    timeout: options.Timeout = None,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
+    """Draft a spec beside the module: the inputs inferred for each Function, with what was guessed.
+
+    To a spec that is there what it lacks is added. Checked at once, it gives the same verdicts as without.
+    """
+    from gradverify.cli.drafted import write_draft  # noqa: PLC0415
+    from gradverify.session.drafting import draft_spec  # noqa: PLC0415
+
+    with told(style_for(color, 0), Format.TEXT):
+        request = request_of([target], config=configuration(config, 0), seed=seed, timeout=timeout)
+        with progress() as shown:
+            draft = draft_spec(request, shown, afresh=force)
+        if to_stdout:
+            write(sys.stdout, draft.text)
+        else:
+            write_draft(draft)
+
+
+def record(
+    command: Annotated[
+        list[str], typer.Argument(metavar="CMD", help="After --: the program and its arguments.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="SPEC", help="The spec file to write.")],
+    module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--module",
+            metavar="MOD",
+            help="Only Functions of this module or package (repeatable; default: of files below the current "
+            "folder; of installed packages it is said what was called).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+) -> None:
+    """Run a program, and write a spec of what it called.
+
+    Every call of an autograd Function or custom op is noted; sizes that are equal in every call become one
+    symbol, and are shrunk as far as forward allows. Calls inside a compiled region (torch.compile) or by
+    torch.ops are not recorded.
+    """
+    from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
+    from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
+
+    with told(style_for(Color.AUTO, 0), Format.TEXT):
+        refuse_output(output, replace=force)
+        ran = run_recorded(command, module or ())
+        with progress() as shown:
+            recording = draft_recording(ran, output, Request(()), shown)
+        code = tell_recording(recording, output, command)
+    raise typer.Exit(code)

@@ -1,0 +1,88 @@
+"""What crosses the border between the front process and its worker: dataclasses as JSON lines.
+
+The front sends requests, the worker answers each with a stream of events that ends in a `Done`,
+or in a `Broken`.
+"""
+
+from gradverify.events.answers import (
+    BeyondDoubted,
+    BeyondJudged,
+    BeyondStarted,
+    Bound,
+    Broken,
+    CaseStarted,
+    CaseVerified,
+    Collected,
+    DeviceLost,
+    DiagnosisStarted,
+    Done,
+    Dumped,
+    Event,
+    Failed,
+    Faults,
+    Found,
+    Inferred,
+    Mutated,
+    NotBound,
+    NotInferred,
+    NotSuggested,
+    Ready,
+    Retried,
+    Suggested,
+)
+from gradverify.events.encoding import decode, encode
+from gradverify.events.requests import (
+    Bind,
+    Collect,
+    Dump,
+    Infer,
+    ListFaults,
+    Mutate,
+    Request,
+    Retry,
+    Suggest,
+    Verify,
+)
+
+CHANNEL_LOST = 79
+"""What a worker exits with when it cannot reach the front any more: user code has closed its descriptors."""
+
+__all__ = [
+    "CHANNEL_LOST",
+    "BeyondDoubted",
+    "BeyondJudged",
+    "BeyondStarted",
+    "Bind",
+    "Bound",
+    "Broken",
+    "CaseStarted",
+    "CaseVerified",
+    "Collect",
+    "Collected",
+    "DeviceLost",
+    "DiagnosisStarted",
+    "Done",
+    "Dump",
+    "Dumped",
+    "Event",
+    "Failed",
+    "Faults",
+    "Found",
+    "Infer",
+    "Inferred",
+    "ListFaults",
+    "Mutate",
+    "Mutated",
+    "NotBound",
+    "NotInferred",
+    "NotSuggested",
+    "Ready",
+    "Request",
+    "Retried",
+    "Retry",
+    "Suggest",
+    "Suggested",
+    "Verify",
+    "decode",
+    "encode",
+]

@@ -1,0 +1,114 @@
+"""Requests: what the front asks of a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gradverify.model import Finding, InputSource, Point, Settings, Target, TargetPlan
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Import a module and say which targets it defines."""
+
+    path: str
+    """The file to import."""
+    shown_path: str
+    """How reports print it."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """Resolve names that only live objects can answer for."""
+
+    attribute: str
+    """A target's attribute of the collected module, or `package.module:attribute`."""
+    name: str
+    """The name to report it under."""
+    references: tuple[str, ...] = ()
+    """The composite reference and the surrogate, as far as there are such."""
+    hooks: tuple[str, ...] = ()
+    """Functions that build arguments, objects that inputs name."""
+    init: bool = False
+    """The spec says how to build it: it may be an `nn.Module` class."""
+
+
+@dataclass(frozen=True)
+class Infer:
+    """Find inputs for a target that no spec names."""
+
+    target: Target
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Verify one target as planned."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+
+    @property
+    def inferred(self) -> bool:
+        """The inputs were guessed: a mismatch must persist on other kinds of values to be a failure."""
+        return self.plan.source is InputSource.INFERRED
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Code prefixes that the spec asks not to run."""
+        return tuple(code for code, _ in self.plan.ignore)
+
+
+@dataclass(frozen=True)
+class Dump:
+    """Write files from which findings can be shown without gradverify; answered by one `Dumped` for each."""
+
+    verified: Verify
+    """The request that the findings answered."""
+    findings: tuple[tuple[str, Finding], ...]
+    """(file name without suffix, finding) pairs."""
+    folder: str
+    """An absolute path."""
+    module: str
+    """The target's own file, an absolute path."""
+
+
+@dataclass(frozen=True)
+class Retry:
+    """See whether a finding shows itself at other inputs; answered by one `Retried`."""
+
+    verified: Verify
+    """The request that it answered, with the case of those inputs alone."""
+    finding: Finding
+    point: Point
+    draw: int
+    with_cause: bool
+    """Its cause must be found there, too."""
+
+
+@dataclass(frozen=True)
+class Suggest:
+    """Write the right backward of one target, judged at the cases of its plan."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Mutate:
+    """Plant one known fault in a target, and verify it as planned."""
+
+    target: Target
+    plan: TargetPlan
+    settings: Settings
+    fault: str
+    """Its name, as `ListFaults` was answered."""
+
+
+@dataclass(frozen=True)
+class ListFaults:
+    """Say which faults can be planted."""
+
+
+Request = Collect | Bind | Infer | Verify | Retry | Dump | Suggest | Mutate | ListFaults
