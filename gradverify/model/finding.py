@@ -141,5 +141,7 @@ class Finding:
     """How wrong, to keep the worst of several equal findings: largest difference / tolerance."""
     reproduce: str = ""
     """A command line that shows this finding again."""
+    derivable: bool = False
+    """`gradverify suggest` has something to derive the right backward from."""
     dump: str = ""
     """The file that shows it without gradverify: a script, or the inputs alone; empty without `--dump`."""

@@ -309,7 +309,18 @@ class TargetState:
         words += ["--select", finding.code, "--seed", str(self.settings.seed)]
         raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or _where_raised(raised, self.target.file)
-        return replace(finding, reproduce=" ".join(words), raised=raised, location=location)
+        hint = f"{finding.hint} {self._offer()}".strip() if finding.derivable else finding.hint
+        return replace(finding, hint=hint, reproduce=" ".join(words), raised=raised, location=location)
+
+    def _offer(self) -> str:
+        """Where a backward can be had."""
+        named = [
+            p
+            for flag, p in zip(self.extra_arguments, self.extra_arguments[1:], strict=False)
+            if flag == "--spec"
+        ]
+        words = [self.target.id, *(word for path in named for word in ("--spec", path))]
+        return f"`gradverify suggest {shlex.join(words)}` drafts a backward."
 
 
 def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:

@@ -26,9 +26,12 @@ class Triple(torch.autograd.Function):
 """
 
 
-def _finding(folder, guard):
+SPEC = "gradverify: 1\nmodule: m.py\nfunctions: {Triple: {sizes: {n: 4, d: 3}, inputs: {x: [n, d]}}}\n"
+
+
+def _finding(folder, guard, *options):
     (folder / "m.py").write_text(MODULE.format(guard=guard))
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
+    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json", *options]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 1, ran.stderr
     (target,) = json.loads(ran.stdout)["targets"]
@@ -44,8 +47,18 @@ def test_the_cause_is_in_the_report(tmp_path):
 
 
 def test_a_process_that_ends_at_other_sizes_costs_no_verdict(tmp_path):
-    spec = "gradverify: 1\nmodule: m.py\nfunctions: {Triple: {sizes: {n: 4, d: 3}, inputs: {x: [n, d]}}}\n"
-    (tmp_path / "m.gradverify.yaml").write_text(spec)
+    (tmp_path / "m.gradverify.yaml").write_text(SPEC)
     finding = _finding(tmp_path, "os._exit(3) if x.shape != (4, 3) else None")
     assert finding["code"] == "GV101"
     assert not finding.get("cause")
+
+
+def test_what_drafts_a_backward_reads_the_same_spec(tmp_path):
+    (tmp_path / "apart.yaml").write_text(SPEC)
+    finding = _finding(tmp_path, "pass", "--spec", "apart.yaml")
+    offer = "gradverify suggest m.py::Triple --spec apart.yaml"
+    assert finding["hint"].endswith(f"`{offer}` drafts a backward.")
+    command = [sys.executable, "-m", *offer.split()]
+    drafted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert drafted.returncode == 0, drafted.stderr
+    assert "def backward" in drafted.stdout

@@ -6,7 +6,6 @@ draw, at another size, and where it is right, if such a point was seen.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -106,25 +105,22 @@ def causes_of(
         worst = min(group, key=_telling)
         pairs = _pairs(plan, measurements, visited, findings, worst)
         cause = diagnose(pairs) if pairs else None
-        offer = _offer(measurements, worst, cause)
+        worst = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
-            said = f"{in_words(cause, pairs)} {offer}".strip()
-            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
-        elif offer:
-            yield replace(worst, hint=f"{worst.hint} {offer}".strip())
+            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=in_words(cause, pairs))
+        elif worst.derivable:
+            yield worst
 
 
-def _offer(measurements: _Measurements, worst: Finding, cause: Cause | None) -> str:
-    """Where a backward can be had: `suggest` traces the reference, or forward itself."""
+def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
+    """Whether the reference, or forward itself, can be traced for a backward."""
     case = worst.case
     found = None if case is None else measurements.known.get((case.id, case.point, case.draw))
     if found is None or (cause is not None and cause.name == NOT_MEANT):
-        return ""
+        return False
     target = found[0].subject.target
     own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
-    if not own or isinstance(composite_of(found[0]), NoComposite):
-        return ""
-    return f"`gradverify suggest {shlex.quote(target.id)}` drafts a backward."
+    return own and not isinstance(composite_of(found[0]), NoComposite)
 
 
 def is_diagnosed(finding: Finding) -> bool:
