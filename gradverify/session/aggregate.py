@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -20,7 +19,6 @@ from gradverify.events import (
     Found,
 )
 from gradverify.model import (
-    ACROSS_CASES,
     Beyond,
     Case,
     CaseReport,
@@ -39,11 +37,12 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import RULES, Family, matching, rule
+from gradverify.rules import RULES, Family, matching
 from gradverify.session.baseline import Known, mark_known
 from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
 from gradverify.session.expected import mark_expected
+from gradverify.session.going_on import Asked, with_commands
 from gradverify.session.outcome import merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
 
@@ -156,7 +155,7 @@ class TargetState:
         if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
             return self.skipped("declares no gradient: every output is integer or marked so")
         marked = self._marked()
-        findings = tuple(self._reproducible(f) for f in merge_findings(marked))
+        findings = tuple(self._placed(f) for f in merge_findings(marked))
         reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         if status is Verdict.XFAILED:
@@ -294,33 +293,12 @@ class TargetState:
         chosen = {r.family for p in self.settings.select for r in matching(p)}
         return [f for f in CHECK_FAMILIES if f in chosen]
 
-    def _reproducible(self, finding: Finding) -> Finding:
-        case_id = finding.case.id if finding.case is not None else ""
-        bound = case_id != "base" and any(case.id == case_id for case in self.plan.cases)
-        bound &= finding.part != ACROSS_CASES
-        if rule(finding.code).family is Family.LINT:
-            return replace(finding, reproduce=f"gradverify lint {shlex.quote(self.target.id)}")
-        words = [
-            "gradverify",
-            "check",
-            shlex.quote(f"{self.target.id}[{case_id}]" if bound else self.target.id),
-        ]
-        words += [shlex.quote(word) for word in self.extra_arguments]
-        words += ["--select", finding.code, "--seed", str(self.settings.seed)]
+    def _placed(self, finding: Finding) -> Finding:
+        """With the line it is about, and with commands to go on from it."""
         raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or _where_raised(raised, self.target.file)
-        hint = f"{finding.hint} {self._offer()}".strip() if finding.derivable else finding.hint
-        return replace(finding, hint=hint, reproduce=" ".join(words), raised=raised, location=location)
-
-    def _offer(self) -> str:
-        """Where a backward can be had."""
-        named = [
-            p
-            for flag, p in zip(self.extra_arguments, self.extra_arguments[1:], strict=False)
-            if flag == "--spec"
-        ]
-        words = [self.target.id, *(word for path in named for word in ("--spec", path))]
-        return f"`gradverify suggest {shlex.join(words)}` drafts a backward."
+        asked = Asked(self.target.id, self.plan, self.settings.seed, self.extra_arguments)
+        return with_commands(replace(finding, raised=raised, location=location), asked)
 
 
 def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
