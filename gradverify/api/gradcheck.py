@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.gradcheck import gradcheck as torch_gradcheck
+from torch.autograd.gradcheck import gradgradcheck as torch_gradgradcheck
 
 from gradverify.api.decide import decide
 from gradverify.api.given import as_tuple, is_differentiable
@@ -25,6 +27,9 @@ from gradverify.api.orders import (
 )
 from gradverify.api.original import original_of
 from gradverify.api.question import Question
+
+# torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question
+# that is handed on to torch must not come back.
 
 Tensors = Tensor | Sequence[Any]
 """One tensor, or several arguments of which some are tensors."""
@@ -83,7 +88,7 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
         options=options,
         first_call=lambda: original_of(given, as_tuple(func(*given))),
         graph_of=partial(first_order_graph, func),
-        ask_torch=lambda: torch.autograd.gradcheck(func, given, **options.as_keywords()),
+        ask_torch=lambda: torch_gradcheck(func, given, **options.as_keywords()),
         problem_of=partial(first_order_problem, func),
         findings_of=lambda problem, judged, _: first_order_findings(func, options, problem, judged),
     )
@@ -145,7 +150,7 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         options=options,
         first_call=lambda: original_of(inputs, gradients_of(returned, given, u)),
         graph_of=lambda original: second_order_graph(func, returned, u, original),
-        ask_torch=lambda: torch.autograd.gradgradcheck(func, given, u, **_second_keywords(options)),
+        ask_torch=lambda: torch_gradgradcheck(func, given, u, **_second_keywords(options)),
         problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
         findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),
     )

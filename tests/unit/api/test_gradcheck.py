@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import sys
 import warnings
 
 import numpy as np
@@ -376,3 +377,13 @@ def test_signatures_are_torchs():
         assert list(ours.parameters) == list(theirs.parameters)
         for parameter, expected in zip(ours.parameters.values(), theirs.parameters.values(), strict=True):
             assert (parameter.kind, parameter.default) == (expected.kind, expected.default)
+
+
+def test_ours_in_the_place_of_torchs_own_asks_torchs_own(monkeypatch):
+    module = sys.modules["torch.autograd.gradcheck"]
+    for name in ("gradcheck", "gradgradcheck"):
+        monkeypatch.setattr(torch.autograd, name, getattr(gradverify, name))
+        monkeypatch.setattr(module, name, getattr(gradverify, name))
+    x = torch.eye(3, dtype=torch.float64).to_sparse().requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: s.coalesce().values().sin(), (x,), masked=True)
+    assert torch.autograd.gradgradcheck(torch.sin, torch.ones(2, dtype=torch.float64, requires_grad=True))
