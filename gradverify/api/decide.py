@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import warnings
-from bdb import BdbQuit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,7 +60,7 @@ def decide(question: Question) -> bool:
     if only_for_torch(question.inputs, question.options):
         return _torch_decides(question, "")
     require_usable(question.inputs)
-    with guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+    with guard.leaving_the_callers():
         answer = _answer(question)
     match answer:
         case Wrong():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from bdb import BdbQuit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +65,7 @@ def verify(
     if not tensors:
         raise UsageError("verify: none of the inputs is a floating or complex tensor")
     settings = Settings(rtol=rtol, atol=atol, device=str(tensors[0].device))
-    with states_kept(), guard.letting_through(KeyboardInterrupt, SystemExit, BdbQuit):
+    with states_kept(), guard.leaving_the_callers():
         report = _report(_live(fn, given, reference), name, settings)
     if report.status is not Verdict.PASSED:
         raise GradientError(told(report), report.findings)

@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import traceback
+from bdb import BdbQuit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,8 +29,8 @@ _OUR_CODE = str(Path(__file__).resolve().parent)
 _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
-LET_THROUGH: tuple[type[BaseException], ...] = ()
-"""Exceptions that are not user code's: none in a worker; in a process with a debugger, those that end it."""
+LET_THROUGH: Callable[[BaseException], bool] | None = None
+"""Whether an exception is not user code's: none is in a worker; in a caller's own process, those that end it."""
 
 LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
 """Parts of messages of errors after which a context answers every call with the same error."""
@@ -92,24 +93,31 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
         if cuda_in_use():
             torch.cuda.synchronize()
         return Returned(result)
-    except LET_THROUGH:
-        raise
     except BaseException as error:
+        if LET_THROUGH is not None and LET_THROUGH(error):
+            raise
         if is_device_lost(error):
             raise DeviceLostError(describe(error)) from error
         return Raised(describe(error))
 
 
 @contextlib.contextmanager
-def letting_through(*exceptions: type[BaseException]) -> Iterator[None]:
-    """Leave these exceptions alone for a while: in the caller's own process Ctrl-C is the caller's."""
+def leaving_the_callers() -> Iterator[None]:
+    """Leave alone for a while what is meant for the caller, in whose own process user code runs.
+
+    Exits, Ctrl-C, a debugger that is left, and whatever else is no `Exception`: a test runner's time limit.
+    """
     global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
     before = LET_THROUGH
-    LET_THROUGH = exceptions
+    LET_THROUGH = _is_the_callers
     try:
         yield
     finally:
         LET_THROUGH = before
+
+
+def _is_the_callers(error: BaseException) -> bool:
+    return isinstance(error, BdbQuit) or not isinstance(error, Exception)
 
 
 class RandomStates:

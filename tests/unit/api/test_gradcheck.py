@@ -387,3 +387,21 @@ def test_ours_in_the_place_of_torchs_own_asks_torchs_own(monkeypatch):
     x = torch.eye(3, dtype=torch.float64).to_sparse().requires_grad_()
     assert torch.autograd.gradcheck(lambda s: s.coalesce().values().sin(), (x,), masked=True)
     assert torch.autograd.gradgradcheck(torch.sin, torch.ones(2, dtype=torch.float64, requires_grad=True))
+
+
+class TimeLimit(BaseException):
+    """As the one that a test runner raises in the midst of whatever runs."""
+
+
+@pytest.mark.parametrize("check", [gradverify.gradcheck, gradverify.gradgradcheck, gradverify.verify])
+@pytest.mark.parametrize("interruption", [TimeLimit, KeyboardInterrupt, SystemExit])
+def test_what_is_meant_for_the_caller_reaches_it(check, interruption):
+    calls = iter(range(1_000))
+
+    def interrupted(x):
+        if next(calls) == 2:
+            raise interruption
+        return x.sin()
+
+    with pytest.raises(interruption):
+        check(interrupted, (tensor(3),))
