@@ -30,7 +30,7 @@ _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
 LET_THROUGH: Callable[[BaseException], bool] | None = None
-"""Whether an exception is not user code's: none is in a worker; in a caller's own process, those that end it."""
+"""Whether an exception is not user code's: none is in a worker; in a caller's process, those that end it."""
 
 LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
 """Parts of messages of errors after which a context answers every call with the same error."""

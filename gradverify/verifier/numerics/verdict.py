@@ -28,9 +28,17 @@ from gradverify.verifier.numerics.jacobian import (
 from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.parts import Restricted
+from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
 from gradverify.verifier.numerics.rounding import ROWS_APART, backward_round_off, may_be_round_off
 from gradverify.verifier.numerics.sparing import FEWEST, Found, sparing_jacobian
+
+BESIDE = 2.0**-12
+"""How far beside x forward is compared with itself, with a graph and without, in units of the inputs: as far
+as the first steps go by which it is measured."""
+
+BESIDE_KEY = 11
+"""Probe key of that direction; any that no proof has used."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +201,36 @@ def centre_of(problem: Problem) -> Tensor | NotJudged:
         values.append(problem.outputs.flatten(result.value))
     if not torch.equal(values[0].nan_to_num(), values[1].nan_to_num()):
         return NotJudged("forward gives other values at each call, random states replayed (stochastic)")
-    if isinstance(problem, CallProblem):
-        graph = problem.graph(problem.primals)
-        if isinstance(graph, Raised):
-            return NotJudged(f"forward raised {graph.error.type} at its second call")
-        watched = problem.outputs.flatten(graph.value.outputs)
-        if not torch.allclose(watched, values[0], rtol=64 * EPSILON, atol=0.0, equal_nan=True):
-            return NotJudged("forward gives other values under torch.no_grad() than with a graph")
-    return values[0]
+    seen = _unlike_with_a_graph(problem, values[0]) if isinstance(problem, CallProblem) else None
+    return values[0] if seen is None else seen
+
+
+def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | None:
+    """Whether forward gives other values where a graph is recorded, at x or a little beside it.
+
+    What differs beside x alone has another derivative: as where inputs are made symmetric only if they
+    require grad, at a symmetric one.
+    """
+    graph = problem.graph(problem.primals)
+    if isinstance(graph, Raised):
+        return NotJudged(f"forward raised {graph.error.type} at its second call")
+    if not _alike(problem.outputs.flatten(graph.value.outputs), value):
+        return NotJudged("forward gives other values under torch.no_grad() than with a graph")
+    x = inputs_of(problem).flatten(problem.primals)
+    moved = inputs_of(problem).unflatten(x + BESIDE * tangent_of(x, inputs_of(problem), BESIDE_KEY))
+    plain, graph = problem.evaluate(moved), problem.graph(moved)
+    if isinstance(plain, Raised) or isinstance(graph, Raised):
+        return None  # x lies at the edge of what forward takes: nothing is known beside it
+    values = problem.outputs.flatten(plain.value)
+    if not _alike(problem.outputs.flatten(graph.value.outputs), values):
+        return NotJudged(
+            "a little beside these inputs forward gives other values under torch.no_grad() than with a graph"
+        )
+    return None
+
+
+def _alike(left: Tensor, right: Tensor) -> bool:
+    return torch.allclose(left, right, rtol=64 * EPSILON, atol=0.0, equal_nan=True)
 
 
 def confirmed(

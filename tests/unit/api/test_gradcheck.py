@@ -389,6 +389,17 @@ def test_ours_in_the_place_of_torchs_own_asks_torchs_own(monkeypatch):
     assert torch.autograd.gradgradcheck(torch.sin, torch.ones(2, dtype=torch.float64, requires_grad=True))
 
 
+def test_a_function_that_is_another_where_nothing_requires_grad_is_judged_as_it_is_differentiated():
+    def upper_of_square(a):
+        symmetric = (a + a.mT) / 2 if a.requires_grad else a
+        return torch.tril(symmetric @ symmetric)
+
+    a = tensor(3, 3).detach()
+    inputs = ((a + a.mT).requires_grad_(),)
+    assert torch.autograd.gradcheck(upper_of_square, inputs)
+    assert gradverify.gradcheck(upper_of_square, inputs)
+
+
 class TimeLimit(BaseException):
     """As the one that a test runner raises in the midst of whatever runs."""
 
