@@ -70,7 +70,9 @@ class Probe:
     """One grad_output before it is weighed."""
 
     values: Tensor
-    """A vector of what it is defined for, its magnitude included."""
+    """A vector of what it is defined for, a view of the pool."""
+    magnitude: float
+    """What it is multiplied by."""
     only: int | None
     """The one output that it is defined for, by number; None for all of them."""
     rows: slice
@@ -80,7 +82,8 @@ class Probe:
 
     def weighed(self, by: Weighed) -> Tensor:
         """The same with every row divided by what it counts."""
-        return self.values / (by.size if self.only is None else by.size[self.rows])
+        size = by.size if self.only is None else by.size[self.rows]
+        return (self.values / size).mul_(self.magnitude)
 
     def shaped(self, values: Tensor, outputs: Layout) -> Sequence[Tensor | None]:
         """A grad_output for every output, None for those that stay undefined."""
@@ -116,4 +119,5 @@ _kept_probes = lru_cache(maxsize=64)(_made_probes)
 
 def _probe(key: int, rows: slice, size: float, only: int | None) -> Probe:
     count = rows.stop - rows.start
-    return Probe(signed_values(count, 7 * key + 1) * size, only, rows, abs(size) * math.sqrt(count))
+    values = signed_values(count, 7 * key + 1)
+    return Probe(values, size, only, rows, abs(size) * math.sqrt(count))
