@@ -28,23 +28,12 @@ from gradverify.verifier.numerics.flat import Block, Layout, vector_of
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
 
-STEP = 2.0**-17
-"""Step of two values, for who asks for no more than rtol: there truncation, h²/6, and the rounding of
-ordinary values, 2^-53/h, are alike: 2^-36."""
-
-ROUGH = 1.5 * 2.0**-33
-"""What has to be seen finer than this drowns in the rounding of two values at `STEP` too often: with sums,
-and rows whose derivative is small beside f, it is about eight times the 2^-36 of one ordinary value."""
-
-LONG_STEP = 2.0**-15
-"""The step for that: rounding is 2^-38 there. Where truncation is too much, a third value makes it h³/6."""
-
-ROUGHER = 2.0**-3 * ROUGH
-"""What has to be seen finer than this is one entry of 10^4 and more: sums are as long, and their rounding drowns
-what is allowed at `LONG_STEP` too. Measured on sums, products and softmax of 10^5 entries."""
-
-LONGEST_STEP = 2.0**-13
-"""The step for that: rounding is 2^-40 there, and truncation by three values 2^-41."""
+STEPS = ((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))
+"""The step for who has to see more than so much. At 2^-17 truncation by two values, h²/6, and the rounding of
+ordinary values, 2^-53/h, are alike: 2^-36. With sums, and rows whose derivative is small beside f, rounding is
+eight times that, and for 10^5 entries a hundred times: what has to be seen finer drowns in it, and takes a longer
+step. There truncation is left to a third value, which makes it h³/6. No longer than that, since a step over a
+kink closes nothing. Measured on sums, products and softmax of 10^3 to 10^5 entries, and on sorted ones."""
 
 STAIR = 2.0**-5
 """Step of the question put to a forward that is flat: two steps of bfloat16 at least, half a step of `round`
@@ -152,7 +141,7 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     inputs = Layout.of(primals)
     fine, coarse = LEVELS
     wanted = rtol / math.sqrt(asked.outputs.size * inputs.size)
-    moves = moves_of(primals, inputs, _step_for(wanted))
+    moves = moves_of(primals, inputs, next(step for least, step in STEPS if wanted >= least))
     # A copy, before forward is called again: it may return the same memory every time.
     here = asked.outputs.flatten(asked.here)
     trial = _tried(asked, moves, here, max(fine.allowed, min(coarse.allowed, wanted)))
@@ -161,13 +150,6 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     if trial.weighed.flat:
         return _flat_on_one_side(trial) and _pulls_back_zeros(trial)
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
-
-
-def _step_for(wanted: float) -> float:
-    """How long a step is to be, for what has to be seen."""
-    if wanted > ROUGH:
-        return STEP
-    return LONG_STEP if wanted > ROUGHER else LONGEST_STEP
 
 
 def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
