@@ -123,10 +123,6 @@ class _Trial:
         result = self.asked.back_each(shaped)
         return None if isinstance(result, Raised) else result.value
 
-    def pulled_back(self, probes: Sequence[Probe]) -> list[Gradients] | None:
-        """The same for probes that are weighed here and forgotten."""
-        return self.pull_back(probes, [probe.weighed(self.weighed) for probe in probes])
-
 
 def proves(asked: Asked, rtol: float, atol: float) -> bool:
     """Whether backward is the derivative of forward, to within the tolerances, and gives it each time.
@@ -154,28 +150,25 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
 
 def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     """Whether backward agrees with what forward has along all inputs, and along each that is faint there."""
-    first, *others = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)
-    line = first.weighed(trial.weighed)
-    expected = trial.expected(first, line)  # before user code could write into a grad_output
-    given = trial.pull_back((first,), (line,))
-    del line
-    if given is None:
+    probes = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)
+    lines = [probe.weighed(trial.weighed) for probe in probes]
+    expected = trial.expected(probes[0], lines[0])  # before user code could write into a grad_output
+    gradients = trial.pull_back(probes, lines)
+    del lines  # vectors as long as the outputs, as many as there are outputs
+    if gradients is None:
         return False
     closing: _Trial | None = trial
-    shares = trial.shares(first, expected, given[0])
+    shares = trial.shares(probes[0], expected, gradients[0])
     if shares is None:
         closing = trial.finer()
-        shares = None if closing is None else closing.sums(first, given[0])
-    if closing is None or shares is None:
-        return False
-    more = closing.pulled_back(others)
-    if more is None or not _repeats(closing, (first, *others), [*given, *more]):
+        shares = None if closing is None else closing.sums(probes[0], gradients[0])
+    if closing is None or shares is None or not _repeats(closing, probes, gradients):
         return False
     lengths = trial.moves.inputs.lengths
     faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
     if not faint or sum(map(bool, lengths)) == 1:
         return True
-    return all(_closes_alone(closing, k, [*given, *more], rtol, atol) for k in faint)
+    return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
 
 
 def _repeats(trial: _Trial, probes: Sequence[Probe], gradients: Sequence[Gradients]) -> bool:
@@ -190,7 +183,7 @@ def _repeats(trial: _Trial, probes: Sequence[Probe], gradients: Sequence[Gradien
         return True
     if not all(trial.sums(probe, given) for probe, given in zip(probes[1:], others, strict=True)):
         return False
-    again = trial.pulled_back(probes[:1])
+    again = trial.pull_back(probes[:1], [probes[0].weighed(trial.weighed)])
     return again is not None and _identical(first, again[0], 1.0)
 
 
@@ -246,7 +239,7 @@ def _flat_on_one_side(trial: _Trial) -> bool:
 def _pulls_back_zeros(trial: _Trial) -> bool:
     """Whether backward gives exact zeros, for every grad_output."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, 1.0)
-    gradients = trial.pull_back(probes, [probe.values * probe.magnitude for probe in probes])
+    gradients = trial.pull_back(probes, [probe.unweighed() for probe in probes])
     return gradients is not None and all(_is_zero(g) for given in gradients for g in given)
 
 
