@@ -31,7 +31,8 @@ class OwnGraph:
     places: Sequence[int]
     """Where the outputs that require grad lie among these."""
     evaluate: Callable[[Sequence[Tensor]], Tensors]
-    """Called with fresh tensors, which it may keep, and without grad mode. Raises whatever the function raises."""
+    """Called with fresh tensors, which it may keep, outside of grad mode. Raises whatever the function
+    raises."""
 
     @property
     def primals(self) -> Tensors:

@@ -27,8 +27,8 @@ TANGENT_GRID = 2.0**-12
 """Tangents are short binary numbers, so that steps along them are exact and polynomials stay exact."""
 
 SAMPLE = 255
-"""Entries that are asked for the typical size of an input: the median of all takes as long as a small forward,
-at 10^5 entries as long as many, and a tenth more or less of it does not matter."""
+"""Entries that are asked for the typical size of an input: a tenth more or less does not matter, and the
+median of 10^5 takes as long as all else that is done with them."""
 
 WIDE = 256.0
 """Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
