@@ -134,14 +134,14 @@ def _requiring_if_inexact(argument: Any) -> Any:  # noqa: ANN401
 
 
 def first_order_graph(function: Callable[..., Any], original: Original) -> OwnGraph:
-    """The call's own graph, and forward elsewhere, without a graph."""
+    """The call's own graph, and forward elsewhere."""
     inputs, positions, outputs = original.inputs, original.positions, original.outputs
+    shapes = [output.shape for output in outputs]
 
     def evaluate(moved: Sequence[Tensor]) -> Tensors:
-        with torch.no_grad():
-            returned = as_tuple(function(*_with(moved, inputs)))
+        returned = as_tuple(function(*_with(moved, inputs)))
         values = tuple([returned[p] for p in positions])
-        if any(v.shape != o.shape for v, o in zip(values, outputs, strict=True)):
+        if [value.shape for value in values] != shapes:
             raise ValueError("forward returns other shapes than before")
         return values
 

@@ -31,7 +31,8 @@ class OwnGraph:
     places: Sequence[int]
     """Where the outputs that require grad lie among these."""
     evaluate: Callable[[Sequence[Tensor]], Tensors]
-    """Called with fresh tensors, which it may keep. Raises whatever the function raises."""
+    """Called with fresh tensors, which it may keep, outside of grad mode. Raises whatever the function
+    raises."""
 
     @property
     def primals(self) -> Tensors:
@@ -59,9 +60,13 @@ class OwnGraph:
         """Whether backward is the derivative of what forward does on moved copies, and gives it each time.
 
         Nothing is set back to the same random numbers: who draws some is not proven right here, nor wrong.
-        Without inputs or outputs there is nothing to prove but that backward runs.
+        Without inputs or outputs there is nothing to prove but that backward runs. Once for all evaluations,
+        no graph is recorded: to say so each time takes as long as a small operation.
         """
-        return self._runs() if self.is_empty else proves(self, rtol, atol)
+        if self.is_empty:
+            return self._runs()
+        with torch.no_grad():
+            return proves(self, rtol, atol)
 
     def _runs(self) -> bool:
         """Whether backward runs, and gives zeros: all that is right without entries."""

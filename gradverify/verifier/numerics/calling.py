@@ -111,22 +111,18 @@ def _grad(
 ) -> Gradients:
     ends: list[Tensor] = []
     given: list[Tensor] = []
+    fit = ENGINE is not None
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output.requires_grad:
+            fit = fit and output.shape == cotangent.shape and output.dtype is cotangent.dtype
             ends.append(output)
             given.append(cotangent)
     if not ends:
         return (None,) * len(leaves)
     leaves = tuple(leaves)
-    run = _run_backward if _fit(ends, given, leaves) else _run_any_backward
+    # Where `torch.autograd.grad` would find nothing to object to, nor hand on to a subclass.
+    run = _run_backward if fit and not has_torch_function((*ends, *leaves)) else _run_any_backward
     return tuple(map(_as_laid_out, run(ends, given, leaves, keep=keep, create=create), leaves))
-
-
-def _fit(outputs: Sequence[Tensor], cotangents: Sequence[Tensor], leaves: Sequence[Tensor]) -> bool:
-    """Whether `torch.autograd.grad` would find nothing to object to, nor hand on to a subclass."""
-    if ENGINE is None or has_torch_function((*outputs, *leaves)):
-        return False
-    return all(o.shape == c.shape and o.dtype is c.dtype for o, c in zip(outputs, cotangents, strict=True))
 
 
 def _run_backward(

@@ -26,6 +26,10 @@ KEPT = 4096
 TANGENT_GRID = 2.0**-12
 """Tangents are short binary numbers, so that steps along them are exact and polynomials stay exact."""
 
+SAMPLE = 255
+"""Entries that are asked for the typical size of an input: a tenth more or less does not matter, and the
+median of 10^5 takes as long as all else that is done with them."""
+
 WIDE = 256.0
 """Up to this ratio of two entries' sizes each moves by its own; beyond it, small ones move by more."""
 
@@ -53,11 +57,29 @@ def sizes_of(x: Tensor) -> Tensor:
     low, high = (bound.item() for bound in size.aminmax())
     if low > 0 and high <= WIDE * low:
         return size
+    typical = _typical(size, all_moving=low > 0 and high < math.inf)
     finite = None if high < math.inf else size.isfinite()
-    moving = size if low > 0 and finite is None else size[size > 0 if finite is None else finite & (size > 0)]
-    typical = moving.median().item() if moving.numel() else 1.0
     size.clamp_(typical / WIDE, typical)
     return size if finite is None else torch.where(finite, size, 0.0)
+
+
+def _typical(size: Tensor, *, all_moving: bool) -> float:
+    """The median of the sizes that are finite and not zero, or of a sample of them."""
+    few = size.take(_sampled(size.numel())) if size.numel() > SAMPLE else size
+    moving = few if all_moving else _moving(few)
+    if not moving.numel():
+        moving = _moving(size)
+    return moving.median().item() if moving.numel() else 1.0
+
+
+def _moving(size: Tensor) -> Tensor:
+    return size[(size > 0) & (size < math.inf)]
+
+
+@lru_cache(maxsize=256)
+def _sampled(count: int) -> Tensor:
+    """Random places: at regular ones there may be a column that is all zeros."""
+    return torch.randint(count, (SAMPLE,), generator=torch.Generator().manual_seed(count))
 
 
 def short_values(shape: tuple[int, ...], start: int) -> Tensor:

@@ -61,7 +61,7 @@ def moves_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Moves:
         x = primal if block.is_plain else vector_of(primal, block)
         tangent = sizes_of(x).mul_(short_values(x.shape, block.start))
         here.append(x)
-        steps.append(torch.add(x, tangent, alpha=length).sub_(x))
+        steps.append(torch.add(x, tangent, alpha=length, out=tangent).sub_(x))
     return Moves(inputs, here, steps, length)
 
 
@@ -70,7 +70,9 @@ class Probe:
     """One grad_output before it is weighed."""
 
     values: Tensor
-    """A vector of what it is defined for, its magnitude included."""
+    """A vector of what it is defined for: a view of the pool where it is long, else made once and kept."""
+    magnitude: float
+    """What a view of the pool is multiplied by; 1 where that is done."""
     only: int | None
     """The one output that it is defined for, by number; None for all of them."""
     rows: slice
@@ -80,7 +82,12 @@ class Probe:
 
     def weighed(self, by: Weighed) -> Tensor:
         """The same with every row divided by what it counts."""
-        return self.values / (by.size if self.only is None else by.size[self.rows])
+        line = self.values / (by.size if self.only is None else by.size[self.rows])
+        return line if self.magnitude == 1 else line.mul_(self.magnitude)
+
+    def unweighed(self) -> Tensor:
+        """The same with every row as it is, fresh."""
+        return self.values * self.magnitude
 
     def shaped(self, values: Tensor, outputs: Layout) -> Sequence[Tensor | None]:
         """A grad_output for every output, None for those that stay undefined."""
@@ -96,11 +103,11 @@ def probes_of(outputs: Layout, magnitudes: tuple[float, ...], unit: float) -> Se
 
     They will be divided by differences, which are `unit` times J v.
     """
-    make = _kept_probes if outputs.size <= KEPT_ROWS else _made_probes
-    return make(tuple(outputs.lengths), tuple([m * unit for m in magnitudes]))
+    lengths, sizes = tuple(outputs.lengths), tuple([m * unit for m in magnitudes])
+    return (_kept_probes if outputs.size <= KEPT_ROWS else _probes)(lengths, sizes)
 
 
-def _made_probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Probe]:
+def _probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Probe]:
     """One grad_output for all outputs, and the same at the other sizes; of several, one for each alone."""
     count = sum(lengths)
     if len(lengths) == 1:
@@ -111,9 +118,13 @@ def _made_probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence
     return [_probe(0, slice(0, count), sizes[0], None), *each]
 
 
-_kept_probes = lru_cache(maxsize=64)(_made_probes)
+@lru_cache(maxsize=64)
+def _kept_probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Probe]:
+    """The same, multiplied once for all: a small problem's proof is that much cheaper."""
+    return [replace(p, values=p.unweighed(), magnitude=1.0) for p in _probes(lengths, sizes)]
 
 
 def _probe(key: int, rows: slice, size: float, only: int | None) -> Probe:
     count = rows.stop - rows.start
-    return Probe(signed_values(count, 7 * key + 1) * size, only, rows, abs(size) * math.sqrt(count))
+    values = signed_values(count, 7 * key + 1)
+    return Probe(values, size, only, rows, abs(size) * math.sqrt(count))

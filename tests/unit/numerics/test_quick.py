@@ -104,6 +104,21 @@ def test_many_rows_take_a_longer_step(asked):
     assert not proven(asked(near, torch.randn(40, 25, dtype=torch.float64)))
 
 
+@pytest.mark.parametrize(
+    ("function", "forwards"),
+    [(lambda x: x.cumsum(-1), 3), (lambda x: x.softmax(-1), 4)],
+    ids=["sum", "softmax"],
+)
+def test_rounding_of_a_hundred_thousand_entries_does_not_keep_it_from_closing(asked, function, forwards):
+    generator = torch.Generator().manual_seed(0)
+    large = asked(function, torch.randn(224, 447, dtype=torch.float64, generator=generator))
+    assert proven(large)
+    assert (large.counter.forward, large.counter.backward) == (forwards, 2)
+    for fault in ("scaled by 1 + 1e-6", "one entry zero"):
+        faulty = behind(function, FAULTS[fault])
+        assert not proven(asked(faulty, torch.randn(224, 447, dtype=torch.float64, generator=generator)))
+
+
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_no_fault_is_proven(asked, fault):
     x, w = drawn(3, 4), drawn(4, 2) - 1.8
