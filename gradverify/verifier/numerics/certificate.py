@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from gradverify.verifier.numerics.central import CentralDifference, Level, value_at
+from gradverify.verifier.numerics.central import CentralDifference, Level
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.functionals import (
     ALONE,
@@ -48,9 +48,6 @@ h^4 / 30, that is still half of what the first level allows."""
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
-
-BESIDE = 2.0**-5
-"""The same for an input that moves alone, whose rows may end on one side: two steps of bfloat16 at least."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +188,5 @@ def _is_flat_alone(point: ProofPoint, tangent: Tensor, near: CentralDifference, 
     functionals = pull_back(point, near.weighed, ALONE)
     if functionals is None or not functionals.vanish(number, point.atol or 0.0):
         return False
-    moved = point.inputs.moving(point.x, tangent)
-    values = []
-    for share in (LEVELS[0].step, BESIDE, -BESIDE):
-        value = value_at(point.problem, moved(share))
-        if value is None:
-            return False
-        values.append(value.clone())  # forward may return the same memory every time
-    return bool(((values[1] == values[0]) | (values[2] == values[0])).all())
+    flat = point.flat_beside(tangent, LEVELS[0].step)
+    return flat is not None and bool(flat.all())

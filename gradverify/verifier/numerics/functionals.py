@@ -21,6 +21,7 @@ from gradverify.verifier.numerics.central import (
     Level,
     Weighed,
     central_difference,
+    value_at,
 )
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values
@@ -35,6 +36,10 @@ ALONE = (1.0,)
 
 KEPT_ROWS = 4096
 """Probes for outputs of up to this many rows are kept, since the same sizes come again."""
+
+BESIDE = 2.0**-5
+"""How far a row that does not move is followed, in units of each entry's size, and has to stay on one side:
+one that rounds to bfloat16 (2^-8) inside makes two steps there at least."""
 
 BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
 """The gradients for several sets of grad_outputs."""
@@ -85,6 +90,20 @@ class ProofPoint:
         block = self.inputs.blocks[number]
         tangent[block.start : block.stop] = self.tangent[block.start : block.stop]
         return tangent
+
+    def flat_beside(self, tangent: Tensor, near: float) -> Tensor | None:
+        """Rows (bool, M) that are far along a direction, on one side, what they are at a share `near` of it.
+
+        None where forward raises.
+        """
+        moved = self.inputs.moving(self.x, tangent)
+        values: list[Tensor] = []
+        for share in (near, BESIDE, -BESIDE):
+            value = value_at(self.problem, moved(share))
+            if value is None:
+                return None
+            values.append(value.clone())  # forward may return the same memory every time
+        return (values[1] == values[0]) | (values[2] == values[0])
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""

@@ -24,7 +24,13 @@ from gradverify.verifier.numerics.central import (
     value_at,
     weigh,
 )
-from gradverify.verifier.numerics.functionals import ALONE, MAGNITUDES, ProofPoint, pull_back
+from gradverify.verifier.numerics.functionals import (
+    ALONE,
+    MAGNITUDES,
+    Functionals,
+    ProofPoint,
+    pull_back,
+)
 from gradverify.verifier.numerics.probes import tangent_of
 
 TURNS = (
@@ -47,6 +53,8 @@ sample of PyTorch's `grid_sampler_3d` one to eight that are smooth were above 2^
 class _Stencil:
     """Five values of forward along a direction, as differences."""
 
+    tangent: Tensor
+    """v, N entries."""
     step: Tensor
     """T, N entries."""
     change: Tensor
@@ -127,7 +135,7 @@ def _stencil(point: ProofPoint, tangent: Tensor, level: Level) -> _Stencil | Non
     third = far[0] - 2 * near[0]
     fourth = (2 * (far[1] - here) - far[0]) - 4 * (2 * near[1] - near[0])
     bent = torch.maximum(third.abs(), fourth.abs())
-    return _Stencil(step, near[0] * 8 - far[0], here, bent, FOUR_POINTS * level.step)
+    return _Stencil(tangent, step, near[0] * 8 - far[0], here, bent, FOUR_POINTS * level.step)
 
 
 def _closed(
@@ -137,12 +145,25 @@ def _closed(
     nothing = torch.zeros((), dtype=torch.float64)
     change, value = (torch.where(rows, t, nothing) for t in (stencil.change, stencil.value))
     weighed = weigh(point.problem.outputs, change, value, stencil.unit)
-    if weighed is None or weighed.flat:
+    functionals = None if weighed is None else pull_back(point, weighed, magnitudes, rows)
+    if weighed is None or functionals is None:
         return None
-    functionals = pull_back(point, weighed, magnitudes, rows)
-    if functionals is None or not point.visible(weighed, level):
+    if weighed.flat:
+        return set() if _is_flat(point, stencil, rows, level, functionals) else None
+    if not point.visible(weighed, level):
         return None
     shares = functionals.close(point.inputs, stencil.step, weighed, level.allowed)
     if shares is None:
         return None
     return {k for k in point.moving if abs(shares[k]) < level.allowed / point.rtol}
+
+
+def _is_flat(
+    point: ProofPoint, stencil: _Stencil, rows: Tensor, level: Level, functionals: Functionals
+) -> bool:
+    """Whether these rows do not move as far as one side goes, and give zeros to all that moves."""
+    moves = [k for k, part in enumerate(point.inputs.cut(stencil.tangent)) if part.count_nonzero().item()]
+    if not all(functionals.vanish(number) for number in moves):
+        return False
+    flat = point.flat_beside(stencil.tangent, level.step)
+    return flat is not None and bool(flat[rows].all())

@@ -260,6 +260,19 @@ def test_a_row_that_lies_on_a_kink_is_not_certified(maps):
     assert certify(maps.problem_of(cells, x), rtol=RTOL) is None
 
 
+def test_a_row_next_to_where_forward_is_flat_is_proven_flat(maps):
+    """Just outside of a limit: along every direction the first steps cross it, and inside they do not."""
+    x, y = torch.rand(4000, generator=torch.Generator().manual_seed(0)).double(), torch.ones(1).double()
+    x[1234] = 2 + 3e-7
+
+    def function(x, y):
+        return torch.where(x < 2, x.sin() * y, 0.0)
+
+    assert certify(maps.problem_of(function, x, y), rtol=RTOL) is not None
+    wrong = behind(function, at(1234, lambda v: v + 1e-9))
+    assert certify(maps.problem_of(wrong, x, y), rtol=RTOL) is None
+
+
 def hinge(x, label):
     return torch.where(label == 1, x * x, 0.0) + torch.where(label == -1, x.sin(), 0.0)
 
