@@ -126,6 +126,18 @@ def test_a_wrong_small_output_is_seen_beside_a_large_one(maps):
     assert certify(maps.problem_of(lambda x: (x * 1e6, faulty(x)), x), rtol=RTOL) is None
 
 
+def test_an_output_that_is_zero_beside_one_that_moves(maps):
+    """Nothing of its own tells how much its rows count, and zero is no answer."""
+    x = torch.rand(4, generator=torch.Generator().manual_seed(0)).double() + 1
+
+    def function(x):
+        return x.sin(), 0 * x
+
+    assert certify(maps.problem_of(function, x), rtol=RTOL) is not None
+    faulty = behind(lambda x: 0 * x, lambda g: g + 1e-6)
+    assert certify(maps.problem_of(lambda x: (x.sin(), faulty(x)), x), rtol=RTOL) is None
+
+
 def test_a_backward_wrong_only_where_other_grads_are_undefined_is_seen(maps):
     class Two(Function):
         @staticmethod
