@@ -29,6 +29,7 @@ from gradverify.api.original import (
 )
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
 from gradverify.api.telling import failure, finding, name_of
+from gradverify.api.torchs_mode import beyond_slow_mode
 from gradverify.verifier import guard
 from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
@@ -61,14 +62,16 @@ def decide(question: Question) -> bool:
         return _torch_decides(question, "")
     require_usable(question.inputs)
     with guard.leaving_the_callers():
-        answer = _answer(question)
+        original = question.first_call()
+        answer = _answer(question, original)
+    too_large = beyond_slow_mode(original)
     match answer:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            passed = _torch_decides(question, answer.reason)
+            passed = _torch_decides(question, answer.reason, too_large)
         case Right():
-            passed = _torch_decides(question, "") if question.options.parts_of_torch else True
+            passed = _torch_decides(question, "", too_large) if question.options.parts_of_torch else True
     for finer in answer.finer:
         warnings.warn(
             f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
@@ -76,10 +79,12 @@ def decide(question: Question) -> bool:
     return passed
 
 
-def _torch_decides(question: Question, unverified_by_us: str) -> bool:
+def _torch_decides(question: Question, unverified_by_us: str, too_large: str = "") -> bool:
+    """What torch says. `too_large` says why its slow mode cannot be asked: then its fast mode is."""
     __tracebackhide__ = True
+    fast = question.options.fast_mode or bool(too_large)
     try:
-        result = question.ask_torch()
+        result = question.ask_torch(fast)
     except GradcheckError as error:
         found = finding("GV101", f"torch.autograd.gradcheck's own check fails: {_without_matrices(error)}")
         if unverified_by_us:
@@ -91,13 +96,19 @@ def _torch_decides(question: Question, unverified_by_us: str) -> bool:
                 f"itself: {unverified_by_us}. Try inputs of moderate size, away from kinks.",
             )
         raise GradientError(failure(question.user_function, (found,)), (found,)) from error
-    if unverified_by_us:
-        warnings.warn(
-            f"{name_of(question.user_function)}: not verified by gradverify, torch's own check decided: "
-            f"{unverified_by_us}",
-            stacklevel=CALLER + 1,
-        )
+    said = _how_torch_decided(unverified_by_us, "" if question.options.fast_mode else too_large)
+    if said:
+        warnings.warn(f"{name_of(question.user_function)}: {said}", stacklevel=CALLER + 1)
     return result
+
+
+def _how_torch_decided(unverified_by_us: str, too_large: str) -> str:
+    """What the caller has to know about a verdict of torch's; `too_large` where slow mode was asked for."""
+    by_fast = f"torch's fast mode, which looks along one random direction alone ({too_large})"
+    if unverified_by_us:
+        by = f"{by_fast}, decided" if too_large else "torch's own check decided"
+        return f"not verified by gradverify, {by}: {unverified_by_us}"
+    return f"what torch alone can tell was decided by {by_fast}" if too_large else ""
 
 
 def _without_matrices(error: GradcheckError) -> str:
@@ -105,9 +116,8 @@ def _without_matrices(error: GradcheckError) -> str:
     return str(error).strip().partition("\nnumerical:")[0].rstrip(", ")
 
 
-def _answer(question: Question) -> Answer:
+def _answer(question: Question, original: Original) -> Answer:
     """Our own answer: the short proof, else the rules that hold on the caller's tensors and the numbers."""
-    original = question.first_call()
     refused = _not_ours(original)
     if refused is not None:
         return refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,7 +60,8 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
     finer than that is a warning. The numerical side measures its own error and finds its own steps, so `eps`
     and `fast_mode` matter only where torch's own implementation decides: for sparse and quantised tensors,
     subclasses, low precision, forward mode and batched gradients, and wherever ours cannot tell (a kink, a
-    stochastic function), which is then said in a warning.
+    stochastic function), which is then said in a warning. A Jacobian that slow mode cannot build is left to
+    torch's fast mode there, and the warning says so.
 
     Returns True. Raises `GradientError`, whose message says which entries are wrong and by how much (or
     returns False where `raise_exception` is False), and whatever `func` raises.
@@ -88,7 +90,7 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
         options=options,
         first_call=lambda: original_of(given, as_tuple(func(*given))),
         graph_of=partial(first_order_graph, func),
-        ask_torch=lambda: torch_gradcheck(func, given, **options.as_keywords()),
+        ask_torch=lambda fast: torch_gradcheck(func, given, **replace(options, fast_mode=fast).as_keywords()),
         problem_of=partial(first_order_problem, func),
         findings_of=lambda problem, judged, _: first_order_findings(func, options, problem, judged),
     )
@@ -150,7 +152,9 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         options=options,
         first_call=lambda: original_of(inputs, gradients_of(returned, given, u)),
         graph_of=lambda original: second_order_graph(func, returned, u, original),
-        ask_torch=lambda: torch_gradgradcheck(func, given, u, **_second_keywords(options)),
+        ask_torch=lambda fast: torch_gradgradcheck(
+            func, given, u, **_second_keywords(replace(options, fast_mode=fast))
+        ),
         problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
         findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),
     )

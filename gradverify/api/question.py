@@ -29,8 +29,8 @@ class Question:
     """The first call of `function` on `inputs`. Raises whatever that raises."""
     graph_of: Callable[[Original], OwnGraph]
     """That call's graph, beside what the function gives elsewhere."""
-    ask_torch: Callable[[], bool]
-    """The same question to torch's own implementation."""
+    ask_torch: Callable[[bool], bool]
+    """The same question to torch's own implementation, in its fast mode or not."""
     problem_of: Callable[[Original, guard.RandomStates], CallProblem | VjpProblem]
     """The function as a pure problem, once it is known what it returns."""
     findings_of: Callable[[Problem, Judged, Original], tuple[Finding, ...]]

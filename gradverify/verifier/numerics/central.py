@@ -182,8 +182,10 @@ def value_at(problem: Forward, point: Sequence[Tensor]) -> Tensor | None:
 
 
 def _negligible(outputs: Layout, size: Tensor, total: float) -> Tensor | float:
-    """For each row a share of the mean of its output's rows."""
+    """For each row a share of the mean of its output's rows; of all rows where its output does not move."""
+    mean = total / size.numel()
     if len(outputs.blocks) == 1:
-        return total / size.numel() / DAMPING
-    means = torch.cat([part.mean().expand(part.numel()) for part in outputs.cut(size) if part.numel()])
+        return mean / DAMPING
+    parts = [part for part in outputs.cut(size) if part.numel()]
+    means = torch.cat([part.new_tensor(part.mean().item() or mean).expand(part.numel()) for part in parts])
     return means / DAMPING

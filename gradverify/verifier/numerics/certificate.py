@@ -4,7 +4,9 @@ For a tangent v and a cotangent u, uᵀ(J v) from forward alone must equal (Aᵀ
 central difference D (`central.py`) along one direction in which every input entry moves by its own size, and
 u weighs each row by the inverse of |D_i|, so that every row counts by its *relative* error. No error estimate
 is needed: a residual below the threshold is itself the proof, because a wrong gradient and an error of the
-difference cancel with a probability of nothing. Where it does not close, nothing is said, and the whole
+difference cancel with a probability of nothing. Where it does not close, it is tried with a longer step
+(noise) or a shorter one (kinks), some rows at a time (`straddled.py`), and with each input moving alone: one
+that makes forward jump says nothing of the others. Where that does not close, nothing is said, and the whole
 Jacobian is measured instead.
 
 (Random probing of a vector-Jacobian product is the dot-product test of adjoint codes: Claerbout, *Earth
@@ -13,46 +15,39 @@ Soundings Analysis*, 1992, ch. 5.)
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
 
-import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.central import (
-    FOUR_POINTS,
-    CentralDifference,
-    Level,
-    Weighed,
-    central_difference,
-)
+from gradverify.verifier.numerics.central import CentralDifference, Level
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.probes import signed_values, tangent_of
-from gradverify.verifier.numerics.problem import Gradients, Problem
+from gradverify.verifier.numerics.functionals import (
+    ALONE,
+    KEPT_ROWS,
+    MAGNITUDES,
+    BackEach,
+    Functionals,
+    ProofPoint,
+    noticed,
+    pull_back,
+)
+from gradverify.verifier.numerics.probes import tangent_of
+from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.straddled import faint_after_turns
+
+__all__ = ["ALONE", "FAR", "KEPT_ROWS", "LEVELS", "MAGNITUDES", "Certificate", "certify", "noticed"]
 
 LEVELS = (Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))
 """The first resolves smooth functions, the second straddles fewer kinks. Measured on PyTorch's operator
 database."""
 
+LONG_STEP = 2.0**-8
+"""Step for what is smooth at the first level and does not close: 16 times less rounding, and a truncation,
+h^4 / 30, that is still half of what the first level allows."""
+
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
-
-MAGNITUDES = (-(2.0**12), 2.0**-20)
-"""Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
-larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
-
-ALONE = (1.0,)
-"""The same where an input is probed alone: that backward is linear has been seen."""
-
-KEPT_ROWS = 4096
-"""Probes for outputs of up to this many rows are kept, since the same sizes come again."""
-
-BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
-"""The gradients for several sets of grad_outputs."""
 
 
 @dataclass(frozen=True)
@@ -64,105 +59,17 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class _Point:
-    """Where the proof is tried."""
+class _Tried:
+    """What came of one direction."""
 
-    problem: Problem
-    inputs: Layout
-    x: Tensor
-    """The inputs, N entries."""
-    tangent: Tensor
-    """v, N entries."""
-    key: int
-    back_each: BackEach | None
-    rtol: float
-    atol: float | None
-
-    @cached_property
-    def levels(self) -> tuple[Level, ...]:
-        """How forward is asked, one after the other."""
-        return LEVELS if self.atol is None else _coarser(self.rtol / self.typical)
-
-    @cached_property
-    def typical(self) -> float:
-        """What one entry of ordinary size counts among all, inverted."""
-        return math.sqrt(self.problem.outputs.size * self.inputs.size)
-
-    def visible(self, found: CentralDifference, level: Level) -> bool:
-        """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
-        return found.weighed.sees(level.allowed, self.rtol, lambda: noticed(self.atol or 0.0, self.tangent))
-
-    @cached_property
-    def unmoved(self) -> Sequence[Tensor]:
-        """For each input its entries (bool) that are not finite.
-
-        No step moves them, so the derivative of forward by them is exactly zero.
-        """
-        return self.inputs.cut(~self.x.isfinite())
-
-    def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
-        """What forward has along a direction."""
-        return central_difference(self.problem, self.inputs, self.x, tangent, level)
-
-
-@dataclass(frozen=True)
-class _Probes:
-    """Values of several grad_outputs before they are weighed."""
-
-    values: Tensor
-    """One line of M entries for each, its magnitude included; zero where an output stays undefined."""
-    only: tuple[int | None, ...]
-    """The one output that each is defined for, by number; None for all of them."""
-    scales: tuple[float, ...]
-    """The size of each, times the root of the number of rows that it weighs."""
-
-
-@dataclass(frozen=True)
-class _Functionals:
-    """Several grad_outputs u and what backward gave for them."""
-
-    probes: _Probes
-    weighed: Weighed
-    """By whose sizes the probes were divided."""
-    expected: list[float]
-    """u · change of that difference for every u: worked out before user code could write into u."""
-    gradients: tuple[tuple[Tensor | None, ...], ...]
-    """For each u a vector for each input."""
-
-    def close(self, inputs: Layout, found: CentralDifference, allowed: float) -> list[float] | None:
-        """What each input has of G(u)·T for the first u, if all sum to u·J T, for every u; else None.
-
-        Told for rows of weight one, as `allowed` is.
-        """
-        expected = self.expected
-        if found.weighed is not self.weighed:
-            expected = (self.probes.values / self.weighed.size @ found.weighed.change).tolist()
-        relative = found.weighed.unit / self.weighed.unit
-        steps = inputs.cut(found.step)
-        first: list[float] = []
-        for number, gradients in enumerate(self.gradients):
-            shares = [_dot(g, step) for g, step in zip(gradients, steps, strict=True)]
-            residual = expected[number] - FOUR_POINTS * sum(shares)
-            scale = relative * self.probes.scales[number]
-            if not abs(residual) <= allowed * scale:  # also where it is NaN
-                return None
-            first = first or [FOUR_POINTS * s / scale for s in shares]
-        return first
-
-    def vanish(self, number: int | None = None) -> bool:
-        """Whether every gradient, or every one for one input, is exactly zero."""
-        wanted = (
-            g for line in self.gradients for g in (line if number is None else line[number : number + 1])
-        )
-        return not any(g is not None and g.count_nonzero().item() for g in wanted)
-
-    def vanish_where(self, unmoved: Sequence[Tensor]) -> bool:
-        """Whether every gradient is exactly zero at the entries that cannot be moved."""
-        return all(
-            g is None or not g[mask].count_nonzero().item()
-            for line in self.gradients
-            for g, mask in zip(line, unmoved, strict=True)
-        )
+    level: Level | None = None
+    """At which it closed; None where it did not."""
+    shares: tuple[float, ...] = ()
+    """What each input has of the derivative then, for rows of weight one."""
+    flat: CentralDifference | None = None
+    """Forward did not move at all."""
+    refused: bool = False
+    """Backward raises, or gives a gradient to what cannot move."""
 
 
 def certify(
@@ -179,127 +86,107 @@ def certify(
     probes. `back_each` goes back through a graph that is there already. With an `atol` it tries for what rtol
     asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
     forwards and one graph with a backward for each grad_output; inputs whose share of
-    the derivative is too small to be seen among the others are probed once more, alone.
+    the derivative is too small to be seen among the others are probed once more, alone. Where that does not
+    close, at most 20 more, and as many for each input.
     """
     inputs = Layout.of(problem.primals)
     if not inputs.size or not problem.outputs.size:
         return None
     x = inputs.flatten(problem.primals)
-    point = _Point(
+    point = ProofPoint(
         problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
     )
-    functionals: _Functionals | None = None
-    for level in point.levels:
-        found = point.along(point.tangent, level)
-        if found is None:
-            break
-        if found.weighed.flat:
-            return Certificate(level.allowed * point.typical) if _is_flat(point, found) else None
-        functionals = functionals or _pull_back(point, found)
-        if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
-            break
-        shares = functionals.close(inputs, found, level.allowed)
-        if shares is not None and point.visible(found, level):
-            least = level.allowed / rtol
-            proven = all(_closes_alone(point, number) for number in _faint(inputs, shares, least))
-            return Certificate(level.allowed * point.typical) if proven else None
-        if found.smooth:
-            break
-    return None
+    tried = _tried(point, point.tangent, MAGNITUDES)
+    if tried.flat is not None and _is_flat(point, tried.flat):
+        return _certificate(point, _levels(point)[0])
+    if tried.refused:
+        return None
+    if tried.level is not None:
+        faint = _faint(point, tried.shares, tried.level.allowed / rtol)
+        proven = all(_closes_alone(point, number) for number in faint)
+        return _certificate(point, tried.level) if proven else None
+    return _certificate(point, _levels(point)[1]) if _closes_in_parts(point) else None
 
 
-def _coarser(wanted: float) -> tuple[Level, ...]:
-    """Levels that allow what an error in one typical entry makes, where that is more."""
+def _closes_in_parts(point: ProofPoint) -> bool:
+    """Whether it closes for some rows at a time, or for each input by itself."""
+    several = len(point.moving) > 1
+    faint = faint_after_turns(point, point.tangent)
+    if faint is not None and all(_closes_alone(point, number) for number in faint if several):
+        return True
+    return several and all(_closes_alone(point, number, MAGNITUDES) for number in point.moving)
+
+
+def _certificate(point: ProofPoint, level: Level) -> Certificate:
+    return Certificate(level.allowed * point.typical)
+
+
+def _levels(point: ProofPoint) -> tuple[Level, Level]:
+    """How forward is asked first, and where it bends.
+
+    They allow what an error of rtol in one typical entry makes, where that is more and is all that is asked.
+    """
     fine, coarse = LEVELS
-    allowed = max(fine.allowed, min(coarse.allowed, wanted))
-    return Level(fine.step, allowed), coarse
+    if point.atol is None:
+        return fine, coarse
+    return Level(fine.step, max(fine.allowed, min(coarse.allowed, point.rtol / point.typical))), coarse
 
 
-def noticed(atol: float, tangent: Tensor) -> float:
-    """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
-    size: float = torch.linalg.vector_norm(tangent).item()
-    return atol * size / math.sqrt(tangent.numel())
+def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) -> _Tried:
+    """The proof along one direction, at the first level and at the one that suits forward there."""
+    level, coarse = _levels(point)
+    functionals: Functionals | None = None
+    for last in (False, True):
+        found = point.along(tangent, level)
+        if found is None:
+            return _Tried()
+        if found.weighed.flat:
+            return _Tried(flat=found)
+        functionals = functionals or pull_back(point, found.weighed, magnitudes)
+        if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
+            return _Tried(refused=True)
+        shares = functionals.close(point.inputs, found.step, found.weighed, level.allowed)
+        if shares is not None and point.visible(found.weighed, level):
+            return _Tried(level, tuple(shares))
+        if not last:
+            level = Level(LONG_STEP, level.allowed) if found.smooth else coarse
+    return _Tried()
 
 
-def _faint(inputs: Layout, shares: Sequence[float], least: float) -> list[int]:
+def _faint(point: ProofPoint, shares: tuple[float, ...], least: float) -> list[int]:
     """Inputs, by number, whose gradient could be off by rtol without being seen among the others."""
-    moving = [number for number, length in enumerate(inputs.lengths) if length]
+    moving = point.moving
     return [number for number in moving if abs(shares[number]) < least] if len(moving) > 1 else []
 
 
-def _closes_alone(point: _Point, number: int) -> bool:
+def _closes_alone(point: ProofPoint, number: int, magnitudes: tuple[float, ...] = ALONE) -> bool:
     """The same proof with one input moving alone."""
-    tangent = torch.zeros_like(point.tangent)
-    block = point.inputs.blocks[number]
-    tangent[block.start : block.stop] = point.tangent[block.start : block.stop]
-    for level in point.levels:
-        found = point.along(tangent, level)
-        functionals = None if found is None else _pull_back(point, found, ALONE)
-        if found is None or functionals is None:
-            return False
-        if found.weighed.flat:
-            return functionals.vanish(number)
-        closed = functionals.close(point.inputs, found, level.allowed)
-        if closed is not None and point.visible(found, level):
-            return True
-    return False
+    tangent = point.alone(number)
+    tried = _tried(point, tangent, magnitudes)
+    if tried.flat is not None:
+        return _is_flat_alone(point, tangent, tried.flat, number)
+    if tried.level is not None or tried.refused:
+        return not tried.refused
+    return faint_after_turns(point, tangent, magnitudes) is not None
 
 
-def _is_flat(point: _Point, near: CentralDifference) -> bool:
+def _is_flat(point: ProofPoint, near: CentralDifference) -> bool:
     """Whether forward is constant to the last bit far around, and backward says so: zeros, for every u."""
     far = point.along(point.tangent, FAR)
     constant = far is not None and far.weighed.flat
-    functionals = _pull_back(point, near) if constant else None
+    functionals = pull_back(point, near.weighed) if constant else None
     return functionals is not None and functionals.vanish()
 
 
-def _pull_back(
-    point: _Point, found: CentralDifference, magnitudes: tuple[float, ...] = MAGNITUDES
-) -> _Functionals | None:
-    """Gradients for all outputs together, at each magnitude; or at one, and for each output alone."""
-    outputs = point.problem.outputs
-    draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
-    weighed = found.weighed
-    probes = draw(tuple(outputs.lengths), point.key, tuple(m * weighed.unit for m in magnitudes))
-    # Where forward is flat nothing weighs a row: all count alike.
-    u = probes.values.clone() if weighed.flat else probes.values / weighed.size
-    expected = (u @ weighed.change).tolist()
-    lines = u.unbind(0)
-    cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
-    result = (
-        point.problem.pull_back_each(point.problem.primals, cotangents)
-        if point.back_each is None
-        else point.back_each(cotangents)
-    )
-    if isinstance(result, Raised):
-        return None
-    gradients = tuple(point.inputs.flattened(given) for given in result.value)
-    return _Functionals(probes, weighed, expected, gradients)
+def _is_flat_alone(point: ProofPoint, tangent: Tensor, near: CentralDifference, number: int) -> bool:
+    """Whether forward stays what it is beside an input, on one side of each row, and its gradient is zero.
 
-
-def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...]) -> _Probes:
-    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone."""
-    count = sum(lengths)
-    asked: list[tuple[float, int | None]]
-    asked = [(m, None) for m in magnitudes]
-    if len(lengths) > 1:
-        asked = [asked[0], *((magnitudes[-1], k) for k, length in enumerate(lengths) if length)]
-    values = torch.zeros(len(asked), count, dtype=torch.float64)
-    for number, (magnitude, only) in enumerate(asked):
-        start = 0 if only is None else sum(lengths[:only])
-        stop = count if only is None else start + lengths[only]
-        values[number, start:stop] = signed_values(stop - start, key + 7 * number + 1) * magnitude
-    scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
-    return _Probes(values, tuple(only for _, only in asked), scales)
-
-
-_kept_probes = lru_cache(maxsize=64)(_drawn_probes)
-
-
-def _cotangent(outputs: Layout, flat: Tensor, only: int | None) -> Sequence[Tensor | None]:
-    shaped = outputs.shaped(flat)
-    return shaped if only is None else [t if number == only else None for number, t in enumerate(shaped)]
-
-
-def _dot(gradient: Tensor | None, step: Tensor) -> float:
-    return 0.0 if gradient is None else torch.dot(gradient, step).item()
+    Beside it, for an input may have a value that makes forward jump at this point alone (a label that is
+    compared): what it is on either side is what a derivative can tell. Zero to the last bit, or to within
+    `atol` where that is all that is asked: what cancels in forward may be rounding in backward.
+    """
+    functionals = pull_back(point, near.weighed, ALONE)
+    if functionals is None or not functionals.vanish(number, point.atol or 0.0):
+        return False
+    flat = point.flat_beside(tangent, LEVELS[0].step)
+    return flat is not None and bool(flat.all())

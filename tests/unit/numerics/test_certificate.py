@@ -126,6 +126,18 @@ def test_a_wrong_small_output_is_seen_beside_a_large_one(maps):
     assert certify(maps.problem_of(lambda x: (x * 1e6, faulty(x)), x), rtol=RTOL) is None
 
 
+def test_an_output_that_is_zero_beside_one_that_moves(maps):
+    """Nothing of its own tells how much its rows count, and zero is no answer."""
+    x = torch.rand(4, generator=torch.Generator().manual_seed(0)).double() + 1
+
+    def function(x):
+        return x.sin(), 0 * x
+
+    assert certify(maps.problem_of(function, x), rtol=RTOL) is not None
+    faulty = behind(lambda x: 0 * x, lambda g: g + 1e-6)
+    assert certify(maps.problem_of(lambda x: (x.sin(), faulty(x)), x), rtol=RTOL) is None
+
+
 def test_a_backward_wrong_only_where_other_grads_are_undefined_is_seen(maps):
     class Two(Function):
         @staticmethod
@@ -226,3 +238,112 @@ def test_no_fault_is_certified_for_who_asks_for_tolerances_either(maps, fault):
     x, w = torch.rand(3, 4).double() + 0.3, torch.rand(4, 2).double() - 1.5
     for which in (0, 1):
         assert certify(maps.problem_of(behind(torch.mm, FAULTS[fault], which), x, w), **TOLERANCES) is None
+
+
+def cells(x):
+    """A continuous function that bends at every whole number, as interpolation in a grid does."""
+    low = x.detach().floor()
+    return (1 + low * low) * (1 - (x - low)) + (1 + (low + 1) ** 2) * (x - low)
+
+
+def among_cells(count, nearest):
+    """Inputs of which one lies as near to a whole number, and the others well inside."""
+    x = torch.linspace(0.2, 0.7, count, dtype=torch.float64) + torch.arange(count) % 5 + 1
+    x[count // 2] = 3 + nearest
+    return x
+
+
+@pytest.mark.parametrize("nearest", [1e-6, 3e-7])
+def test_rows_on_a_kink_are_proven_by_themselves(maps, nearest):
+    """Along every direction some row bends within the first steps: all the others, then that row."""
+    x, y = among_cells(4000, nearest), torch.rand(4000, generator=torch.Generator().manual_seed(0)).double()
+
+    def function(x, y):
+        return cells(x) * (1 + y)
+
+    assert certify(maps.problem_of(function, x, y), rtol=RTOL) is not None
+    for which, fault in ((0, at(7, lambda v: v * (1 + 1e-3))), (0, at(2000, lambda v: v + 1e-3))):
+        assert certify(maps.problem_of(behind(function, fault, which), x, y), rtol=RTOL) is None
+    assert certify(maps.problem_of(behind(function, at(5, lambda v: 1.01 * v), 1), x, y), rtol=RTOL) is None
+
+
+def test_a_row_that_lies_on_a_kink_is_not_certified(maps):
+    x = among_cells(4000, 0.0)
+    assert certify(maps.problem_of(cells, x), rtol=RTOL) is None
+
+
+def test_a_row_next_to_where_forward_is_flat_is_proven_flat(maps):
+    """Just outside of a limit: along every direction the first steps cross it, and inside they do not."""
+    x, y = torch.rand(4000, generator=torch.Generator().manual_seed(0)).double(), torch.ones(1).double()
+    x[1234] = 2 + 3e-7
+
+    def function(x, y):
+        return torch.where(x < 2, x.sin() * y, 0.0)
+
+    assert certify(maps.problem_of(function, x, y), rtol=RTOL) is not None
+    wrong = behind(function, at(1234, lambda v: v + 1e-9))
+    assert certify(maps.problem_of(wrong, x, y), rtol=RTOL) is None
+
+
+def hinge(x, label):
+    return torch.where(label == 1, x * x, 0.0) + torch.where(label == -1, x.sin(), 0.0)
+
+
+LABELS = torch.tensor([1, -1, 1, 1, -1], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_an_input_that_makes_forward_jump_is_moved_alone(maps, reduced):
+    """A label that is compared: where it moves, forward is another function of the rest."""
+    x = torch.tensor([0.4, 1.3, -0.8, 2.1, 0.7], dtype=torch.float64)
+
+    def function(x, label):
+        each = hinge(x, label) + 0 * label  # so that backward has something to say of the label
+        return each.sum() if reduced else each
+
+    assert certify(maps.problem_of(function, x, LABELS), rtol=RTOL) is not None
+    for which, fault in ((0, at(2, lambda v: v * (1 + 1e-5))), (1, lambda g: g + 1e-9)):
+        assert certify(maps.problem_of(behind(function, fault, which), x, LABELS), rtol=RTOL) is None
+
+
+def test_each_input_alone_sees_a_backward_that_is_not_linear(maps):
+    x = torch.tensor([0.4, 1.3, -0.8, 2.1, 0.7], dtype=torch.float64)
+    clamped = behind(hinge, lambda g: g.clamp(-10, 10))
+    assert certify(maps.problem_of(clamped, x, LABELS), rtol=RTOL) is None
+
+
+def test_an_input_that_is_rounded_inside_is_not_flat(maps):
+    """Its rows stay what they are for small steps, and zeros are none the less wrong."""
+    x, y = torch.tensor([0.4, 1.3], dtype=torch.float64), torch.tensor([1.26], dtype=torch.float64)
+
+    def function(x, y):
+        return x.exp() + y.bfloat16().double() * 2**-9
+
+    assert certify(maps.problem_of(behind(function, torch.zeros_like, 1), x, y), rtol=RTOL) is None
+
+
+def test_a_gradient_that_is_zero_but_for_rounding_closes_for_who_gives_a_tolerance(maps):
+    """A shift of all logits cancels in forward to the last bit, and in backward to rounding."""
+    x = torch.tensor([[0.5, -1.25, 2.0]], dtype=torch.float64)
+    y = torch.tensor([0.75], dtype=torch.float64)
+
+    def function(x, y):
+        shifted = x + 2.0**40 * y
+        return (shifted - shifted.detach()[..., :1] - x.detach() + x.detach()[..., :1]) * 0 + x.exp() + 0 * y
+
+    faulty = behind(function, lambda g: g + 1e-12, 1)
+    assert certify(maps.problem_of(faulty, x, y), rtol=RTOL) is None
+    assert certify(maps.problem_of(faulty, x, y), **TOLERANCES) is not None
+    assert certify(maps.problem_of(behind(function, lambda g: g + 1e-5, 1), x, y), **TOLERANCES) is None
+
+
+def test_noise_is_outgrown_by_a_longer_step(maps):
+    """Rows that are small differences of large terms: their rounding is that of the terms."""
+    x = torch.rand(300, generator=torch.Generator().manual_seed(1)).double() + 0.5
+
+    def function(x):
+        return (x.roll(1) + 3e3) * x - 3e3 * x
+
+    assert certify(maps.problem_of(function, x), **TOLERANCES) is not None
+    wrong = behind(function, at(7, lambda v: v * (1 + 1e-5)))
+    assert certify(maps.problem_of(wrong, x), **TOLERANCES) is None

@@ -1,0 +1,249 @@
+"""Random grad_outputs u, what backward gives for them, and whether forward has that along a direction.
+
+For a tangent v, uᵀ(J v) from forward alone must equal (Aᵀu)·v from backward; each row of u is divided by what
+it counts (`central.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.central import (
+    FOUR_POINTS,
+    CentralDifference,
+    Level,
+    Weighed,
+    central_difference,
+    value_at,
+)
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.probes import signed_values
+from gradverify.verifier.numerics.problem import Gradients, Problem
+
+MAGNITUDES = (-(2.0**12), 2.0**-20)
+"""Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
+larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
+
+ALONE = (1.0,)
+"""The same where an input is probed alone: that backward is linear has been seen."""
+
+KEPT_ROWS = 4096
+"""Probes for outputs of up to this many rows are kept, since the same sizes come again."""
+
+BESIDE = 2.0**-5
+"""How far a row that does not move is followed, in units of each entry's size, and has to stay on one side:
+one that rounds to bfloat16 (2^-8) inside makes two steps there at least."""
+
+BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
+"""The gradients for several sets of grad_outputs."""
+
+
+@dataclass(frozen=True)
+class ProofPoint:
+    """Where a proof is tried."""
+
+    problem: Problem
+    inputs: Layout
+    x: Tensor
+    """The inputs, N entries."""
+    tangent: Tensor
+    """v, N entries."""
+    key: int
+    """Chooses the probes."""
+    back_each: BackEach | None
+    """Backward through a graph that is there already."""
+    rtol: float
+    atol: float | None
+
+    @cached_property
+    def typical(self) -> float:
+        """What one entry of ordinary size counts among all, inverted."""
+        return math.sqrt(self.problem.outputs.size * self.inputs.size)
+
+    @property
+    def moving(self) -> list[int]:
+        """The inputs that have entries, by number."""
+        return [number for number, length in enumerate(self.inputs.lengths) if length]
+
+    def visible(self, weighed: Weighed, level: Level) -> bool:
+        """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
+        return weighed.sees(level.allowed, self.rtol, lambda: noticed(self.atol or 0.0, self.tangent))
+
+    @cached_property
+    def unmoved(self) -> Sequence[Tensor]:
+        """For each input its entries (bool) that are not finite.
+
+        No step moves them, so the derivative of forward by them is exactly zero.
+        """
+        return self.inputs.cut(~self.x.isfinite())
+
+    def alone(self, number: int) -> Tensor:
+        """The direction in which one input moves alone, N entries."""
+        tangent = torch.zeros_like(self.tangent)
+        block = self.inputs.blocks[number]
+        tangent[block.start : block.stop] = self.tangent[block.start : block.stop]
+        return tangent
+
+    def flat_beside(self, tangent: Tensor, near: float) -> Tensor | None:
+        """Rows (bool, M) that are far along a direction, on one side, what they are at a share `near` of it.
+
+        None where forward raises.
+        """
+        moved = self.inputs.moving(self.x, tangent)
+        values: list[Tensor] = []
+        for share in (near, BESIDE, -BESIDE):
+            value = value_at(self.problem, moved(share))
+            if value is None:
+                return None
+            values.append(value.clone())  # forward may return the same memory every time
+        return (values[1] == values[0]) | (values[2] == values[0])
+
+    def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
+        """What forward has along a direction."""
+        return central_difference(self.problem, self.inputs, self.x, tangent, level)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Values of several grad_outputs before they are weighed."""
+
+    values: Tensor
+    """One line of M entries for each, its magnitude included; zero where an output stays undefined."""
+    only: tuple[int | None, ...]
+    """The one output that each is defined for, by number; None for all of them."""
+    scales: tuple[float, ...]
+    """The size of each, times the root of the number of rows that it weighs."""
+
+    def on(self, rows: Tensor) -> Probes:
+        """The same on some of the rows (bool, M), zero on the others."""
+        values = self.values * rows
+        shares = (values != 0).sum(dim=1) / (self.values != 0).sum(dim=1).clamp_min(1)
+        return Probes(
+            values,
+            self.only,
+            tuple(s * root for s, root in zip(self.scales, shares.sqrt().tolist(), strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Functionals:
+    """Several grad_outputs u and what backward gave for them."""
+
+    probes: Probes
+    weighed: Weighed
+    """By whose sizes the probes were divided."""
+    expected: list[float]
+    """u · change of that difference for every u: worked out before user code could write into u."""
+    gradients: tuple[tuple[Tensor | None, ...], ...]
+    """For each u a vector for each input."""
+
+    def close(self, inputs: Layout, step: Tensor, weighed: Weighed, allowed: float) -> list[float] | None:
+        """What each input has of G(u)·T for the first u, if all sum to u·J T, for every u; else None.
+
+        `step` is T, by which `weighed` changed. Told for rows of weight one, as `allowed` is.
+        """
+        expected = self.expected
+        if weighed is not self.weighed:
+            expected = (self.probes.values / self.weighed.size @ weighed.change).tolist()
+        relative = weighed.unit / self.weighed.unit
+        steps = inputs.cut(step)
+        first: list[float] = []
+        for number, gradients in enumerate(self.gradients):
+            shares = [_dot(g, part) for g, part in zip(gradients, steps, strict=True)]
+            residual = expected[number] - FOUR_POINTS * sum(shares)
+            scale = relative * self.probes.scales[number]
+            if not abs(residual) <= allowed * scale:  # also where it is NaN
+                return None
+            first = first or [FOUR_POINTS * s / scale for s in shares]
+        return first
+
+    def vanish(self, number: int | None = None, below: float = 0.0) -> bool:
+        """Whether every gradient, or every one for one input, is exactly zero.
+
+        Or no entry is more than `below`, for grad_outputs of ordinary size.
+        """
+        root = math.sqrt(self.probes.values.shape[1])
+        return all(
+            g is None or not bool((~(g.abs() <= below * scale / root)).any())
+            for scale, line in zip(self.probes.scales, self.gradients, strict=True)
+            for g in (line if number is None else line[number : number + 1])
+        )
+
+    def vanish_where(self, unmoved: Sequence[Tensor]) -> bool:
+        """Whether every gradient is exactly zero at the entries that cannot be moved."""
+        return all(
+            g is None or not g[mask].count_nonzero().item()
+            for line in self.gradients
+            for g, mask in zip(line, unmoved, strict=True)
+        )
+
+
+def noticed(atol: float, tangent: Tensor) -> float:
+    """What an error of atol in one entry makes in the derivative along an ordinary tangent."""
+    size: float = torch.linalg.vector_norm(tangent).item()
+    return atol * size / math.sqrt(tangent.numel())
+
+
+def pull_back(
+    point: ProofPoint,
+    weighed: Weighed,
+    magnitudes: tuple[float, ...] = MAGNITUDES,
+    rows: Tensor | None = None,
+) -> Functionals | None:
+    """Gradients for all outputs together, at each magnitude; or at one, and for each output alone.
+
+    `rows` (bool, M) are those that count, None for all. None where backward raises.
+    """
+    outputs = point.problem.outputs
+    draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
+    probes = draw(tuple(outputs.lengths), point.key, tuple(m * weighed.unit for m in magnitudes))
+    probes = probes if rows is None else probes.on(rows)
+    # Where forward is flat nothing weighs a row: all count alike.
+    u = probes.values.clone() if weighed.flat else probes.values / weighed.size
+    expected = (u @ weighed.change).tolist()
+    lines = u.unbind(0)
+    cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
+    result = (
+        point.problem.pull_back_each(point.problem.primals, cotangents)
+        if point.back_each is None
+        else point.back_each(cotangents)
+    )
+    if isinstance(result, Raised):
+        return None
+    gradients = tuple(point.inputs.flattened(given) for given in result.value)
+    return Functionals(probes, weighed, expected, gradients)
+
+
+def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...]) -> Probes:
+    """One grad_output for each magnitude; for several outputs one for all, and one for each output alone."""
+    count = sum(lengths)
+    asked: list[tuple[float, int | None]]
+    asked = [(m, None) for m in magnitudes]
+    if len(lengths) > 1:
+        asked = [asked[0], *((magnitudes[-1], k) for k, length in enumerate(lengths) if length)]
+    values = torch.zeros(len(asked), count, dtype=torch.float64)
+    for number, (magnitude, only) in enumerate(asked):
+        start = 0 if only is None else sum(lengths[:only])
+        stop = count if only is None else start + lengths[only]
+        values[number, start:stop] = signed_values(stop - start, key + 7 * number + 1) * magnitude
+    scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
+    return Probes(values, tuple(only for _, only in asked), scales)
+
+
+_kept_probes = lru_cache(maxsize=64)(_drawn_probes)
+
+
+def _cotangent(outputs: Layout, flat: Tensor, only: int | None) -> Sequence[Tensor | None]:
+    shaped = outputs.shaped(flat)
+    return shaped if only is None else [t if number == only else None for number, t in enumerate(shaped)]
+
+
+def _dot(gradient: Tensor | None, step: Tensor) -> float:
+    return 0.0 if gradient is None else torch.dot(gradient, step).item()
