@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from gradverify.model import Case, Finding, Point, Severity, TargetKind, TargetPlan
 from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
-from gradverify.verifier.checks.evidence import measured_point
+from gradverify.verifier.checks.evidence import measured_point, measured_second_point
+from gradverify.verifier.checks.second_order import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause
@@ -22,8 +23,8 @@ from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
 
-DIAGNOSED = frozenset({"GV101", "GV107"})
-"""Codes of findings that a measured Jacobian contradicts entry by entry."""
+DIAGNOSED = {"GV101": 1, "GV107": 1, "GV201": 2}
+"""Codes of findings that a measured Jacobian contradicts entry by entry, and the order of the derivative."""
 
 LEAST_ALLOWED = 3000
 """Evaluations of forward and backward that a diagnosis may always cost; the three Jacobians of small inputs
@@ -64,16 +65,18 @@ class _Measurements:
     build: Build
     allowed: int
     spent: int = 0
-    known: dict[tuple[str, Point, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
+    known: dict[tuple[str, Point, int, int], tuple[Sample, evidence.Point] | None] = field(
+        default_factory=dict
+    )
 
-    def at(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+    def at(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         """Both Jacobians there; None where they cannot be had or would cost too much."""
-        key = place.case.id, place.point, place.draw
+        key = place.case.id, place.point, place.draw, order
         if key not in self.known:
-            self.known[key] = self._measure(place)
+            self.known[key] = self._measure(place, order)
         return self.known[key]
 
-    def _measure(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+    def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         built = self.build(place.case)
         if isinstance(built, Finding):
             return None
@@ -84,7 +87,7 @@ class _Measurements:
         entries = sample.inputs.size * sample.problem.outputs.size
         if self.spent + _cost(sample) > self.allowed or entries > LARGEST_MEASURED:
             return None
-        point = measured_point(sample)
+        point = measured_point(sample) if order == 1 else measured_second_point(sample)
         counter = sample.problem.counter
         self.spent += counter.forward + counter.backward
         return None if point is None else (sample, point)
@@ -107,7 +110,10 @@ def causes_of(
         pairs = _pairs(plan, measurements, visited, findings, worst)
         cause = diagnose(pairs) if pairs else None
         offer = _offer(measurements, worst, cause)
-        if cause is not None:
+        if cause is not None and DIAGNOSED[worst.code] > 1:
+            said = f"The first derivative is right. {in_words(cause, pairs)} {FIRST_ORDER_ONLY}"
+            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
+        elif cause is not None:
             said = f"{in_words(cause, pairs)} {offer}".strip()
             yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
         elif offer:
@@ -117,8 +123,8 @@ def causes_of(
 def _offer(measurements: _Measurements, worst: Finding, cause: Cause | None) -> str:
     """Where a backward can be had: `suggest` traces the reference, or forward itself."""
     case = worst.case
-    found = None if case is None else measurements.known.get((case.id, case.point, case.draw))
-    if found is None or (cause is not None and cause.name == NOT_MEANT):
+    found = None if case is None else measurements.known.get((case.id, case.point, case.draw, 1))
+    if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
         return ""
     target = found[0].subject.target
     own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
@@ -191,14 +197,16 @@ def _first_pair(
 
 
 def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:
-    found = measurements.at(place)
+    order = DIAGNOSED[worst.code]
+    found = measurements.at(place, order)
     if found is None:
         return None
     sample, point = found
-    problem = sample.problem
-    if worst.input not in problem.input_names or worst.output not in problem.output_positions:
+    # Of second order, there is one output for each input of the first.
+    positions = sample.problem.output_positions if order == 1 else tuple(range(len(point.outputs.blocks)))
+    if worst.input not in point.input_names or worst.output not in positions:
         return None
-    return Pair(point, problem.output_positions.index(worst.output), problem.input_names.index(worst.input))
+    return Pair(point, positions.index(worst.output), point.input_names.index(worst.input))
 
 
 def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> bool:

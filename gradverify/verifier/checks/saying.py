@@ -21,7 +21,14 @@ class Said:
 
 def of_gradient(pair: Pair) -> str:
     """Whose gradient a sentence is about."""
+    if pair.point.order > 1:
+        return f"the derivative of `{pair.output_name}` by `{pair.name}`"
     return f"the gradient of `{pair.name}`"
+
+
+def cotangent(pair: Pair) -> str:
+    """What comes back: `grad_output`, and of second order what comes back to the gradient."""
+    return "grad_output" if pair.point.order == 1 else "grad_grad"
 
 
 def times_too_large(c: float) -> str:

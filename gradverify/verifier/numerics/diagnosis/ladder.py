@@ -50,9 +50,26 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     point_factor,
 )
 
+SECOND_ORDER: tuple[Callable[[Pairs], Cause | None], ...] = (
+    constant_factor,
+    scalar_chain,
+    conjugate,
+    not_summed,
+    region,
+    branch,
+    diagonal_only,
+    operand,
+    chain_factor,
+    operand_sign,
+    coupling_term,
+    slice_factor,
+)
+"""Those that can be told of a derivative of backward."""
+
 
 def diagnose(pairs: Pairs) -> Cause | None:
     """The first hypothesis that holds at every entry of every point; None where none does."""
     if not all(pair.usable for pair in pairs) or len(wrong_ones(pairs)) < LEAST_WRONG:
         return None
-    return next((cause for hypothesis in LADDER if (cause := hypothesis(pairs)) is not None), None)
+    ladder = LADDER if pairs[0].point.order == 1 else SECOND_ORDER
+    return next((cause for hypothesis in ladder if (cause := hypothesis(pairs)) is not None), None)
