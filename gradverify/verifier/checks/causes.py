@@ -177,11 +177,44 @@ def _transposed(cause: Cause, pairs: Pairs) -> Said:
     return Said(what, "A reshape or view stands where a transpose is meant, or one of them is missing.")
 
 
+_ORDERS = {
+    "sorted": "it is in the order of `{}` sorted along dimension {}, and not put back",
+    "sorted descending": "it is in the descending order of `{}` along dimension {}, and not put back",
+    "unsorted": "it is put back by the order of `{}` along dimension {}, which it is in already",
+    "gathered": "where the order of `{}` along dimension {} is to be undone, it is applied again",
+    "gathered descending": "where the descending order of `{}` along dimension {} is to be undone, it is "
+    "applied again",
+    "scattered": "where the order of `{}` along dimension {} is to be applied, it is undone",
+    "opposite": "it is put back by the opposite of the order of `{}` along dimension {}",
+    "exchanged": "of the orders of `{}` along dimension {}, one stands where the other should",
+    "unknown": "along dimension {1} it is in another order",
+}
+"""How an order that the data make is said, of a tensor and a dimension."""
+
+
 def _permuted(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind in _ORDERS:
+        return _in_order(cause, pairs)
     along = f"{cause.kind} along dimension{_dims(cause)}"
     if cause.side == "input":
         return Said(f"{of_gradient(pairs[0])} has the right numbers in the wrong places: it is {along}")
     return Said(f"{of_gradient(pairs[0])} is right for a grad_output that is {along}")
+
+
+def _in_order(cause: Cause, pairs: Pairs) -> Said:
+    how = _ORDERS[cause.kind].format(cause.other, cause.dim)
+    gradient = of_gradient(pairs[0])
+    if cause.side == "input":
+        what = f"{gradient} has the right numbers in the wrong places: {how}"
+    else:
+        what = f"{gradient} is right for another order of grad_output: {how}"
+    if cause.kind == "unknown":
+        return Said(what, "Look at the index that backward uses: is it off by one, inverted, or another's?")
+    return Said(
+        what,
+        "What `t[order]` or `t.gather(dim, order)` took is put back by `d[order.argsort()]` or by "
+        "`zeros.scatter(dim, order, d)`.",
+    )
 
 
 def _summed(cause: Cause, pairs: Pairs) -> Said:

@@ -12,6 +12,7 @@ from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
+from gradverify.verifier.numerics.diagnosis.orders import other_order, sorted_order
 from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
@@ -43,7 +44,9 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     chain_factor,
     output_for_input,
     irregular_region,
+    sorted_order,
     altered_forward,
+    other_order,
     operand_sign,
     coupling_term,
     slice_factor,
