@@ -52,6 +52,9 @@ def _ignored_output(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _factor(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind == "imaginary":
+        what = f"{of_gradient(pairs[0])} is `{cause.law}` times what it should be at every entry"
+        return Said(what, f"Multiply by `{'-1j' if cause.law == '1j' else '1j'}`.")
     c = cause.factor or 0.0
     what = f"{of_gradient(pairs[0])} {times_too_large(c)} at every entry"
     if cause.law:
@@ -129,14 +132,17 @@ def _surrogate(cause: Cause, pairs: Pairs) -> Said:
 
 def _conjugate(cause: Cause, pairs: Pairs) -> Said:
     name = pairs[0].name
+    turned = {"": "", "-1": ", with the wrong sign"}.get(cause.law, f", times `{cause.law}`")
     if cause.kind == "gradient":
+        advice = f"Return the conjugate of what `{name}` gets now."
         return Said(
-            f"{of_gradient(pairs[0])} is conjugated", f"Return the conjugate of what `{name}` gets now."
+            f"{of_gradient(pairs[0])} is conjugated{turned}",
+            f"Return minus the conjugate of what `{name}` gets now." if cause.law == "-1" else advice,
         )
     if cause.kind == "grad_output":
-        return Said(f"{of_gradient(pairs[0])} is computed with the conjugate of grad_output")
+        return Said(f"{of_gradient(pairs[0])} is computed with the conjugate of grad_output{turned}")
     return Said(
-        f"{of_gradient(pairs[0])} is built with a factor that lacks `.conj()`, or has one too many",
+        f"{of_gradient(pairs[0])} is built with a factor that lacks `.conj()`, or has one too many{turned}",
         "PyTorch wants grad_output * conj(dy/dz): conjugate what was saved, not grad_output.",
     )
 

@@ -39,6 +39,8 @@ def _place(cause: Cause, name: str) -> str:
     along = f"along dimension {cause.dim} of `{name}`"
     if cause.kind.startswith("index"):
         return f"{cause.kind} {along}"
+    if cause.kind.startswith("from"):
+        return f"the slices {cause.kind} {along}"
     if cause.kind.startswith("remainder"):
         return f"the {cause.kind} {along}"
     words = {
@@ -96,6 +98,12 @@ def diagonal(cause: Cause, pairs: Pairs) -> Said:
 
 def missing(cause: Cause, pairs: Pairs) -> Said:
     """A term is missing, or has another coefficient."""
+    if cause.kind in {"real", "imaginary"}:
+        other = "imaginary" if cause.kind == "real" else "real"
+        return Said(
+            f"{of_gradient(pairs[0])} has no {other} part; its {cause.kind} part is right",
+            f"Look for a `.{'real' if cause.kind == 'real' else 'imag'}` or a cast to a real dtype in backward.",
+        )
     if cause.kind == "diagonal":
         return Said(
             f"{of_gradient(pairs[0])} is right off the diagonal along dimension {cause.dim} and zero on it: "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
-from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate
+from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
@@ -30,6 +30,8 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     constant_factor,
     scalar_chain,
     conjugate,
+    imaginary_factor,
+    part_alone,
     swapped,
     reordered,
     other_product,
