@@ -18,7 +18,12 @@ from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
 from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
-from gradverify.verifier.numerics.diagnosis.structure import diagonal_only, duplicates, other_reduction_dim
+from gradverify.verifier.numerics.diagnosis.structure import (
+    diagonal_only,
+    duplicates,
+    one_use_counts,
+    other_reduction_dim,
+)
 from gradverify.verifier.numerics.diagnosis.terms import coupling_term
 
 LEAST_WRONG = 2
@@ -48,6 +53,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     irregular_region,
     sorted_order,
     altered_forward,
+    one_use_counts,
     other_order,
     operand_sign,
     coupling_term,
