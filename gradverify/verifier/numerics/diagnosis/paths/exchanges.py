@@ -100,7 +100,12 @@ def _with_neighbour(edge: Edge, by: int) -> Callable[[OwnForward], Instrumented 
         given = own.given.get(edge, [])
         if len(given) < 2 or any(v.shape != given[0].shape for v in given):
             return None
-        return _using(edge, lambda k: given[k + by] if 0 <= k + by < len(given) else torch.zeros_like(given[0]))
+        nothing, results = torch.zeros_like(given[0]), own.results.get(edge.site, [])
+        return Instrumented(
+            instead={edge: lambda k: given[k + by] if 0 <= k + by < len(given) else nothing},
+            # The loop goes on as it did: only the derivative sees the other value.
+            moved={edge.site: lambda _, k: results[k] if k < len(results) else None},
+        )
 
     return mode
 

@@ -109,8 +109,7 @@ class Instrumented(TorchFunctionMode):
         if name in VIEWS and not writes and not (name == "getitem" and _has_tensor(leaves[1:])):
             return self._aside(site, func(*args, **named))
         tapped = [
-            self._tapped(leaf, Edge(site, k)) if _flows(leaf) and not (writes and k == 0) else leaf
-            for k, leaf in enumerate(leaves)
+            leaf if writes and k == 0 else self._used(leaf, Edge(site, k)) for k, leaf in enumerate(leaves)
         ]
         again = _Again(func, structure)
         if writes:
@@ -164,14 +163,21 @@ class Instrumented(TorchFunctionMode):
         known.append(result.detach().clone())
         return result if other is None else at(result, other)
 
-    def _tapped(self, value: Tensor, edge: Edge) -> Tensor:
+    def _used(self, leaf: Any, edge: Edge) -> Any:  # noqa: ANN401
+        """An argument as the operation gets it: another value, where that is asked, with its switch."""
+        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        value = leaf if edge.site.part else self._exchanged(leaf, edge)
+        if not value.requires_grad:
+            return value
         self.edges.setdefault(edge, [])
-        if edge.site.part == 0:
-            known = self.given.setdefault(edge, [])
-            other = self.instead[edge](len(known)) if edge in self.instead else None
-            known.append(value.detach())
-            value = value if other is None else at(value, other)
-        return Tap.apply(value, self.switches, edge)  # type: ignore[no-any-return, no-untyped-call]
+        return Tap.apply(value, self.switches, edge)  # type: ignore[no-untyped-call]
+
+    def _exchanged(self, leaf: Tensor, edge: Edge) -> Tensor:
+        known = self.given.setdefault(edge, [])
+        other = self.instead[edge](len(known)) if edge in self.instead else None
+        known.append(leaf.detach())
+        return leaf if other is None else at(leaf, other)
 
     def _made(self, name: str, again: _Again, tapped: list[Any], site: Site) -> Any:  # noqa: ANN401
         """The result; of an operation that is made of others, these are run one by one."""
