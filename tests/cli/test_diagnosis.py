@@ -86,13 +86,16 @@ CLAMPED_SPEC = """
 gradverify: 1
 module: m.py
 functions:
-  HardSigmoid: {sizes: {k: 6, m: 5}, inputs: {x: {shape: [k, m], range: [-5, 5]}}, ignore: {GV2: "first order"}}
+  HardSigmoid:
+    sizes: {k: 6, m: 5}
+    inputs: {x: {shape: [k, m], range: [-5, 5]}}
+    ignore: {GV2: "first order"}
   Blocks: {sizes: {d: 2}, inputs: {x: [d, 150]}, ignore: {GV2: "first order"}}
 """
 
 
 def test_what_is_wrong_at_some_values_or_indices_only_is_told_by_them(tmp_path):
-    """A clamp that ordinary values do not reach: the wide ones are drawn again. A tail behind whole blocks."""
+    """A clamp that ordinary values do not reach, and a tail behind whole blocks."""
     (tmp_path / "m.py").write_text(CLAMPED)
     (tmp_path / "m.gradverify.yaml").write_text(CLAMPED_SPEC.lstrip())
     command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]

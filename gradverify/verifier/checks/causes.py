@@ -60,8 +60,8 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"
-        inverse = cause.law.removeprefix("1 / ")
-        advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
+        inverse = _inverse_of_quotient(cause.law)
+        advice = f"Multiply by `{inverse}`." if inverse else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
         twos = always_two([pair.point.shapes for pair in pairs]) if cause.law.startswith(("2", "1/2")) else []
@@ -77,6 +77,14 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
     if same:
         advice += f" At this size it may also be {' or '.join(f'`{name}`' for name in same[:2])}."
     return Said(what, advice)
+
+
+def _inverse_of_quotient(law: str) -> str:
+    """What to multiply by instead of dividing by a quotient: `n / 2` for `2 / n`; empty for other laws."""
+    for quotient, written in (("1 / ", "{}"), ("2 / ", "{} / 2"), ("1/2 / ", "2 * {}")):
+        if law.startswith(quotient):
+            return written.format(law.removeprefix(quotient))
+    return ""
 
 
 def _other_factor(cause: Cause, pairs: Pairs) -> str:
@@ -164,10 +172,27 @@ def _dims(cause: Cause) -> str:
     return f" {cause.dim}" if cause.other_dim is None else f"s {cause.dim} and {cause.other_dim}"
 
 
+def _is_square(cause: Cause, pairs: Pairs) -> bool:
+    """Whether two dimensions are exchanged that are equally long at every point."""
+    if cause.kind != "reshaped" or cause.dim is None or cause.other_dim is None:
+        return False
+    shapes = [pair.source_shape if cause.side == "input" else pair.output_shape for pair in pairs]
+    return all(shape[cause.dim] == shape[cause.other_dim] for shape in shapes)
+
+
 def _transposed(cause: Cause, pairs: Pairs) -> Said:
     if cause.kind == "jvp":
         return Said(
             f"{of_gradient(pairs[0])} is J g where Jᵀ g is needed", "Transpose the linear map in backward."
+        )
+    if _is_square(cause, pairs):
+        whose = (
+            of_gradient(pairs[0]) if cause.side == "input" else "the grad_output that backward uses for it"
+        )
+        start = "" if cause.side == "input" else f"{of_gradient(pairs[0])} is right but that "
+        return Said(
+            f"{start}{whose} is transposed: dimension{_dims(cause)} are exchanged",
+            "A transpose is missing in backward, or one too many.",
         )
     how = (
         "with its dimensions reversed"

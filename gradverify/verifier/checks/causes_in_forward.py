@@ -139,8 +139,7 @@ def _output(cause: Cause, gradient: str, where: InForward) -> Said:
 def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
     own = f"not at `{where.argument or 'its argument'}`"
     return Said(
-        f"{gradient} {WOULD_BE} with {_derivative(where)} taken at `{cause.law}`, "
-        f"{own}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {_derivative(where)} taken at `{cause.law}`, {own}{_times(cause)}",
         SAVED_OTHERWISE,
     )
 
@@ -189,7 +188,7 @@ def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
 
 def _one_too_many(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is right but for a factor `{cause.law}` too many at {_place(where)}{_times(cause)}",
+        f"{gradient} is right but for one factor too many, `{cause.law}`, at {_place(where)}{_times(cause)}",
         "Divide by it, or look for what it stands in the place of.",
     )
 

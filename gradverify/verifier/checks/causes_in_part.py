@@ -102,7 +102,7 @@ def missing(cause: Cause, pairs: Pairs) -> Said:
         other = "imaginary" if cause.kind == "real" else "real"
         return Said(
             f"{of_gradient(pairs[0])} has no {other} part; its {cause.kind} part is right",
-            f"Look for a `.{'real' if cause.kind == 'real' else 'imag'}` or a cast to a real dtype in backward.",
+            f"Look for a `.{cause.kind[:4]}` or a cast to a real dtype in backward.",
         )
     if cause.kind == "diagonal":
         return Said(

@@ -105,7 +105,7 @@ def measured_second_point(sample: Sample) -> Point | None:
         x=judged.inputs.flatten(problem.primals),
         y=judged.measured.centre,
         input_names=problem.input_names,
-        output_names=tuple(f"{name}.grad" for name in first),
+        output_names=tuple(f"g_{name}" for name in first),
         flat=judged.measured.flat,
         shapes=_shapes(sample),
         scalars=_scalars(sample),

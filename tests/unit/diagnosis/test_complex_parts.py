@@ -11,7 +11,9 @@ from .right_functions import Right, function_of
 
 def _found(forward, backward):
     right = Right("f", forward, backward, {"z": "m"}, dtype="complex128")
-    return [(f.cause, f.hint) for f in findings_on(function_of(right, backward), right.shapes, dtype=right.dtype)]
+    return [
+        (f.cause, f.hint) for f in findings_on(function_of(right, backward), right.shapes, dtype=right.dtype)
+    ]
 
 
 def _slope(z):

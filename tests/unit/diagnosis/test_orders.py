@@ -1,4 +1,4 @@
-"""The right numbers in an order that the data make: told by the tensor that was sorted, or as another order."""
+"""The right numbers in an order that the data make: told by what was sorted, or as another order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ def _hint(forward, backward, shapes):
     ("backward", "words"),
     [
         (lambda d, order: d, "in the order of `x` sorted along dimension 1, and not put back"),
-        (lambda d, order: d.gather(1, order), "order of `x` along dimension 1 is to be undone, it is applied"),
+        (
+            lambda d, order: d.gather(1, order),
+            "order of `x` along dimension 1 is to be undone, it is applied",
+        ),
         (lambda d, order: _put(order.flip(1), d), "by the opposite of the order of `x`"),
         (
             lambda d, order: _put(order.roll(1, 1), d),

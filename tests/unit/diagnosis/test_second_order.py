@@ -116,7 +116,7 @@ def _nested(slope_backward):
         (
             lambda t, g, gg, _: (2 * gg * g * (1 - t * t), gg * t),
             "constant-factor",
-            "derivative of `x.grad` by `x` is 2 times too large",
+            "derivative of `g_x` (the gradient of `x`) by `x` is 2 times too large",
         ),
         (lambda t, g, gg, _: (gg * g * (1 - t * t), -gg * t), "constant-factor", "by `grad_output` has the"),
         (lambda t, g, gg, _: (gg * (1 - t * t), gg * t), "operand", "if `grad_output` were all ones"),

@@ -35,9 +35,9 @@ def _phi(p, *, lower=True, half=True):
 
 
 def _factor_backward(a, g, *, transposed=True, **phi):
-    l = _factor(a[0])
-    inside = torch.linalg.inv(l)
-    p = _phi((l.mT if transposed else l) @ g, **phi)
+    low = _factor(a[0])
+    inside = torch.linalg.inv(low)
+    p = _phi((low.mT if transposed else low) @ g, **phi)
     return _through_spd(a[0], 0.5 * (inside.mT @ p @ inside + (inside.mT @ p @ inside).mT))
 
 
@@ -64,8 +64,8 @@ def test_the_right_factorisation_passes():
 
 def test_a_mistake_that_no_part_of_a_factorisation_makes_has_no_such_name():
     def backward(a, y, g):
-        l = _factor(a[0])
-        return _through_spd(a[0], torch.sin(l @ g))
+        low = _factor(a[0])
+        return _through_spd(a[0], torch.sin(low @ g))
 
     found = [
         f.hint
@@ -89,6 +89,9 @@ def test_eigenvectors_that_are_transposed_everywhere():
     assert "a factor in the derivative of `torch.linalg.eigvalsh(_spd(x))`" in found.hint
 
 
+WEIGHTED = {"x": "bn", "r": "bn", "w": "n"}
+
+
 def _weighted(x, r, w):
     s = x + r
     return torch.tanh(s) * s * w
@@ -103,14 +106,18 @@ def _weighted_backward(a, g, *, saved):
 
 
 def test_one_use_of_a_value_is_another_value():
-    found = _one(_weighted, lambda a, y, g: _weighted_backward(a, g, saved=lambda x, s: x), x="bn", r="bn", w="n")
+    found = _one(_weighted, lambda a, y, g: _weighted_backward(a, g, saved=lambda x, s: x), **WEIGHTED)
     assert (found.input, found.cause) == ("w", "wrong-saved")
     assert "with the values of `x`, not those of `s`, in `torch.tanh(s) * s`" in found.hint
 
 
 def test_a_use_of_what_is_no_value_of_forward_has_no_such_name():
     found = _one(
-        _weighted, lambda a, y, g: _weighted_backward(a, g, saved=lambda x, s: x**3 - s), x="bn", r="bn", w="n"
+        _weighted,
+        lambda a, y, g: _weighted_backward(a, g, saved=lambda x, s: x**3 - s),
+        x="bn",
+        r="bn",
+        w="n",
     )
     assert found.cause != "wrong-saved"
 

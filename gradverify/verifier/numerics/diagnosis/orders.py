@@ -1,4 +1,4 @@
-"""The right numbers in an order that the data make: not sorted back, gathered for scattered, another's order."""
+"""The right numbers in an order that the data make: not sorted back, gathered for scattered."""
 
 from __future__ import annotations
 

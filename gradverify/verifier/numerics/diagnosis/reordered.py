@@ -56,8 +56,8 @@ def _reorderings(dims: int) -> Iterator[_Named]:
         yield _Named("transposed", "reversed", None, None, _reversed)
     for dim in reversed(range(dims)):
         yield _Named("permuted", "flipped", dim, None, _flipped(dim))
-        yield _Named("permuted", "shifted", dim, None, _shifted(dim, 1))
-        yield _Named("permuted", "shifted", dim, None, _shifted(dim, -1))
+        yield _Named("permuted", "shifted on by 1", dim, None, _shifted(dim, 1))
+        yield _Named("permuted", "shifted back by 1", dim, None, _shifted(dim, -1))
     for a, b in itertools.combinations(range(dims), 2):
         yield _Named("permuted", "flipped", a, b, _flipped(a, b))
     for dim in reversed(range(dims)):

@@ -1,7 +1,7 @@
 """Derivatives of matrix functions written out: what an author writes who derives them by hand.
 
-The value is the operation's own; only the gradient goes through what stands here. Factors are constants in it,
-as in the differential of each: `d(A⁻¹) = -A⁻¹ dA A⁻¹`.
+The value is the operation's own; only the gradient goes through what stands here. Factors are constants in
+it, as in the differential of each: `d(A⁻¹) = -A⁻¹ dA A⁻¹`.
 """
 
 from __future__ import annotations
@@ -51,19 +51,21 @@ def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
 
 def symmetric_eigenvalues(a: Tensor) -> Tensor:
     """The diagonal of Vᵀ A V."""
-    return symmetric_eigen(a)[0]
+    values: Tensor = symmetric_eigen(a)[0]
+    return values
 
 
 def symmetric_eigen(a: Tensor) -> Any:  # noqa: ANN401 - torch's pair
     """The diagonal of E = Vᵀ A V, and V (F ∘ E) with F = 1 / (wⱼ - wᵢ) off the diagonal."""
     if a.is_complex():
         raise TypeError
-    w, v = torch.linalg.eigh(a.detach())
+    found: Any = torch.linalg.eigh(a.detach())
+    w, v = found
     e = v.mT @ a @ v
     apart = w[..., None, :] - w[..., :, None]
     f = torch.where(apart == 0, 0.0, 1 / apart)
     values = with_gradient_of(torch.diagonal(e, dim1=-2, dim2=-1), w)
-    return torch.return_types.linalg_eigh((values, with_gradient_of(v @ (f * e), v)))
+    return type(found)((values, with_gradient_of(v @ (f * e), v)))
 
 
 def singular_values(a: Tensor) -> Tensor:
@@ -76,13 +78,14 @@ def singular_values(a: Tensor) -> Tensor:
 
 def singular(a: Tensor, full_matrices: bool = True) -> Any:  # noqa: ANN401, FBT001, FBT002 - torch's own
     """The singular values so; the vectors as torch differentiates them."""
-    u, _, vh = torch.linalg.svd(a, full_matrices=full_matrices)
-    return torch.return_types.linalg_svd((u, singular_values(a), vh))
+    found: Any = torch.linalg.svd(a, full_matrices=full_matrices)
+    u, _, vh = found
+    return type(found)((u, singular_values(a), vh))
 
 
 def norm(x: Tensor, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Tensor:  # noqa: ANN401, FBT001, FBT002
     """The root of a sum of squares."""
-    if p not in {2, 2.0, None} or x.is_complex():
+    if p not in {2, None} or x.is_complex():
         raise TypeError
     dims = tuple(range(x.dim())) if dim is None else dim
     return (x * x).sum(dims, keepdim=keepdim).sqrt()

@@ -143,7 +143,7 @@ class Instrumented(TorchFunctionMode):
         return result
 
     def _turned(self, site: Site, result: Any) -> Any:  # noqa: ANN401
-        """Constants inside of an operation that is made of others, noted and transposed where that is asked."""
+        """Constants inside of an operation made of others: noted, and transposed where that is asked."""
         if self._site is None or site.operation in VIEWS or not isinstance(result, Tensor | tuple):
             return result
         several = isinstance(result, tuple)

@@ -7,7 +7,7 @@ from pathlib import Path
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward, Strength
 from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
-from gradverify.verifier.numerics.diagnosis.paths.exchanges import Exchange
+from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward

@@ -139,6 +139,11 @@ class OwnForward:
         return {} if run is None or run.mode.values is None else run.mode.results
 
     @property
+    def sites(self) -> list[Site]:
+        """The calls that user code makes, but for parts of operations."""
+        return [site for site in self.results if not site.part]
+
+    @property
     def given(self) -> dict[Edge, list[Tensor]]:
         """What each use of a value was given; empty where these are too many to be exchanged."""
         run = self._run
