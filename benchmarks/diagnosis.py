@@ -1,13 +1,14 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|second|third] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|second|third|fourth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
-they were frozen, `third` by another hand that did not know them. Prints Markdown. "no cause" is a finding
-without a cause; "coarser" is one that is true but says less than the right one; "wrong cause" names one that
-is not in the set's list. Right Functions must pass at every seed.
+they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
+once more, by the hand that did it. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one
+that is true but says less than the right one; "wrong cause" names one that is not in the set's list. Right
+Functions must pass at every seed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ from typing import Any
 
 SETS = Path(__file__).parent / "wrong_backwards"
 
+SETS_IN_ORDER = ("first", "second", "third", "fourth")
+
 HEAD = '"""A set of wrong backwards, or the right ones of it."""\n\nimport math\n\nimport torch\n'
 
 KINDS = ("right", "coarser", "none", "wrong", "missed")
 
 TWICE_DIFFERENTIABLE = ("StaleBuffer", "ClassState")
-"""Functions that are verified at second order too: the others save intermediates, as layers do."""
+"""Functions that are verified at second order too: the others save intermediates, as layers do.
+
+A set may name more of its own."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Part:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--set", choices=["first", "second", "third"], action="append")
+    arguments.add_argument("--set", choices=list(SETS_IN_ORDER), action="append")
     arguments.add_argument("--seeds", type=int, default=1, help="seeds of the right Functions")
     arguments.add_argument("--verbose", action="store_true", help="list what has no cause, or a wrong one")
     arguments.add_argument(
@@ -77,7 +82,7 @@ def main() -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     told: list[str] = []
-    for name in options.set or ["first", "second", "third"]:
+    for name in options.set or SETS_IN_ORDER:
         with tempfile.TemporaryDirectory() as temporary:
             folder = options.keep / f"{name}-{first}" if options.keep else Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
@@ -132,16 +137,17 @@ def written(name: str, folder: Path, shard: tuple[int, int]) -> dict[str, Wrong]
     right, wrong, manifest = [HEAD], [HEAD], {}
     specs = {stem: f"gradverify: 1\nmodule: {stem}.py\nfunctions:\n" for stem in ("right", "wrong")}
     planted = itertools.count(1 - shard[0])
+    twice = (*TWICE_DIFFERENTIABLE, *loaded.get("TWICE_DIFFERENTIABLE", ()))
     for place, (function, inputs, source, bugs) in enumerate(loaded["FUNCTIONS"], 1 - shard[0]):
         if place % shard[1] == 0:
             right.append(a_class(function, source))
-            specs["right"] += spec_of(function, inputs, sizes)
+            specs["right"] += spec_of(function, inputs, sizes, twice)
         for bug, old, new, causes in bugs:
             if next(planted) % shard[1]:
                 continue
             called = f"{function}_{bug.replace('-', '_')}"
             wrong.append(a_class(called, replaced(source, old, new)))
-            specs["wrong"] += spec_of(called, inputs, sizes)
+            specs["wrong"] += spec_of(called, inputs, sizes, twice)
             words = causes.split()
             manifest[called] = Wrong(
                 called,
@@ -169,13 +175,13 @@ def replaced(source: str, old: str | tuple[str, ...], new: str | tuple[str, ...]
     return source
 
 
-def spec_of(name: str, inputs: str, sizes: dict[str, str]) -> str:
+def spec_of(name: str, inputs: str, sizes: dict[str, str], twice: tuple[str, ...]) -> str:
     """The entry of a Function in a spec, with the sizes that its shapes use."""
     shapes = " ".join(re.findall(r"\[[^\]]*\]", inputs))
     used = ", ".join(f"{s}: {n}" for s, n in sizes.items() if re.search(rf"\b{s}\b", shapes))
     lines = [f"  {name}:", f"    sizes: {{{used}}}", "    inputs:"]
     lines += [f"      {line}" for line in inputs.strip().splitlines()]
-    if name.split("_", maxsplit=1)[0] not in TWICE_DIFFERENTIABLE:
+    if name.split("_", maxsplit=1)[0] not in twice:
         lines.append('    ignore: {GV2: "first order only"}')
     return "\n".join(lines) + "\n"
 

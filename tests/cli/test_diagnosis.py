@@ -62,3 +62,62 @@ def test_what_drafts_a_backward_reads_the_same_spec(tmp_path):
     drafted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert drafted.returncode == 0, drafted.stderr
     assert "def backward" in drafted.stdout
+
+
+CLAMPED = """
+import torch
+
+
+class HardSigmoid(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x / 6 + 0.5).clamp(0, 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ((x > -3) & (x < 6)) / 6
+
+
+class Blocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x * x).sum(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        d = torch.zeros_like(x)
+        for start in range(0, x.shape[1] // 64 * 64, 64):
+            d[:, start : start + 64] = 2 * x[:, start : start + 64] * g[:, None]
+        return d
+"""
+
+CLAMPED_SPEC = """
+gradverify: 1
+module: m.py
+functions:
+  HardSigmoid:
+    sizes: {k: 6, m: 5}
+    inputs: {x: {shape: [k, m], range: [-5, 5]}}
+    ignore: {GV2: "first order"}
+  Blocks: {sizes: {d: 2}, inputs: {x: [d, 150]}, ignore: {GV2: "first order"}}
+"""
+
+
+def test_what_is_wrong_at_some_values_or_indices_only_is_told_by_them(tmp_path):
+    """A clamp that ordinary values do not reach, and a tail behind whole blocks."""
+    (tmp_path / "m.py").write_text(CLAMPED)
+    (tmp_path / "m.gradverify.yaml").write_text(CLAMPED_SPEC.lstrip())
+    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 1, ran.stderr
+    targets = {t["name"]: t for t in json.loads(ran.stdout)["targets"]}
+    (clamped,) = targets["HardSigmoid"]["findings"]
+    assert (clamped["code"], clamped["cause"]) == ("GV101", "branch")
+    assert "wrong only where `x > c`" in clamped["hint"]
+    (tail,) = targets["Blocks"]["findings"]
+    assert (tail["code"], tail["cause"]) == ("GV101", "region")
+    assert "the slices from index 128 on along dimension 1 of `x`" in tail["hint"]

@@ -52,13 +52,16 @@ def _ignored_output(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _factor(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind == "imaginary":
+        what = f"{of_gradient(pairs[0])} is `{cause.law}` times what it should be at every entry"
+        return Said(what, f"Multiply by `{'-1j' if cause.law == '1j' else '1j'}`.")
     c = cause.factor or 0.0
     what = f"{of_gradient(pairs[0])} {times_too_large(c)} at every entry"
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"
-        inverse = cause.law.removeprefix("1 / ")
-        advice = f"Multiply by `{inverse}`." if inverse != cause.law else f"Divide by `{cause.law}`."
+        inverse = _inverse_of_quotient(cause.law)
+        advice = f"Multiply by `{inverse}`." if inverse else f"Divide by `{cause.law}`."
         if cause.law.endswith(("]", "numel()")) and " " not in cause.law:
             advice += " Is a sum taken where a mean is meant?"
         twos = always_two([pair.point.shapes for pair in pairs]) if cause.law.startswith(("2", "1/2")) else []
@@ -74,6 +77,14 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
     if same:
         advice += f" At this size it may also be {' or '.join(f'`{name}`' for name in same[:2])}."
     return Said(what, advice)
+
+
+def _inverse_of_quotient(law: str) -> str:
+    """What to multiply by instead of dividing by a quotient: `n / 2` for `2 / n`; empty for other laws."""
+    for quotient, written in (("1 / ", "{}"), ("2 / ", "{} / 2"), ("1/2 / ", "2 * {}")):
+        if law.startswith(quotient):
+            return written.format(law.removeprefix(quotient))
+    return ""
 
 
 def _other_factor(cause: Cause, pairs: Pairs) -> str:
@@ -129,14 +140,17 @@ def _surrogate(cause: Cause, pairs: Pairs) -> Said:
 
 def _conjugate(cause: Cause, pairs: Pairs) -> Said:
     name = pairs[0].name
+    turned = {"": "", "-1": ", with the wrong sign"}.get(cause.law, f", times `{cause.law}`")
     if cause.kind == "gradient":
+        advice = f"Return the conjugate of what `{name}` gets now."
         return Said(
-            f"{of_gradient(pairs[0])} is conjugated", f"Return the conjugate of what `{name}` gets now."
+            f"{of_gradient(pairs[0])} is conjugated{turned}",
+            f"Return minus the conjugate of what `{name}` gets now." if cause.law == "-1" else advice,
         )
     if cause.kind == "grad_output":
-        return Said(f"{of_gradient(pairs[0])} is computed with the conjugate of grad_output")
+        return Said(f"{of_gradient(pairs[0])} is computed with the conjugate of grad_output{turned}")
     return Said(
-        f"{of_gradient(pairs[0])} is built with a factor that lacks `.conj()`, or has one too many",
+        f"{of_gradient(pairs[0])} is built with a factor that lacks `.conj()`, or has one too many{turned}",
         "PyTorch wants grad_output * conj(dy/dz): conjugate what was saved, not grad_output.",
     )
 
@@ -158,10 +172,27 @@ def _dims(cause: Cause) -> str:
     return f" {cause.dim}" if cause.other_dim is None else f"s {cause.dim} and {cause.other_dim}"
 
 
+def _is_square(cause: Cause, pairs: Pairs) -> bool:
+    """Whether two dimensions are exchanged that are equally long at every point."""
+    if cause.kind != "reshaped" or cause.dim is None or cause.other_dim is None:
+        return False
+    shapes = [pair.source_shape if cause.side == "input" else pair.output_shape for pair in pairs]
+    return all(shape[cause.dim] == shape[cause.other_dim] for shape in shapes)
+
+
 def _transposed(cause: Cause, pairs: Pairs) -> Said:
     if cause.kind == "jvp":
         return Said(
             f"{of_gradient(pairs[0])} is J g where Jᵀ g is needed", "Transpose the linear map in backward."
+        )
+    if _is_square(cause, pairs):
+        whose = (
+            of_gradient(pairs[0]) if cause.side == "input" else "the grad_output that backward uses for it"
+        )
+        start = "" if cause.side == "input" else f"{of_gradient(pairs[0])} is right but that "
+        return Said(
+            f"{start}{whose} is transposed: dimension{_dims(cause)} are exchanged",
+            "A transpose is missing in backward, or one too many.",
         )
     how = (
         "with its dimensions reversed"
@@ -177,11 +208,44 @@ def _transposed(cause: Cause, pairs: Pairs) -> Said:
     return Said(what, "A reshape or view stands where a transpose is meant, or one of them is missing.")
 
 
+_ORDERS = {
+    "sorted": "it is in the order of `{}` sorted along dimension {}, and not put back",
+    "sorted descending": "it is in the descending order of `{}` along dimension {}, and not put back",
+    "unsorted": "it is put back by the order of `{}` along dimension {}, which it is in already",
+    "gathered": "where the order of `{}` along dimension {} is to be undone, it is applied again",
+    "gathered descending": "where the descending order of `{}` along dimension {} is to be undone, it is "
+    "applied again",
+    "scattered": "where the order of `{}` along dimension {} is to be applied, it is undone",
+    "opposite": "it is put back by the opposite of the order of `{}` along dimension {}",
+    "exchanged": "of the orders of `{}` along dimension {}, one stands where the other should",
+    "unknown": "along dimension {1} it is in another order",
+}
+"""How an order that the data make is said, of a tensor and a dimension."""
+
+
 def _permuted(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind in _ORDERS:
+        return _in_order(cause, pairs)
     along = f"{cause.kind} along dimension{_dims(cause)}"
     if cause.side == "input":
         return Said(f"{of_gradient(pairs[0])} has the right numbers in the wrong places: it is {along}")
     return Said(f"{of_gradient(pairs[0])} is right for a grad_output that is {along}")
+
+
+def _in_order(cause: Cause, pairs: Pairs) -> Said:
+    how = _ORDERS[cause.kind].format(cause.other, cause.dim)
+    gradient = of_gradient(pairs[0])
+    if cause.side == "input":
+        what = f"{gradient} has the right numbers in the wrong places: {how}"
+    else:
+        what = f"{gradient} is right for another order of grad_output: {how}"
+    if cause.kind == "unknown":
+        return Said(what, "Look at the index that backward uses: is it off by one, inverted, or another's?")
+    return Said(
+        what,
+        "What `t[order]` or `t.gather(dim, order)` took is put back by `d[order.argsort()]` or by "
+        "`zeros.scatter(dim, order, d)`.",
+    )
 
 
 def _summed(cause: Cause, pairs: Pairs) -> Said:

@@ -15,9 +15,28 @@ WOULD_BE = "is what it would be"
 SAVED_OTHERWISE = "Was another value saved, or taken from what was saved?"
 
 
+WRITTEN_OUT = {
+    "inv": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
+    "linalg_inv": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
+    "inverse": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
+    "det": "d det(A) = det(A) tr(A⁻¹ dA)",
+    "linalg_det": "d det(A) = det(A) tr(A⁻¹ dA)",
+    "logdet": "d log det(A) = tr(A⁻¹ dA)",
+    "cholesky": "dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and half of the diagonal",
+    "linalg_cholesky": "dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and half of the diagonal",
+    "linalg_eigh": "dw = diag(Vᵀ dA V), dV = V (F ∘ (Vᵀ dA V)), where F is 1 / (wⱼ - wᵢ) off the diagonal",
+    "linalg_eigvalsh": "dw = diag(Vᵀ dA V)",
+    "linalg_svdvals": "ds = diag(Uᵀ dA V)",
+    "linalg_svd": "ds = diag(Uᵀ dA V)",
+}
+"""Differentials as textbooks have them, of operations whose derivatives are altered in parts."""
+
+
 def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
     """What is taken otherwise, and where it stands in forward."""
-    return _WORDS[cause.kind](cause, of_gradient(pairs[0]), where)
+    said = _WORDS[cause.kind](cause, of_gradient(pairs[0]), where)
+    formula = WRITTEN_OUT.get(where.inside_of)
+    return said if formula is None else Said(said.what, f"{said.advice} Written out: {formula}.".strip())
 
 
 def _part(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -28,7 +47,7 @@ def _part(cause: Cause, gradient: str, where: InForward) -> Said:
     share = cause.factor or 0.0
     if share == 0 and where.inside:
         return Said(
-            f"{gradient} lacks a term of the derivative of {_place(where)}, and is right otherwise: "
+            f"{gradient} lacks a term of {_place(where)}, and is right otherwise: "
             f"{where.inside} counts as a constant"
         )
     if share == 0:
@@ -60,6 +79,15 @@ def _value(cause: Cause, gradient: str, where: InForward) -> Said:
     )
 
 
+def _use(cause: Cause, gradient: str, where: InForward) -> Said:
+    own = f"`{where.argument}`" if where.argument else "an argument"
+    if cause.kind == "neighbour":
+        value = f"{own} of the {cause.law} pass of the loop, not that of its own pass,"
+    else:
+        value = f"the values of `{cause.law}`, not those of {own},"
+    return Said(f"{gradient} {WOULD_BE} with {value} in {_place(where)}", SAVED_OTHERWISE)
+
+
 def _swapped(cause: Cause, gradient: str, where: InForward) -> Said:
     other = "another" if cause.where_too is None else _place(cause.where_too)
     return Said(
@@ -79,10 +107,10 @@ def _factor(cause: Cause, gradient: str, where: InForward) -> Said:
 def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
     if cause.law == "1":
         return Said(
-            f"{gradient} lacks the derivative of {_place(where)}, and is right otherwise",
+            f"{gradient} lacks {_derivative(where)}, and is right otherwise",
             "Multiply by it: a factor of the chain rule is missing.",
         )
-    return Said(f"{gradient} has `{cause.law}` for the derivative of {_place(where)}, and is right otherwise")
+    return Said(f"{gradient} has `{cause.law}` for {_derivative(where)}, and is right otherwise")
 
 
 def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -111,8 +139,7 @@ def _output(cause: Cause, gradient: str, where: InForward) -> Said:
 def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
     own = f"not at `{where.argument or 'its argument'}`"
     return Said(
-        f"{gradient} {WOULD_BE} with the derivative of {_place(where)} taken at `{cause.law}`, "
-        f"{own}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {_derivative(where)} taken at `{cause.law}`, {own}{_times(cause)}",
         SAVED_OTHERWISE,
     )
 
@@ -148,7 +175,7 @@ def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
 
 
 def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(f"{gradient} {WOULD_BE} with {cause.law} in the derivative of {_place(where)}{_times(cause)}")
+    return Said(f"{gradient} {WOULD_BE} with {cause.law} in {_derivative(where)}{_times(cause)}")
 
 
 def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -161,7 +188,7 @@ def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
 
 def _one_too_many(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is right but for a factor `{cause.law}` too many at {_place(where)}{_times(cause)}",
+        f"{gradient} is right but for one factor too many, `{cause.law}`, at {_place(where)}{_times(cause)}",
         "Divide by it, or look for what it stands in the place of.",
     )
 
@@ -171,6 +198,8 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "paths": _two_parts,
     "number": _number,
     "value": _value,
+    "use": _use,
+    "neighbour": _use,
     "swapped": _swapped,
     "ones": _factor,
     "formula": _formula,
@@ -196,18 +225,25 @@ def _times(cause: Cause) -> str:
 
 
 def _other(cause: Cause) -> str:
-    return f"`{cause.other}`" if cause.other else "the other argument"
+    if cause.other:
+        return f"`{cause.other}`"
+    return "a factor" if cause.where is not None and cause.where.inside else "the other argument"
 
 
 def _through(where: InForward) -> str:
     if where.inside:
-        return f"{where.inside} inside {_place(where)}"
+        return f"{where.inside} in {_place(where)}"
     if where.argument and where.argument != where.expression:
         return f"`{where.argument}` in {_place(where)}"
     return _place(where)
 
 
+def _derivative(where: InForward) -> str:
+    return _place(where) if where.inside else f"the derivative of {_place(where)}"
+
+
 def _place(where: InForward) -> str:
     """`` `x - mean` (norms.py:12) ``."""
     quoted = f"`{where.expression}`" if where.expression else f"`{where.operation}`"
+    quoted = f"the derivative of {quoted}" if where.inside else quoted
     return f"{quoted} ({where.file}:{where.line})" if where.line else f"{quoted} of forward"

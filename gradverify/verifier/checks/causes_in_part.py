@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
+from gradverify.verifier.checks.saying import Said, cotangent, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
@@ -17,7 +17,7 @@ def not_summed(cause: Cause, pairs: Pairs) -> Said:
     return Said(
         f"`{name}` takes part in every slice of `{pairs[0].output_name}` along dimension {dim}, but its "
         f"gradient comes from the {cause.kind} slice only",
-        f"Sum over dimension {dim} of grad_output instead of indexing it.",
+        f"Sum over dimension {dim} of {cotangent(pairs[0])} instead of indexing it.",
     )
 
 
@@ -39,6 +39,8 @@ def _place(cause: Cause, name: str) -> str:
     along = f"along dimension {cause.dim} of `{name}`"
     if cause.kind.startswith("index"):
         return f"{cause.kind} {along}"
+    if cause.kind.startswith("from"):
+        return f"the slices {cause.kind} {along}"
     if cause.kind.startswith("remainder"):
         return f"the {cause.kind} {along}"
     words = {
@@ -90,12 +92,18 @@ def diagonal(cause: Cause, pairs: Pairs) -> Said:
     return Said(
         f"{of_gradient(pairs[0])} is right on the diagonal along dimension {cause.dim} and zero off it: the "
         f"entries of `{pairs[0].name}` interact along it, and backward drops that",
-        "Is a sum over that dimension missing, as `(grad_output * y).sum(...)` in softmax?",
+        f"Is a sum over that dimension missing, as `({cotangent(pairs[0])} * y).sum(...)` in softmax?",
     )
 
 
 def missing(cause: Cause, pairs: Pairs) -> Said:
     """A term is missing, or has another coefficient."""
+    if cause.kind in {"real", "imaginary"}:
+        other = "imaginary" if cause.kind == "real" else "real"
+        return Said(
+            f"{of_gradient(pairs[0])} has no {other} part; its {cause.kind} part is right",
+            f"Look for a `.{cause.kind[:4]}` or a cast to a real dtype in backward.",
+        )
     if cause.kind == "diagonal":
         return Said(
             f"{of_gradient(pairs[0])} is right off the diagonal along dimension {cause.dim} and zero on it: "
@@ -117,19 +125,17 @@ def missing(cause: Cause, pairs: Pairs) -> Said:
     return Said(
         f"{of_gradient(pairs[0])} lacks a term that couples entries{of_dim}, {named}, "
         "or has it with another coefficient",
-        f"It has the form {_form(cause)}.",
+        f"It has the form {_form(cause, cotangent(pairs[0]))}.",
     )
 
 
-def _form(cause: Cause) -> str:
-    """The missing term as it may be written."""
+def _form(cause: Cause, g: str) -> str:
+    """The missing term as it may be written; `g` is what comes back."""
     if " and " in cause.law:
         return "of two sums, as in a normalisation"
-    before, inside = (
-        (f"{cause.law} * ", "grad_output * ...") if cause.law != "1" else ("", "grad_output * ...")
-    )
+    before, inside = (f"{cause.law} * ", f"{g} * ...") if cause.law != "1" else ("", f"{g} * ...")
     if cause.side == "output":
-        before, inside = "... * ", "grad_output" if cause.law == "1" else f"grad_output * {cause.law}"
+        before, inside = "... * ", g if cause.law == "1" else f"{g} * {cause.law}"
     return f"`{before}({inside}).sum(...)`"
 
 

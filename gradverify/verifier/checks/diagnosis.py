@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Case, Finding, Point, Severity, TargetKind, TargetPlan
+from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetKind, TargetPlan
 from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
-from gradverify.verifier.checks.evidence import measured_point
+from gradverify.verifier.checks.evidence import measured_point, measured_second_point
+from gradverify.verifier.checks.second_order import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause
@@ -21,8 +22,8 @@ from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
 
-DIAGNOSED = frozenset({"GV101", "GV107"})
-"""Codes of findings that a measured Jacobian contradicts entry by entry."""
+DIAGNOSED = {"GV101": 1, "GV107": 1, "GV201": 2}
+"""Codes of findings that a measured Jacobian contradicts entry by entry, and the order of the derivative."""
 
 LEAST_ALLOWED = 3000
 """Evaluations of forward and backward that a diagnosis may always cost; the three Jacobians of small inputs
@@ -55,6 +56,10 @@ class Place:
     point: Point
     draw: int
 
+    def is_of(self, found: CasePoint) -> bool:
+        """Whether a finding was made there."""
+        return (self.case.id, self.point, self.draw) == (found.id, found.point, found.draw)
+
 
 @dataclass
 class _Measurements:
@@ -63,16 +68,23 @@ class _Measurements:
     build: Build
     allowed: int
     spent: int = 0
-    known: dict[tuple[str, Point, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
+    taken: float = 0.0
+    """The largest share of its estimated cost that a point has taken so far; 0 before the first."""
+    known: dict[tuple[Place, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
 
-    def at(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+    def at(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         """Both Jacobians there; None where they cannot be had or would cost too much."""
-        key = place.case.id, place.point, place.draw
-        if key not in self.known:
-            self.known[key] = self._measure(place)
-        return self.known[key]
+        if (place, order) not in self.known:
+            self.known[place, order] = self._measure(place, order)
+        return self.known[place, order]
 
-    def _measure(self, place: Place) -> tuple[Sample, evidence.Point] | None:
+    def first_at(self, case: CasePoint) -> tuple[Sample, evidence.Point] | None:
+        """What was measured of first order where a finding was made."""
+        return next(
+            (found for (place, order), found in self.known.items() if order == 1 and place.is_of(case)), None
+        )
+
+    def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         built = self.build(place.case)
         if isinstance(built, Finding):
             return None
@@ -81,11 +93,13 @@ class _Measurements:
         if isinstance(sample, NoSample) or sample.disconnected:
             return None
         entries = sample.inputs.size * sample.problem.outputs.size
-        if self.spent + _cost(sample) > self.allowed or entries > LARGEST_MEASURED:
+        cost = _cost(sample)
+        if self.spent + cost * (self.taken or 1.0) > self.allowed or entries > LARGEST_MEASURED:
             return None
-        point = measured_point(sample)
+        point = measured_point(sample) if order == 1 else measured_second_point(sample)
         counter = sample.problem.counter
         self.spent += counter.forward + counter.backward
+        self.taken = max(self.taken, (counter.forward + counter.backward) / cost)
         return None if point is None else (sample, point)
 
 
@@ -107,7 +121,10 @@ def causes_of(
         cause = diagnose(pairs) if pairs else None
         worst = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
-            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=in_words(cause, pairs))
+            said = in_words(cause, pairs)
+            if DIAGNOSED[worst.code] > 1:
+                said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
+            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
         elif worst.derivable:
             yield worst
 
@@ -115,8 +132,8 @@ def causes_of(
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
     """Whether the reference, or forward itself, can be traced for a backward."""
     case = worst.case
-    found = None if case is None else measurements.known.get((case.id, case.point, case.draw))
-    if found is None or (cause is not None and cause.name == NOT_MEANT):
+    found = None if case is None else measurements.first_at(case)
+    if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
         return False
     target = found[0].subject.target
     own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
@@ -147,8 +164,11 @@ def _pairs(
     if case is None:
         return []
     own = [p for p in visited if p.case.options == case.options]
-    here = [p for p in own if (p.case.id, p.point, p.draw) == (case.id, case.point, case.draw)]
+    here = [p for p in own if p.is_of(case)]
     draws = [p for p in own if p.case.id == case.id and p not in here and p.point is Point.TYPICAL]
+    if case.point is not Point.TYPICAL:
+        # Ordinary values may all be right there: the same regime once more.
+        draws = [*(_drawn_again(p, k) for p in here for k in DRAWS), *draws]
     spares = [spare for spare in plan.spares if spare.options == case.options]
     pairs: list[Pair] = []
     # Where the case itself is too large to be measured, a spare one is small.
@@ -156,9 +176,15 @@ def _pairs(
         pairs = pairs or [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
     if not pairs or not pairs[0].is_wrong:
         return []
-    pairs += _first_pair(measurements, _of_other_sizes(spares, own, case.id), worst, but=pairs)
+    there = [Place(s, case.point, case.draw) for s in spares] if case.point is not Point.TYPICAL else []
+    others = [*there, *_of_other_sizes(spares, own, case.id)]
+    pairs += _first_pair(measurements, others, worst, but=pairs)
     passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
     return pairs + _first_pair(measurements, passed, worst, but=pairs)
+
+
+def _drawn_again(place: Place, number: int) -> Place:
+    return replace(place, case=replace(place.case, seed=place.case.seed + 1 + number))
 
 
 def _of_other_sizes(spares: Sequence[Case], own: Sequence[Place], case_id: str) -> list[Place]:
@@ -187,21 +213,23 @@ def _first_pair(
 
 
 def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:
-    found = measurements.at(place)
+    order = DIAGNOSED[worst.code]
+    found = measurements.at(place, order)
     if found is None:
         return None
     sample, point = found
-    problem = sample.problem
-    if worst.input not in problem.input_names or worst.output not in problem.output_positions:
+    # Of second order, there is one output for each input of the first.
+    positions = sample.problem.output_positions if order == 1 else tuple(range(len(point.outputs.blocks)))
+    if worst.input not in point.input_names or worst.output not in positions:
         return None
-    return Pair(point, problem.output_positions.index(worst.output), problem.input_names.index(worst.input))
+    return Pair(point, positions.index(worst.output), point.input_names.index(worst.input))
 
 
 def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> bool:
     """Whether the block was found wrong at a place."""
     return any(
         f.case is not None
-        and (f.case.id, f.case.point, f.case.draw) == (place.case.id, place.point, place.draw)
+        and place.is_of(f.case)
         and f.input in {worst.input, None}
         and f.output in {worst.output, None}
         for f in findings

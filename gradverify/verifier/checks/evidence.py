@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.automatic_composite import NoComposite, automatic_composite
+from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
@@ -15,7 +16,8 @@ from gradverify.verifier.numerics.diagnosis.evidence import Point
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.rounding import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 
@@ -23,7 +25,7 @@ from gradverify.verifier.numerics.verdict import Judged, judge
 class CallProbe:
     """Measures a problem at other values of its inputs."""
 
-    problem: CallProblem
+    problem: CallProblem | VjpProblem
 
     def value(self, x: Tensor) -> Tensor | None:
         """f(x), flat; None where forward raises."""
@@ -41,12 +43,18 @@ class CallProbe:
     def _primals(self, x: Tensor) -> tuple[Tensor, ...]:
         return Layout.of(self.problem.primals).unflatten(x)
 
-    def _moved(self, x: Tensor) -> CallProblem:
-        values = iter(self._primals(x))
-        arguments = tuple(
-            replace(a, value=next(values)) if a.differentiable else a for a in self.problem.arguments
-        )
-        return replace(self.problem, arguments=arguments)
+    def _moved(self, x: Tensor) -> CallProblem | VjpProblem:
+        values = self._primals(x)
+        if isinstance(self.problem, CallProblem):
+            return _with_primals(self.problem, values)
+        count = len(self.problem.first_order.primals)
+        return VjpProblem(_with_primals(self.problem.first_order, values[:count]), values[count:])
+
+
+def _with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
+    values = iter(primals)
+    arguments = tuple(replace(a, value=next(values)) if a.differentiable else a for a in problem.arguments)
+    return replace(problem, arguments=arguments)
 
 
 def measured_point(sample: Sample) -> Point | None:
@@ -69,18 +77,57 @@ def measured_point(sample: Sample) -> Point | None:
         output_names=tuple(_output_name(sample, p) for p in problem.output_positions),
         flat=judged.measured.flat,
         shapes=_shapes(sample),
-        scalars=tuple(
-            (a.name, float(a.value))
-            for a in sample.arguments
-            if isinstance(a.value, int | float) and not isinstance(a.value, bool)
-        ),
-        constants=tuple(
-            (a.name, a.value.detach().to("cpu", torch.float64))
-            for a in sample.arguments
-            if isinstance(a.value, Tensor) and _is_constant(a)
-        ),
+        scalars=_scalars(sample),
+        constants=_constants(sample),
         probe=CallProbe(problem),
         own_forward=OwnForward(lambda: _own_forward(sample)),
+    )
+
+
+def measured_second_point(sample: Sample) -> Point | None:
+    """The same of a sample's backward as a map of inputs and grad_output, differentiated once more.
+
+    Its own forward would be backward's code, whose operations are no part of what is diagnosed here.
+    """
+    problem = second_order_problem(sample)
+    judged = judge(problem, rtol=sample.subject.settings.rtol, noise=gradient_noise(problem))
+    if not isinstance(judged, Judged):
+        return None
+    comparison = judged.comparison
+    at_kink = judged.measured.kink > 0
+    first = problem.first_order.input_names
+    return Point(
+        claimed=comparison.analytical,
+        true=comparison.numerical,
+        bound=torch.where(at_kink, torch.inf, comparison.bound),
+        inputs=judged.inputs,
+        outputs=judged.outputs,
+        x=judged.inputs.flatten(problem.primals),
+        y=judged.measured.centre,
+        input_names=problem.input_names,
+        output_names=tuple(f"g_{name}" for name in first),
+        flat=judged.measured.flat,
+        shapes=_shapes(sample),
+        scalars=_scalars(sample),
+        constants=_constants(sample),
+        probe=CallProbe(problem),
+        order=2,
+    )
+
+
+def _scalars(sample: Sample) -> tuple[tuple[str, float], ...]:
+    return tuple(
+        (a.name, float(a.value))
+        for a in sample.arguments
+        if isinstance(a.value, int | float) and not isinstance(a.value, bool)
+    )
+
+
+def _constants(sample: Sample) -> tuple[tuple[str, Tensor], ...]:
+    return tuple(
+        (a.name, a.value.detach().to("cpu", torch.float64))
+        for a in sample.arguments
+        if isinstance(a.value, Tensor) and _is_constant(a)
     )
 
 

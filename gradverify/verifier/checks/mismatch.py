@@ -241,8 +241,9 @@ def where_nonfinite(sample: Sample, name: str, nonfinite: Tensor) -> str:
     if good.numel() < FEWEST_FINITE:
         return ""
     if bool((bad == bad[0]).all()) and not bool((good == bad[0]).any()):
-        return f"It is so exactly where `{name}` is {number(bad[0].item())}."
+        return f"It is NaN or infinite exactly where `{name}` is {number(bad[0].item())}."
     low, high = good.abs().max().item(), bad.abs().min().item()
     if bad.numel() >= FEWEST_FINITE and high > low:
-        return f"It is so exactly where |{name}| is large: from {number(high)} on, not up to {number(low)}."
+        large, small = number(high), number(low)
+        return f"It is NaN or infinite where |{name}| is at least {large}, and finite up to {small}."
     return ""

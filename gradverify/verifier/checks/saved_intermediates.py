@@ -4,7 +4,8 @@ Autograd gives a saved input or output back with its graph. Everything else that
 in backward, silently. Whether that is what went wrong can be tried: forward's own code runs on tensors that
 have a graph, backward's own code runs on what it kept, and torch differentiates both. If the second
 derivative is the measured one then, what was kept is the cause; and of the values kept, each one counts
-without which it is not.
+without which it is not. Where it is still not the measured one, the same is tried with every call that cuts
+the graph (`detach`, `.data`, `no_grad`) made to leave it as it is.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from torch.autograd import Function
 from gradverify.verifier import guard
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.uncut import Uncut, in_words
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute, with_zeros
+from gradverify.verifier.numerics.diagnosis.paths.sites import Site
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
@@ -32,29 +35,61 @@ PROBES = 2
 """Random combinations of the gradients that are differentiated: no chance makes two of them agree."""
 
 
-def constants_in_backward(sample: Sample, second: VjpProblem, judged: Judged) -> tuple[str, ...]:
-    """What forward keeps and loses its graph by it, in forward's names, where that alone is what is wrong.
+@dataclass(frozen=True)
+class Cut:
+    """What alone keeps the second derivative from being right."""
 
-    Empty where backward would be wrong with its graph, too, and for everything but Functions.
+    kept: tuple[str, ...] = ()
+    """Values that forward keeps and that lose their graph by it, in forward's names."""
+    calls: tuple[str, ...] = ()
+    """Calls in the source that cut the graph, quoted with their places."""
+
+
+def what_cuts(sample: Sample, second: VjpProblem, judged: Judged) -> Cut | None:
+    """What forward keeps without its graph, or calls that cut it, where that alone is what is wrong.
+
+    None where backward would be wrong without them, too, and for everything but Functions.
     """
     function = sample.subject.function_class
     if function is None or any(a.in_list for a in sample.arguments):
-        return ()
-    found = guard.call(_constants, function, _Expected.of(judged), sample, second)
-    return () if isinstance(found, Raised) else found.value
+        return None
+    found = guard.call(_cut_of, function, _Expected.of(judged), sample, second)
+    return None if isinstance(found, Raised) else found.value
 
 
-def _constants(
-    function: type[Function], expected: _Expected, sample: Sample, second: VjpProblem
-) -> tuple[str, ...]:
+def _cut_of(function: type[Function], expected: _Expected, sample: Sample, second: VjpProblem) -> Cut | None:
     # Without a graph, backward may overwrite what it likes.
     with torch.autograd.graph.allow_mutation_on_saved_tensors():
         ran = _Forward.of(function, sample, second)
         kept = dict(ran.kept())
-        if not kept or not expected.is_met(ran.gradients({})):
-            return ()
+        if not expected.is_met(ran.gradients({})):
+            return _calls_that_cut(function, expected, sample, second)
+        if not kept:
+            return None
         alone = (name for name, value in kept.items() if not expected.is_met(ran.gradients({name: value})))
-        return tuple(alone) or tuple(kept)
+        return Cut(kept=tuple(alone) or tuple(kept))
+
+
+def _calls_that_cut(
+    function: type[Function], expected: _Expected, sample: Sample, second: VjpProblem
+) -> Cut | None:
+    """Calls without which the second derivative is right, each of them needed for that, at most a few."""
+
+    def is_right(kept: frozenset[Site]) -> dict[Site, str] | None:
+        with Uncut(kept) as mode:
+            ran = _Forward.of(function, sample, second)
+            gradients = ran.gradients({})
+        return mode.found if expected.is_met(gradients) else None
+
+    found = is_right(frozenset())
+    if not found or len(found) > MOST_CUTS:
+        return None
+    alone = [site for site in found if is_right(frozenset({site})) is None]
+    return Cut(calls=tuple(in_words(site, found[site]) for site in alone or found))
+
+
+MOST_CUTS = 12
+"""Calls that cut the graph, up to which it is tried which of them are to blame."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,15 @@ class Said:
 
 def of_gradient(pair: Pair) -> str:
     """Whose gradient a sentence is about."""
+    if pair.point.order > 1:
+        of = f"`{pair.output_name}` (the gradient of `{pair.output_name[2:]}`)"
+        return f"the derivative of {of} by `{pair.name}`"
     return f"the gradient of `{pair.name}`"
+
+
+def cotangent(pair: Pair) -> str:
+    """What comes back: `grad_output`, and of second order what comes back to the gradient."""
+    return "grad_output" if pair.point.order == 1 else f"grad_{pair.output_name}"
 
 
 def times_too_large(c: float) -> str:

@@ -19,7 +19,7 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
-from gradverify.verifier.checks.saved_intermediates import constants_in_backward
+from gradverify.verifier.checks.saved_intermediates import Cut, what_cuts
 from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
@@ -121,12 +121,12 @@ def compare_second_order(
     pairs = _pairs(second, judged)
     wrong = [p for p in pairs if _wrong(judged, p).any()]
     cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
-    constants = constants_in_backward(sample, second, judged) if wrong else ()
+    because = what_cuts(sample, second, judged) if wrong else None
     if wrong and not comparison.analytical.any():
-        finding = _because_of(_detached(sample, judged, wrong), constants)
+        finding = _because_of(_detached(sample, judged, wrong), because)
         return CheckResult((finding,), _detached_outcome(sample), capability="wrong")
     findings = [
-        _because_of(_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p), constants)
+        _because_of(_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p), because)
         for p in wrong
     ]
     return CheckResult(
@@ -229,9 +229,9 @@ def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
         "GV202",
         f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not "
         f"depend on `{pair.by}` for autograd, but {place} is {number(value)}",
-        hint="Something that backward uses is detached: an intermediate kept on ctx instead of saved as an "
-        "input or output, .detach(), .data, no_grad. Recompute it in backward from saved inputs. "
-        + FIRST_ORDER_ONLY,
+        hint="Something that backward uses is detached (an intermediate kept on ctx instead of saved as an "
+        "input or output, .detach(), .data, no_grad), or a Function that backward calls returns None or "
+        f"zeros for it. Recompute it in backward from saved inputs. {FIRST_ORDER_ONLY}",
         input=pair.by,
         output=pair.position,
         entries=_entries(judged, pair),
@@ -239,22 +239,32 @@ def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     )
 
 
-def _because_of(finding: Finding, constants: Sequence[str]) -> Finding:
-    """The finding with its cause, where what forward keeps is all that is wrong."""
-    if not constants:
+def _because_of(finding: Finding, cut: Cut | None) -> Finding:
+    """The finding with its cause, where a value without its graph is all that is wrong."""
+    if cut is None:
         return finding
-    names = " and ".join(f"`{name}`" for name in constants)
+    hint = _of_calls(cut.calls) if cut.calls else _of_kept(cut.kept)
+    return replace(finding, hint=f"{hint} {FIRST_ORDER_ONLY}", cause="detached")
+
+
+def _of_calls(calls: Sequence[str]) -> str:
+    what = " and ".join(calls)
+    cuts, it = ("cut", "them") if len(calls) > 1 else ("cuts", "it")
+    return f"{what} {cuts} the graph: without {it} the second derivative is right (tried here)."
+
+
+def _of_kept(kept: Sequence[str]) -> str:
+    names = " and ".join(f"`{name}`" for name in kept)
     are, them, its, depend = (
         ("are neither inputs nor outputs", "them", "their", "they depend")
-        if len(constants) > 1
+        if len(kept) > 1
         else ("is neither an input nor an output", "it", "its", "it depends")
     )
-    hint = (
+    return (
         f"{names}, which forward keeps, {are}: in backward, {depend} on nothing for autograd. "
         f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from "
-        f"saved inputs and outputs. {FIRST_ORDER_ONLY}"
+        "saved inputs and outputs."
     )
-    return replace(finding, hint=hint, cause="detached")
 
 
 NOT_FINITE = (

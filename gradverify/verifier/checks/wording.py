@@ -119,8 +119,8 @@ def by_how_much(entries: Entries) -> str:
 
 
 def number(value: float) -> str:
-    """Four significant digits."""
-    return f"{value:.4g}"
+    """Four significant digits; no sign before a zero."""
+    return f"{value + 0.0:.4g}"
 
 
 def count_of(wrong: int, checked: int) -> str:

@@ -71,7 +71,7 @@ def test_a_gradient_that_is_nan_at_one_value_is_told_by_it():
         gradverify.verify(DividesByItself, x)
     (finding,) = [f for f in failed.value.findings if f.code == "GV108"]
     assert finding.cause == "branch"
-    assert finding.hint.startswith("It is so exactly where `x` is 0.")
+    assert finding.hint.startswith("It is NaN or infinite exactly where `x` is 0.")
 
 
 def test_a_reference_that_detaches_half_is_told_by_how_much_it_is_off():

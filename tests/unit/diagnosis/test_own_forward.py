@@ -298,4 +298,4 @@ def test_a_factor_that_is_one_too_many():
     )
     (found,) = findings_on(function_of(right, right.backward), right.shapes)
     assert found.cause == "chain-factor"
-    assert "a factor `index > 0` too many" in found.hint
+    assert "one factor too many, `index > 0`, at" in found.hint

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gradverify.verifier.checks.causes import _inverse_of_quotient
 from gradverify.verifier.checks.saying import times_too_large
 from gradverify.verifier.numerics.diagnosis.sizes import always_two, size_law
 
@@ -25,3 +28,10 @@ def test_a_size_that_is_always_two_may_be_meant():
 def test_a_factor_near_one_keeps_its_digits():
     assert times_too_large(1.0002) == "is 1.0002 times what it should be"
     assert times_too_large(2.0) == "is 2 times too large"
+
+
+@pytest.mark.parametrize(
+    ("law", "inverse"), [("1 / n", "n"), ("2 / n", "n / 2"), ("1/2 / n", "2 * n"), ("2 * n", ""), ("n", "")]
+)
+def test_what_to_multiply_by_is_no_quotient(law, inverse):
+    assert _inverse_of_quotient(law) == inverse

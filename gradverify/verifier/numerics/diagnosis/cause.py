@@ -35,6 +35,8 @@ class InForward:
     """The other argument of two; empty where that cannot be told."""
     inside: str = ""
     """What of the expression is meant, where that is one operation made of several."""
+    inside_of: str = ""
+    """torch's name of that one operation."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def slice_factor(pairs: Pairs) -> Cause | None:
         lines = _fitted(pairs, side)
         if lines is None or not all(_differ(each) for each in lines if each.pair.is_wrong):
             continue
-        for dim in (*range(len(side_shape(pairs[0], side))), None):
+        for dim in (*range(_dimensions(pairs[0], side)), None):
             if all(_one_for_each_slice(each, side, dim) for each in lines):
                 wrong = next(each for each in lines if each.pair.is_wrong)
                 return Cause(
@@ -77,6 +77,11 @@ def slice_factor(pairs: Pairs) -> Cause | None:
                     law=examples(wrong.factors[wrong.judged]),
                 )
     return None
+
+
+def _dimensions(pair: Pair, side: Side) -> int:
+    """Those that the user knows: the parts of a complex number are none."""
+    return len(pair.source_shape if side == "column" else pair.output_shape)
 
 
 def examples(factors: Tensor) -> str:
@@ -142,8 +147,10 @@ def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Callable[[Pair], Tens
         yield tensor.name, _spread_over(tensor.of, side)
     for tensor in tensors:
         for dim in range(len(side_shape(pair, side))):
-            for kind, reduce in REDUCTIONS:
-                yield f"{tensor.name}.{kind}({dim})", _reduced(tensor.of, side, dim, reduce)
+            parts = tensor.is_complex and dim == len(side_shape(pair, side)) - 1
+            for kind, reduce in REDUCTIONS[:1] if parts else REDUCTIONS:
+                name = f"{tensor.name}.abs()" if parts else f"{tensor.name}.{kind}({dim})"
+                yield name, _reduced(tensor.of, side, dim, reduce)
 
 
 def _spread_over(of: Callable[[Pair], Tensor], side: Side) -> Callable[[Pair], Tensor | None]:

@@ -1,15 +1,23 @@
-"""Complex gradients whose imaginary parts have the wrong sign."""
+"""Complex gradients that are conjugated, turned by a constant, or lack one of their parts."""
 
 from __future__ import annotations
+
+import itertools
 
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
 
+_TURNS = ("1", "-1", "1j", "-1j")
+"""Constants of magnitude 1 that are forgotten, or one too many."""
+
 
 def conjugate(pairs: Pairs) -> Cause | None:
-    """The gradient, grad_output or what stands between them is conjugated where it must not be, or not so."""
+    """The gradient, grad_output or what stands between them is conjugated where it must not be, or not so.
+
+    With another sign, or times the imaginary unit, where that is forgotten, too.
+    """
     first = pairs[0]
     kinds = []
     if first.source_block.is_complex:
@@ -18,17 +26,64 @@ def conjugate(pairs: Pairs) -> Cause | None:
         kinds.append("grad_output")
     if len(kinds) == 2:
         kinds.insert(0, "saved")
-    for kind in kinds:
-        if all(pair.explained_by(_conjugated(pair, kind), pair.bound) for pair in pairs):
-            return Cause("conjugate", kind=kind)
+    turns = _TURNS if first.source_block.is_complex else _TURNS[:2]
+    for turn, kind in itertools.product(turns, kinds):
+        if all(_is_turned(pair, kind, turn) for pair in pairs):
+            return Cause("conjugate", kind=kind, law="" if turn == "1" else turn)
     return None
 
 
-def _conjugated(pair: Pair, kind: str) -> Tensor:
+def imaginary_factor(pairs: Pairs) -> Cause | None:
+    """The gradient is the true one times the imaginary unit, which is forgotten or one too many."""
+    if not pairs[0].source_block.is_complex:
+        return None
+    for turn in ("1j", "-1j"):
+        if all(_is_turned(pair, "", turn) for pair in pairs):
+            return Cause("constant-factor", kind="imaginary", law=turn)
+    return None
+
+
+def part_alone(pairs: Pairs) -> Cause | None:
+    """The real or the imaginary part of the gradient is right, and the other one zero."""
+    if not pairs[0].source_block.is_complex:
+        return None
+    for number, kind in enumerate(("real", "imaginary")):
+        if all(_has_alone(pair, number) for pair in pairs):
+            return Cause("missing-term", kind=kind)
+    return None
+
+
+def _is_turned(pair: Pair, kind: str, turn: str) -> bool:
+    return pair.explained_by(_turned(_conjugated(pair.true, kind), turn), _turned_bound(pair, turn))
+
+
+def _conjugated(true: Tensor, kind: str) -> Tensor:
     """The true block with the signs of imaginary rows, columns, or both turned."""
-    true = pair.true.clone()
+    true = true.clone()
     if kind in {"grad_output", "saved"}:
         true[1::2] *= -1
     if kind in {"gradient", "saved"}:
         true[:, 1::2] *= -1
     return true
+
+
+def _turned(block: Tensor, turn: str) -> Tensor:
+    """The gradients, a row each, times a constant of magnitude 1."""
+    sign = -1 if turn.startswith("-") else 1
+    if not turn.endswith("j"):
+        return sign * block
+    other = block.clone()
+    other[:, 0::2], other[:, 1::2] = -sign * block[:, 1::2], sign * block[:, 0::2]
+    return other
+
+
+def _turned_bound(pair: Pair, turn: str) -> Tensor:
+    return _turned(pair.bound, turn).abs()
+
+
+def _has_alone(pair: Pair, number: int) -> bool:
+    kept = pair.true.clone()
+    kept[:, 1 - number :: 2] = 0.0
+    bound = pair.bound.clone()
+    bound[:, 1 - number :: 2] = 0.0
+    return bool(kept.any()) and pair.explained_by(kept, bound)

@@ -63,6 +63,8 @@ class Point:
     probe: Probe | None = None
     own_forward: OwnForward | None = None
     """Forward itself, differentiated by torch."""
+    order: int = 1
+    """2 where the inputs are those of backward, and the outputs are gradients."""
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,23 @@ from collections.abc import Callable
 from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
-from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate
+from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
+from gradverify.verifier.numerics.diagnosis.orders import other_order, sorted_order
 from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
 from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
-from gradverify.verifier.numerics.diagnosis.structure import diagonal_only, duplicates, other_reduction_dim
+from gradverify.verifier.numerics.diagnosis.structure import (
+    diagonal_only,
+    duplicates,
+    one_use_counts,
+    other_reduction_dim,
+)
 from gradverify.verifier.numerics.diagnosis.terms import coupling_term
 
 LEAST_WRONG = 2
@@ -29,6 +35,8 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     constant_factor,
     scalar_chain,
     conjugate,
+    imaginary_factor,
+    part_alone,
     swapped,
     reordered,
     other_product,
@@ -43,16 +51,36 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     chain_factor,
     output_for_input,
     irregular_region,
+    sorted_order,
     altered_forward,
+    one_use_counts,
+    other_order,
     operand_sign,
     coupling_term,
     slice_factor,
     point_factor,
 )
 
+SECOND_ORDER: tuple[Callable[[Pairs], Cause | None], ...] = (
+    constant_factor,
+    scalar_chain,
+    conjugate,
+    not_summed,
+    region,
+    branch,
+    diagonal_only,
+    operand,
+    chain_factor,
+    operand_sign,
+    coupling_term,
+    slice_factor,
+)
+"""Those that can be told of a derivative of backward."""
+
 
 def diagnose(pairs: Pairs) -> Cause | None:
     """The first hypothesis that holds at every entry of every point; None where none does."""
     if not all(pair.usable for pair in pairs) or len(wrong_ones(pairs)) < LEAST_WRONG:
         return None
-    return next((cause for hypothesis in LADDER if (cause := hypothesis(pairs)) is not None), None)
+    ladder = LADDER if pairs[0].point.order == 1 else SECOND_ORDER
+    return next((cause for hypothesis in ladder if (cause := hypothesis(pairs)) is not None), None)

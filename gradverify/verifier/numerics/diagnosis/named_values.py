@@ -20,19 +20,20 @@ class NamedTensor:
     name: str
     of: Callable[[Pair], Tensor]
     """Its values, shaped; a complex tensor with its real and imaginary parts along a last dimension."""
+    is_complex: bool = False
 
 
 def named_tensors(pair: Pair) -> Iterator[NamedTensor]:
     """The block's own input and output first, then the other inputs, the other outputs, and constants."""
     point = pair.point
-    yield NamedTensor(pair.name, _input(pair.source))
-    yield NamedTensor(pair.output_name, _output(pair.output))
+    yield NamedTensor(pair.name, _input(pair.source), pair.source_block.is_complex)
+    yield NamedTensor(pair.output_name, _output(pair.output), pair.output_block.is_complex)
     for k, name in enumerate(point.input_names):
         if k != pair.source:
-            yield NamedTensor(name, _input(k))
+            yield NamedTensor(name, _input(k), point.inputs.blocks[k].is_complex)
     for k, name in enumerate(point.output_names):
         if k != pair.output:
-            yield NamedTensor(name, _output(k))
+            yield NamedTensor(name, _output(k), point.outputs.blocks[k].is_complex)
     for k, (name, _) in enumerate(point.constants):
         yield NamedTensor(name, _constant(k))
 

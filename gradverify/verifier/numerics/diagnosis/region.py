@@ -24,8 +24,11 @@ HIGHEST_INDEX = 3
 LARGE_PARTS = frozenset({"all but the first", "all but the last", "odd", "even", "inner"})
 """Parts with half of all slices, or most of them."""
 
-TAILS = (2, 4, 8)
-"""Widths of vectorised loops whose remainder may be forgotten."""
+TAILS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""Widths of vectorised loops and of blocks whose remainder may be forgotten."""
+
+LEAST_BEYOND = 4
+"""Slices on either side of an index from which on a gradient is wrong: fewer are named otherwise."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,28 @@ def _tail(width: int) -> Callable[[int], Tensor]:
     return lambda n: torch.arange(n) >= n - n % width
 
 
+def _beyond(start: int) -> Callable[[int], Tensor]:
+    return lambda n: torch.arange(n) >= start
+
+
+def _first_wrong(pairs: Pairs, side: str, dim: int) -> int | None:
+    """The index from which on slices of a dimension are wrong, if it is one at all points and far inside."""
+    starts = set()
+    for pair in wrong_ones(pairs):
+        shape = _shape(pair, side)
+        if dim >= len(shape):
+            return None
+        lines = pair.wrong.any(dim=0 if side == "input" else 1)
+        if (pair.source_block if side == "input" else pair.output_block).is_complex:
+            lines = lines.reshape(-1, 2).any(dim=1)
+        slices = lines.reshape(shape).movedim(dim, 0).reshape(shape[dim], -1).any(dim=1)
+        start = int(slices.int().argmax())
+        starts.add(start)
+        if not LEAST_BEYOND <= start <= shape[dim] - LEAST_BEYOND:
+            return None
+    return starts.pop() if len(starts) == 1 else None
+
+
 def not_summed(pairs: Pairs) -> Cause | None:
     """The input is broadcast over a dimension of the output, and one slice was taken instead of the sum."""
     if all(pair.claimed.shape[1] >= pair.claimed.shape[0] for pair in pairs):
@@ -106,7 +131,9 @@ def _places(
     """Parts of a tensor: along each dimension, then those of its matrices, then single entries."""
     dims = len(_shape(pairs[0], side))
     for dim in range(dims):
-        for part in _parts() if with_factor else _small_parts():
+        start = _first_wrong(pairs, side, dim)
+        beyond = [] if start is None else [_Part(f"from index {start} on", _beyond(start))]
+        for part in (*beyond, *(_parts() if with_factor else _small_parts())):
             yield part.kind, dim, _masks(pairs, side, dim, part)
     if dims > 1:
         for kind, of in _TRIANGLES:

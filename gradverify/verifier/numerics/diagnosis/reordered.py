@@ -56,10 +56,12 @@ def _reorderings(dims: int) -> Iterator[_Named]:
         yield _Named("transposed", "reversed", None, None, _reversed)
     for dim in reversed(range(dims)):
         yield _Named("permuted", "flipped", dim, None, _flipped(dim))
-        yield _Named("permuted", "shifted", dim, None, _shifted(dim, 1))
-        yield _Named("permuted", "shifted", dim, None, _shifted(dim, -1))
+        yield _Named("permuted", "shifted on by 1", dim, None, _shifted(dim, 1))
+        yield _Named("permuted", "shifted back by 1", dim, None, _shifted(dim, -1))
     for a, b in itertools.combinations(range(dims), 2):
         yield _Named("permuted", "flipped", a, b, _flipped(a, b))
+    for dim in reversed(range(dims)):
+        yield _Named("permuted", "reversed, all but the first slice,", dim, None, _mirrored(dim))
     yield from _regroupings(dims)
 
 
@@ -115,6 +117,11 @@ def _reversed(t: Tensor) -> Tensor:
 
 def _flipped(*dims: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t.flip([d + 1 for d in dims])
+
+
+def _mirrored(dim: int) -> Callable[[Tensor], Tensor]:
+    """The slice k where slice -k should be, as a forgotten conjugate does in a Fourier transform."""
+    return lambda t: t.flip(dim + 1).roll(1, dim + 1)
 
 
 def _shifted(dim: int, by: int) -> Callable[[Tensor], Tensor]:

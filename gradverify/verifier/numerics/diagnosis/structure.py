@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes, wrong_ones
+from gradverify.verifier.numerics.diagnosis.paths.operations import INDEXED
 
 LEAST_MIXED = 3
 """Indices that a sum must mix: two are mixed by an exchange as well."""
@@ -61,7 +62,18 @@ def _mixes(pair: Pair, dims: Dims) -> bool:
 
 
 def duplicates(pairs: Pairs) -> Cause | None:
-    """Where several outputs use one entry of the input, only the last or the first of them counts."""
+    """Where several outputs use one entry of the input, only the last or the first of them counts.
+
+    Asked here where forward picks by an index, or is not to be seen: else a part of forward says it better.
+    """
+    own = pairs[0].point.own_forward
+    if own is not None and own.edges and not any(e.site.operation in INDEXED for e in own.edges):
+        return None
+    return one_use_counts(pairs)
+
+
+def one_use_counts(pairs: Pairs) -> Cause | None:
+    """The same, whatever forward does."""
     for dim in range(len(pairs[0].output_block.shape)):
         for kind in ("last", "first"):
             if all(_keeps_one(pair, dim, kind) for pair in pairs):

@@ -141,9 +141,9 @@ def _of_gradients(argument: _Argument, result: Tensor) -> Iterator[tuple[Change,
             yield Change(edge, "reduced", words), argument.with_own(own)
     if INDEXED.get(call.name) == edge.place:
         yield Change(edge, "duplicates"), _last_uses(call, edge.place)
-    if _is_square(value):
+    if is_square(value):
         yield Change(edge, "transposed", "gradient"), argument.with_own(value.mT)
-    if _is_square(result):
+    if is_square(result):
         yield Change(edge, "transposed", "grad_output"), _transposed(argument.with_own(value))
 
 
@@ -175,7 +175,8 @@ def _with_other_operands(argument: _Argument, values: Values) -> Iterator[tuple[
                 yield change, argument.with_leaf(number, other)
 
 
-def _is_square(tensor: Tensor) -> bool:
+def is_square(tensor: Tensor) -> bool:
+    """Whether it is a square matrix, or a batch of such."""
     return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2]
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.paths.changes import Edge
+from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Glance, block_of
-from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented
+from gradverify.verifier.numerics.diagnosis.paths.instrumented import Factor, Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site, text_of
+from gradverify.verifier.numerics.diagnosis.paths.uses import passes_exchanged, uses_exchanged
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS
 
 MOST_RUNS = 600
@@ -37,22 +38,6 @@ NUMBERS: tuple[tuple[str, Callable[[float], float]], ...] = (
 """What a number of forward may have been taken for."""
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """Forward with another number, or other values, in one place."""
-
-    kind: str
-    """`number`, `value`, or `swapped` for the values of two calls."""
-    site: Site
-    place: int
-    """Number of the argument, for a number."""
-    text: str
-    """What stands there instead; `{}` for what stood there."""
-    mode: Callable[[OwnForward], Instrumented | None]
-    """A run with the exchange; None where it changes nothing."""
-    other: Site | None = None
-
-
 def held(first: Glance, rest: Sequence[Glance]) -> Exchange | None:
     """The first exchange after which forward's gradient is what backward gives, at every point."""
     tried = itertools.islice(_exchanges(first.own), MOST_RUNS)
@@ -60,16 +45,33 @@ def held(first: Glance, rest: Sequence[Glance]) -> Exchange | None:
 
 
 def _exchanges(own: OwnForward) -> Iterator[Exchange]:
+    yield from _of_constants(own)
+    yield from _of_values(own)
+    yield from passes_exchanged(own)
+    yield from _of_results(own)
+    yield from uses_exchanged(own)
+
+
+def _of_constants(own: OwnForward) -> Iterator[Exchange]:
     for edge in own.constants:
         for text, number in NUMBERS:
             yield Exchange("number", edge.site, edge.place, text, _with_number(edge, number))
-    sites = [site for site in own.results if not site.part]
+    for factor in own.factors:
+        yield Exchange("transposed", factor[0], -1, "operand", _with_turned(factor))
+
+
+def _of_values(own: OwnForward) -> Iterator[Exchange]:
+    sites = own.sites
     for site in sites:
         for text, transform in TRANSFORMS:
             yield Exchange("value", site, -1, text, _with_values(site, transform))
     for site in sites:
         for k, name in enumerate(own.input_names):
             yield Exchange("value", site, -1, name, _with_input(site, k))
+
+
+def _of_results(own: OwnForward) -> Iterator[Exchange]:
+    sites = own.sites
     alike = [
         (a, b)
         for a, b in itertools.permutations(sites, 2)
@@ -80,6 +82,10 @@ def _exchanges(own: OwnForward) -> Iterator[Exchange]:
     for a, b in alike:
         if sites.index(a) < sites.index(b):
             yield Exchange("swapped", a, -1, text_of(b), _swapping(a, b), b)
+
+
+def _with_turned(factor: Factor) -> Callable[[OwnForward], Instrumented | None]:
+    return lambda own: Instrumented(turned=frozenset({factor})) if factor in own.factors else None
 
 
 def _with_number(edge: Edge, other: Callable[[float], float]) -> Callable[[OwnForward], Instrumented | None]:

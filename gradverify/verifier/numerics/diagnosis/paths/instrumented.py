@@ -18,6 +18,7 @@ from gradverify.verifier.numerics.diagnosis.paths.alternatives import (
     alternatives_of,
     alternatives_of_all,
     at,
+    is_square,
 )
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.made_of import MADE_OF
@@ -41,6 +42,10 @@ class TooLongError(Exception):
     """Forward runs too many operations."""
 
 
+Factor = tuple[Site, int]
+"""One result of a call, by its number."""
+
+
 @dataclass
 class Instrumented(TorchFunctionMode):
     """Switches for every operation that user code calls while it is active."""
@@ -59,6 +64,14 @@ class Instrumented(TorchFunctionMode):
     """Numbers that are replaced while forward runs."""
     moved: Mapping[Site, Callable[[Tensor, int], Tensor | None]] = field(default_factory=dict)
     """Results whose values are replaced, by others for each pass."""
+    given: dict[Edge, list[Tensor]] = field(default_factory=dict)
+    """What each use of a value was given, pass by pass."""
+    instead: Mapping[Edge, Callable[[int], Tensor | None]] = field(default_factory=dict)
+    """Uses that are given another value, by the number of the pass."""
+    factors: list[Factor] = field(default_factory=list)
+    """Square constants in the derivatives of operations that are made of others."""
+    turned: frozenset[Factor] = frozenset()
+    """Those of them that are transposed."""
     live: dict[str, Tensor] = field(default_factory=dict)
     """The latest results with their gradients, by their texts."""
     paths: dict[Site, tuple[ArgumentPath, ...]] = field(default_factory=dict)
@@ -87,7 +100,7 @@ class Instrumented(TorchFunctionMode):
         leaves = self._with_constants(leaves, site, name)
         if not any(_flows(leaf) for leaf in leaves) or name.startswith("get ") or not torch.is_grad_enabled():
             args, named = _pytree.tree_unflatten(leaves, structure)
-            return self._aside(site, func(*args, **named))
+            return self._aside(site, self._turned(site, func(*args, **named)))
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLongError
@@ -96,8 +109,7 @@ class Instrumented(TorchFunctionMode):
         if name in VIEWS and not writes and not (name == "getitem" and _has_tensor(leaves[1:])):
             return self._aside(site, func(*args, **named))
         tapped = [
-            self._tapped(leaf, Edge(site, k)) if _flows(leaf) and not (writes and k == 0) else leaf
-            for k, leaf in enumerate(leaves)
+            leaf if writes and k == 0 else self._used(leaf, Edge(site, k)) for k, leaf in enumerate(leaves)
         ]
         again = _Again(func, structure)
         if writes:
@@ -111,7 +123,7 @@ class Instrumented(TorchFunctionMode):
             return site_of_call(name, 0)
         self._part += 1
         outer = self._site
-        return Site(outer.file, outer.line, outer.start, outer.end, name, self._part)
+        return Site(outer.file, outer.line, outer.start, outer.end, name, self._part, outer.operation)
 
     def _with_constants(self, leaves: list[Any], site: Site, name: str) -> list[Any]:
         if name not in WITH_NUMBERS or self._site is not None:
@@ -130,6 +142,18 @@ class Instrumented(TorchFunctionMode):
             self.aside.setdefault(site, []).append(result.detach().clone())
         return result
 
+    def _turned(self, site: Site, result: Any) -> Any:  # noqa: ANN401
+        """Constants inside of an operation made of others: noted, and transposed where that is asked."""
+        if self._site is None or site.operation in VIEWS or not isinstance(result, Tensor | tuple):
+            return result
+        several = isinstance(result, tuple)
+        each = list(result) if several else [result]
+        for k, value in enumerate(each):
+            if isinstance(value, Tensor) and is_square(value) and value.is_floating_point():
+                self.factors.append((site, k))
+                each[k] = value.mT if (site, k) in self.turned else value
+        return type(result)(each) if several else each[0]
+
     def _kept(self, site: Site, result: Any) -> Any:  # noqa: ANN401
         """The result, by another value where one is to be tried; kept."""
         if not isinstance(result, Tensor) or not _flows(result):
@@ -139,9 +163,21 @@ class Instrumented(TorchFunctionMode):
         known.append(result.detach().clone())
         return result if other is None else at(result, other)
 
-    def _tapped(self, value: Tensor, edge: Edge) -> Tensor:
+    def _used(self, leaf: Any, edge: Edge) -> Any:  # noqa: ANN401
+        """An argument as the operation gets it: another value, where that is asked, with its switch."""
+        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        value = leaf if edge.site.part else self._exchanged(leaf, edge)
+        if not value.requires_grad:
+            return value
         self.edges.setdefault(edge, [])
-        return Tap.apply(value, self.switches, edge)  # type: ignore[no-any-return, no-untyped-call]
+        return Tap.apply(value, self.switches, edge)  # type: ignore[no-untyped-call]
+
+    def _exchanged(self, leaf: Tensor, edge: Edge) -> Tensor:
+        known = self.given.setdefault(edge, [])
+        other = self.instead[edge](len(known)) if edge in self.instead else None
+        known.append(leaf.detach())
+        return leaf if other is None else at(leaf, other)
 
     def _made(self, name: str, again: _Again, tapped: list[Any], site: Site) -> Any:  # noqa: ANN401
         """The result; of an operation that is made of others, these are run one by one."""

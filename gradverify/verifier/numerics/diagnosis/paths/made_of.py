@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Rule = Callable[..., Tensor]
+from gradverify.verifier.numerics.diagnosis.paths import factorised
+
+Rule = Callable[..., Any]
 
 
 def _softmax(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -68,6 +70,11 @@ def _layer_norm(
     return y if bias is None else y + bias
 
 
+def _cosine_similarity(x: Tensor, y: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    lengths = (x * x).sum(dim).sqrt().clamp_min(eps) * (y * y).sum(dim).sqrt().clamp_min(eps)
+    return (x * y).sum(dim) / lengths
+
+
 MADE_OF: dict[str, Rule] = {
     "softmax": _softmax,
     "log_softmax": _log_softmax,
@@ -79,6 +86,21 @@ MADE_OF: dict[str, Rule] = {
     "normalize": lambda x, p=2.0, dim=1, eps=1e-12: x / x.norm(p, dim, keepdim=True).clamp_min(eps),
     "linear": lambda x, weight, bias=None: x @ weight.mT if bias is None else x @ weight.mT + bias,
     "addmm": lambda c, a, b: c + a @ b,
+    "inv": factorised.inverse,
+    "linalg_inv": factorised.inverse,
+    "inverse": factorised.inverse,
+    "det": factorised.determinant,
+    "linalg_det": factorised.determinant,
+    "logdet": factorised.log_determinant,
+    "linalg_cholesky": factorised.cholesky,
+    "cholesky": factorised.cholesky,
+    "linalg_eigh": factorised.symmetric_eigen,
+    "linalg_eigvalsh": factorised.symmetric_eigenvalues,
+    "linalg_svdvals": factorised.singular_values,
+    "linalg_svd": factorised.singular,
+    "norm": factorised.norm,
+    "linalg_vector_norm": factorised.norm,
+    "cosine_similarity": _cosine_similarity,
     "mse_loss": lambda x, y: ((x - y) ** 2).mean(),
 }
 """By the operation's name; a `TypeError` says that it was called in another way."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward, Strength
 from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
-from gradverify.verifier.numerics.diagnosis.paths.exchanges import Exchange
+from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
@@ -94,10 +94,11 @@ def _formula(change: Change, share: float, own: OwnForward) -> str:
 
 def cause_of_exchange(exchange: Exchange, own: OwnForward) -> Cause:
     """Another number or value in forward as a cause."""
-    own_values = exchange.kind == "value" and "{}" not in exchange.text
+    own_values = exchange.kind in {"value", "use", "neighbour"} and "{}" not in exchange.text
     too = None if exchange.other is None else where_of(Edge(exchange.other, -1), own)
+    name = "wrong-saved" if own_values else "operand"
     return Cause(
-        "wrong-saved" if own_values else "operand",
+        "transposed" if exchange.kind == "transposed" else name,
         Strength.WEAK,
         kind=exchange.kind,
         law=exchange.text,
@@ -118,6 +119,7 @@ def where_of(edge: Edge, own: OwnForward) -> InForward:
         others=site.operation in LINEAR_IN_EACH,
         inside=_INSIDE.get((site.operation, edge.place), f"its `{site.operation}`") if site.part else "",
         beside=_beside(edge, own),
+        inside_of=site.outer,
     )
 
 

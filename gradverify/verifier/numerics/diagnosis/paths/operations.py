@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 LINEAR_IN_EACH = frozenset(
     {
@@ -40,6 +41,14 @@ LINEAR_IN_EACH = frozenset(
         "addmm",
         "vdot",
         "linalg_vecdot",
+        "cross",
+        "linalg_cross",
+        "addcmul",
+        "addbmm",
+        "bilinear",
+        "multi_dot",
+        "linalg_multi_dot",
+        "lerp",
     }
 )
 """Operations in whose derivative other arguments stand: another value may be taken for them."""
@@ -181,6 +190,23 @@ WITH_NUMBERS = frozenset({"mul", "div", "add", "sub", "pow", "rsub", "rdiv", "rp
 INDEXED = {"getitem": 0, "index_select": 0, "gather": 0, "take": 0, "take_along_dim": 0, "embedding": 1}
 """Operations that pick entries of an argument, and the place of that argument."""
 
+
+def _repeated(x: Tensor, count: int, dim: int) -> Tensor:
+    return x.repeat([count if k == dim % x.dim() else 1 for k in range(x.dim())])
+
+
+def _padded_otherwise(x: Tensor, pad: Sequence[int], *rest: Any, **named: Any) -> Tensor:  # noqa: ANN401
+    turned = [n for k in range(0, len(pad), 2) for n in (pad[k + 1], pad[k])]
+    return torch.nn.functional.pad(x, turned, *rest, **named)
+
+
+def _whole(index: Any) -> Tensor:  # noqa: ANN401 - whatever stands in brackets
+    """The index, if it is a tensor of whole numbers."""
+    if isinstance(index, Tensor) and not index.dtype.is_floating_point and index.dtype is not torch.bool:
+        return index
+    raise TypeError
+
+
 INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "maximum": (("the smaller one", torch.minimum),),
     "minimum": (("the larger one", torch.maximum),),
@@ -188,9 +214,32 @@ INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "amin": (("the largest entry", torch.amax),),
     "where": (("the condition turned round", lambda c, a, b: torch.where(c, b, a)),),
     "relu": (("the condition turned round", lambda x: x - torch.relu(x)),),
-    "cumsum": (("the order turned round", lambda x, dim: x.flip(dim).cumsum(dim).flip(dim)),),
-    "roll": (("the shift turned round", lambda x, n, dim=None: torch.roll(x, -n, dim)),),
+    "cumsum": (
+        ("the order turned round", lambda x, dim: x.flip(dim).cumsum(dim).flip(dim)),
+        ("each sum without its own entry", lambda x, dim: x.cumsum(dim) - x),
+    ),
+    "cumprod": (("the order turned round", lambda x, dim: x.flip(dim).cumprod(dim).flip(dim)),),
+    "logcumsumexp": (("the order turned round", lambda x, dim: x.flip(dim).logcumsumexp(dim).flip(dim)),),
+    "roll": (
+        ("the shift turned round", lambda x, n, dim=None: torch.roll(x, -n, dim)),
+        ("a shift by one more", lambda x, n, dim=None: torch.roll(x, n + 1, dim)),
+        ("a shift by one less", lambda x, n, dim=None: torch.roll(x, n - 1, dim)),
+    ),
     "flip": (("no flip", lambda x, *_: x),),
+    "repeat_interleave": (("`repeat` in place of it", _repeated),),
+    "pad": (("the padding on the other side", _padded_otherwise),),
+    "gather": (
+        ("the index one further", lambda x, dim, index: x.gather(dim, (index + 1) % x.shape[dim])),
+        ("the index one before", lambda x, dim, index: x.gather(dim, (index - 1) % x.shape[dim])),
+    ),
+    "index_select": (
+        ("the index one further", lambda x, dim, index: x.index_select(dim, (index + 1) % x.shape[dim])),
+        ("the index one before", lambda x, dim, index: x.index_select(dim, (index - 1) % x.shape[dim])),
+    ),
+    "getitem": (
+        ("the index one further", lambda x, index: x[(_whole(index) + 1) % x.shape[0]]),
+        ("the index one before", lambda x, index: x[(_whole(index) - 1) % x.shape[0]]),
+    ),
     "solve": (("a product in place of the solve", torch.matmul),),
     "linalg_solve": (("a product in place of the solve", torch.matmul),),
     "solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
@@ -201,6 +250,23 @@ INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
 
 def instead_cause(operation: str) -> str:
     """The cause whose name fits such an exchange best."""
-    if operation in {"cumsum", "roll", "flip"}:
+    if operation in _IN_PLACES:
         return "permuted"
     return "operand" if "solve" in operation else "branch"
+
+
+_IN_PLACES = frozenset(
+    {
+        "cumsum",
+        "cumprod",
+        "logcumsumexp",
+        "roll",
+        "flip",
+        "repeat_interleave",
+        "pad",
+        "gather",
+        "index_select",
+        "getitem",
+    }
+)
+"""Operations that put entries in other places, or go along them."""

@@ -13,7 +13,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
-from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented
+from gradverify.verifier.numerics.diagnosis.paths.instrumented import Factor, Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.sites import ArgumentPath, Site
 from gradverify.verifier.numerics.diagnosis.paths.switches import Switches
 from gradverify.verifier.numerics.diagnosis.paths.values import Values
@@ -137,6 +137,22 @@ class OwnForward:
         """What each operation of forward gave; empty where these are too many to be exchanged."""
         run = self._run
         return {} if run is None or run.mode.values is None else run.mode.results
+
+    @property
+    def sites(self) -> list[Site]:
+        """The calls that user code makes, but for parts of operations."""
+        return [site for site in self.results if not site.part]
+
+    @property
+    def given(self) -> dict[Edge, list[Tensor]]:
+        """What each use of a value was given; empty where these are too many to be exchanged."""
+        run = self._run
+        return {} if run is None or run.mode.values is None else run.mode.given
+
+    @property
+    def factors(self) -> list[Factor]:
+        """Square constants in derivatives that are written out."""
+        return [] if self._run is None else self._run.mode.factors
 
     def at_others(self, run_with: Instrumented, output: int, u: Tensor | None) -> Tensor | None:
         """The gradient for a grad_output, or all rows, of forward with other numbers or values in it."""

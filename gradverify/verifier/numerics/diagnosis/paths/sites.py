@@ -37,6 +37,8 @@ class Site:
     operation: str
     part: int = 0
     """Which of the operations that this one is made of, in order."""
+    outer: str = ""
+    """The operation that is made of others, of a part."""
 
 
 def site_of_call(operation: str, part: int) -> Site:

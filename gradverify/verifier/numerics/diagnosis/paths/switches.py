@@ -38,6 +38,22 @@ class Tap(torch.autograd.Function):
         return None if ctx.edge in ctx.switches.dropped else gradient, None, None
 
 
+class Carried(torch.autograd.Function):
+    """A value that has been computed otherwise; its gradient is the tensor's."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, value: Tensor) -> Tensor:  # noqa: ANN401
+        """The value."""
+        del ctx, tensor
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        """The gradient as it is."""
+        del ctx
+        return gradient, None
+
+
 class Join(torch.autograd.Function):
     """The result of an operation; gradients also go through other derivatives of it, when switched on."""
 
