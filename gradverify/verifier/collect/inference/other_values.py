@@ -91,7 +91,7 @@ def _others(default: Nested, name: str, known: Facts) -> Iterator[Nested]:
         case bool():
             yield not default
         case str():
-            yield from (s for s in known.strings if s != default)
+            yield from dict.fromkeys(s for s in known.strings if s != default)
         case int() if default < -1:  # a mark, such as the label to ignore: one that occurs
             yield from (1, 0)
         case int():
