@@ -513,3 +513,59 @@ class CholeskyFactor(Function):
         s = torch.linalg.solve_triangular(factor.mT, phi, upper=True)
         s = torch.linalg.solve_triangular(factor, s, upper=False, left=False)
         return (s + s.mT) / 2
+
+
+class JacobiForgetsDiagonal(Function):
+    """Wrong; what was guessed must not be sweeps of which there is none."""
+
+    @staticmethod
+    def forward(ctx, a, b, sweeps=3, damping=0.7):
+        diagonal = a.diagonal()
+        x, states = torch.zeros_like(b), []
+        for _ in range(sweeps):
+            states.append(x)
+            x = x + damping * (b - a @ x) / diagonal
+        ctx.save_for_backward(a, b, *states)
+        ctx.damping = damping
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, b, *states = ctx.saved_tensors
+        diagonal = a.diagonal()
+        da, db = torch.zeros_like(a), torch.zeros_like(b)
+        for x in reversed(states):
+            step = ctx.damping * g / diagonal
+            da -= torch.outer(step, x)
+            db += step
+            g = g - a.mT @ step
+        return da, db, None, None
+
+
+class ReverseDivergence(Function):
+    """Wrong where beta is one: a number that the source names, and no default."""
+
+    @staticmethod
+    def forward(ctx, student, teacher, beta=0.5):
+        q, p = student.exp(), teacher.exp()
+        if beta == 0.0:
+            loss = p * (teacher - student)
+            d_student = -p
+        elif beta == 1.0:
+            loss = q * (student - teacher)
+            d_student = q * (student - teacher)
+        else:
+            m = beta * p + (1 - beta) * q
+            log_m = m.log()
+            loss = beta * p * (teacher - log_m) + (1 - beta) * q * (student - log_m)
+            d_student = (1 - beta) * q * (student - log_m)
+        n = student.size(0)
+        ctx.save_for_backward(d_student / n)
+        return loss.sum() / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (d_student,) = ctx.saved_tensors
+        return d_student * g, None, None

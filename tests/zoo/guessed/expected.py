@@ -33,3 +33,10 @@ EXPECTED |= {
         ("ModReluPhase", {"GV101"}, ["`z`"]),
     )
 }
+EXPECTED |= {
+    ("bare", name, "without spec"): {
+        "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},
+    }
+    for name in ("JacobiForgetsDiagonal", "ReverseDivergence")
+}  # fmt: skip
+"""Wrong where a guess must lead, on pain of a false pass."""
