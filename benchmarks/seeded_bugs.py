@@ -1,13 +1,13 @@
 """Bugs planted in the source of right backwards: which of them `gradverify check` does not see.
 
     python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
-                                     [--kind KIND ...] [--keep DIR]
+                                     [--kind KIND ...] [--by-hand] [--keep DIR]
 
 Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of
-`specs/`) are changed at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash. A
-plain oracle (`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges
-them. Prints Markdown, and lists every mutant that stays green though its gradients are others. With --keep,
-what was judged before is not judged again.
+`specs/`) are changed at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash, or,
+--by-hand, as `seeded/by_hand.py` says. A plain oracle (`seeded/oracle.py`) says which mutants have other
+gradients, and where; the command then judges them. Prints Markdown, and lists every mutant that stays green
+though its gradients are others. With --keep, what was judged before is not judged again.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from seeded.by_hand import mutants_by_hand
 from seeded.mutations import Mutant, chosen, mutants_of
 
 HERE = Path(__file__).parent
@@ -67,6 +68,7 @@ def main() -> None:
     arguments.add_argument("--no-spec", action="store_true", help="judge them without a spec")
     arguments.add_argument("--packages", action="store_true", help="published packages too")
     arguments.add_argument("--keep", type=Path, help="leave modules, verdicts and reports here")
+    arguments.add_argument("--by-hand", action="store_true", help="the mistakes of `seeded/by_hand.py`")
     arguments.add_argument("--kind", action="append", help="only mistakes of these kinds")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as made:
@@ -110,8 +112,9 @@ def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[di
         name = (entry or {}).get("target", key)
         is_usable = name in classes and "skip" not in entry and "reason" not in str(entry.get("surrogate"))
         if is_usable and name == key.partition("@")[0]:
-            made = [m for m in mutants_of(classes[name]) if m.kind in (options.kind or [m.kind])]
-            by_function[key] = chosen(made, options.each)
+            made = mutants_by_hand(classes[name]) if options.by_hand else mutants_of(classes[name])
+            made = [m for m in made if m.kind in (options.kind or [m.kind])]
+            by_function[key] = made if options.by_hand else chosen(made, options.each)
     pairs = [(key, m) for key, mutants in by_function.items() for m in mutants]
     text = ast.unparse(tree)
     (folder / source.code.name).write_text(source.code.read_text() if not source.package else text)

@@ -39,7 +39,7 @@ def mutants_of(class_node: ast.ClassDef) -> list[Mutant]:
         digest = hashlib.sha256(source.encode()).hexdigest()[:8]
         name = f"{class_node.name}__{kind.replace('-', '_')}_{digest}"
         line = f"{before}  →  {after}"
-        found.append(Mutant(class_node.name, name, kind, line, _renamed(changed, name)))
+        found.append(Mutant(class_node.name, name, kind, line, renamed(changed, name)))
     return found
 
 
@@ -83,7 +83,7 @@ PLAIN = frozenset(
 """Mistakes that an ordinary backward shows; the others hide in layouts, subsets, sizes, calls."""
 
 
-def _renamed(node: ast.ClassDef, name: str) -> str:
+def renamed(node: ast.ClassDef, name: str) -> str:
     node = copy.deepcopy(node)
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and inner.id == node.name:

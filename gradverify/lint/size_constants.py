@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from gradverify.model import POWER_OF_TWO, SizeConstant
 
 LEAST_BARE = 8
-"""A number without a name that is only assigned or a default counts from here on: smaller ones are
-dimensions, strides and powers."""
+"""A number without a name that is only assigned, a default or equal to a counter counts from here on: smaller
+ones are dimensions, strides and powers."""
 
 _RANK = frozenset({"dim", "ndim", "ndimension", "len", "get_device", "dtype"})
 """Names in a comparison that is not about a size."""
@@ -89,6 +89,8 @@ def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
         yield from _with_a_name(node, module_level=on_its_own)
         if id(node) not in rounds:
             yield from _without(node)
+        if isinstance(node, ast.For):
+            yield from _counted_to(node)
 
 
 def _rounds(node: ast.AST) -> Iterator[ast.AST]:
@@ -104,6 +106,14 @@ def _rounds(node: ast.AST) -> Iterator[ast.AST]:
                 yield call
         case _:
             pass
+
+
+def _counted_to(loop: ast.For) -> Iterator[SizeConstant]:
+    """`t != 64` in a loop over t: what a counter may be is a size."""
+    counters = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id in counters:
+            yield from _bare(node.comparators, LEAST_BARE)
 
 
 def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:

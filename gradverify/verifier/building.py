@@ -165,7 +165,7 @@ def _first_arguments(live: Live, case: Case, request: Verify, device: str) -> li
     """What forward is called with at the first draw of a case. Raises what building it raises."""
     parameters = request.target.parameters
     if case.hook:
-        hooked = call_hook(live.named[case.hook], case, 0, device, [p.name for p in parameters])
+        hooked = call_hook(live.named[case.hook], case, 0, device, parameters)
         if isinstance(hooked, Raised):
             raise ValueError(f"the hook raised {hooked.error.type}: {first_line(hooked.error.message)}")
         arguments = hooked.value

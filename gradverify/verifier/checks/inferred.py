@@ -17,6 +17,7 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.manifolds import persists, unread_slice
+from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
     at_even_sizes,
     at_other_shapes,
@@ -79,6 +80,17 @@ def guarded(
         if outcome is Outcome.FAILED and not failed:
             outcome = Outcome.INCONCLUSIVE
         kept_results[family] = replace(result, findings=findings, outcome=outcome)
+    first = kept_results.get(Family.GRADCHECK)
+    if (
+        first is not None
+        and first.outcome is Outcome.PASSED
+        and guard.invented
+        and depends_on_nothing(sample)
+    ):
+        found = _invented(sample.finding("GV109", NOTHING), tuple(d.what for d in guard.invented))
+        kept_results[Family.GRADCHECK] = replace(
+            first, findings=(*first.findings, found), outcome=Outcome.INCONCLUSIVE
+        )
     return kept_results
 
 

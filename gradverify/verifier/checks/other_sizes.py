@@ -34,6 +34,9 @@ MOST_TRIED, MOST_JUDGED = 30, 4
 MOST_ENTRIES = 5_000
 """Entries of the Jacobian up to which another shape is tried: each trial measures one, twice as large."""
 
+MOST_RETURNED_ENTRIES = 50_000
+"""The same for shapes that backward returned: they are few, and smaller than what was guessed."""
+
 
 def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
     """Names of odd sizes of this sample's case where the mismatch for an input is not there at even ones.
@@ -99,10 +102,12 @@ def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
 
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     """Names of inputs that forward takes in other shapes, at which backward is right; empty for none."""
-    if sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES or sample.case.hook:
+    entries = sample.inputs.size * sample.problem.outputs.size
+    if entries > MOST_RETURNED_ENTRIES or sample.case.hook:
         return ()
     judged = 0
-    for shapes in [*_returned_shapes(sample), *_further_dimensions(sample)]:
+    further = _further_dimensions(sample) if entries <= MOST_ENTRIES else ()
+    for shapes in [*_returned_shapes(sample), *further]:
         other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
         if not isinstance(other, Sample) or other.disconnected:
             continue
@@ -115,14 +120,21 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
 
 
 def _returned_shapes(sample: Sample) -> Iterator[Shapes]:
-    """Shapes of gradients that autograd refused, with as many dimensions as the input."""
+    """Shapes of gradients that autograd refused, with as many dimensions as the input: all at once, each."""
+    found = dict(_refused_shapes(sample))
+    if len(found) > 1:
+        yield found
+    yield from ({name: shape} for name, shape in found.items())
+
+
+def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
     reader = sample.subject.reader
     for (kind, _), remark in reader.remarks.items() if reader is not None else ():
         argument = sample.arguments[remark.position]
         shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
         refused = kind is Irregularity.SHAPE_REFUSED and argument.differentiable
         if refused and len(shape) == argument.value.dim():
-            yield {argument.name: shape}
+            yield argument.name, shape
 
 
 def _further_dimensions(sample: Sample) -> Iterator[Shapes]:

@@ -308,8 +308,7 @@ def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple
     if subject.hook is None:
         built = guard.call(build_arguments, case, point, draw, device, subject.live)
         return built if isinstance(built, Raised) else with_defaults(built.value, subject)
-    names = [p.name for p in subject.target.parameters]
-    built = call_hook(subject.hook, case, draw, device, names)
+    built = call_hook(subject.hook, case, draw, device, subject.target.parameters)
     return built if isinstance(built, Raised) else built.value
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from gradverify.model import Engine, Finding, Outcome, Point, RaisedError
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.own_rounding import explained_by_own_rounding
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
@@ -23,6 +24,7 @@ from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.confirm import SAME
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.verdict import Columns, Judged, judge
 
@@ -41,6 +43,9 @@ VAGUE = 1e-3
 
 FAR_STEPS = (2.0**-6, 2.0**-7)
 """In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
+
+NEAR_STEPS = tuple(2.0**-k for k in range(30, 52, 4))
+"""In units of the entry itself: from well below the usual steps down to a few units in the last place."""
 
 CERTAIN = frozenset({"GV101", "GV107", "GV108"})
 """Codes that need no declared input to be mistakes."""
@@ -103,7 +108,9 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
 
 def _confirmed(sample: Sample, judged: Judged) -> Comparison:
     comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
-    return where_differentiable(sample, comparison, judged.measured)
+    comparison = where_differentiable(sample, comparison, judged.measured)
+    explained = explained_by_own_rounding(sample, comparison, judged.measured)
+    return replace(comparison, wrong=comparison.wrong & ~explained)
 
 
 def _certain(sample: Sample, judged: Judged) -> Comparison:
@@ -125,7 +132,7 @@ def _certain(sample: Sample, judged: Judged) -> Comparison:
 
 
 def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """Keep what differs over larger steps too.
+    """Keep what differs over larger steps too, and over no step so small that f hardly moves.
 
     Near 0 the numerator of (1 - cos x) / x² stands still in float64 while its denominator moves: the values
     are as smooth as one may wish, and their slope has nothing to do with the derivative.
@@ -136,21 +143,38 @@ def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJ
     sampler = Sampler(sample.problem, measured.centre)
     size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
     value, claimed = measured.value.mT[columns], comparison.analytical.mT[columns]
+    off = SAME * (value - claimed).abs()
     same = torch.ones_like(value, dtype=torch.bool)
     for step in FAR_STEPS:
-        far = sampler.sample(columns, step * size)
-        same &= (far.derivative - value).abs() <= SAME * (value - claimed).abs()
+        same &= (sampler.sample(columns, step * size).derivative - value).abs() <= off
+    same |= measured.kink.mT[columns] > 0
+    # Where a small fast part rides on f, every usual step leads over many of its periods.
+    noise = own_noise(measured.centre, sample.problem.outputs)
+    for step in NEAR_STEPS:
+        near = sampler.sample(columns, step * size)
+        same &= ~(((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off))
     wrong = comparison.wrong.clone()
-    wrong[:, columns] &= same.mT | (measured.kink[:, columns] > 0)
+    wrong[:, columns] &= same.mT
     return replace(comparison, wrong=wrong)
 
 
 def _rough(sample: Sample, judged: Judged) -> Tensor:
     """Entries at a kink, and those that are not known well enough to say that a derivative exists."""
     measured = judged.measured
-    slope = natural_slope(measured.centre, measured.scale, sample.problem.outputs)
+    slope = natural_slope(measured.centre, _sizes(sample, measured), sample.problem.outputs)
     vague = ~(measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope))
     return (measured.kink > 0) | vague
+
+
+def _sizes(sample: Sample, measured: NumericalJacobian) -> Tensor:
+    """The size of each entry of the inputs; of one that is zero, the largest that its input has."""
+    x = sample.inputs.flatten(sample.problem.primals).abs()
+    sizes = measured.scale.clone()
+    for block in sample.inputs.blocks:
+        part = slice(block.start, block.stop)
+        if block.stop > block.start:
+            sizes[part] = torch.where(x[part] > 0, sizes[part], torch.maximum(sizes[part], x[part].max()))
+    return sizes
 
 
 def _beside(rough: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import NoSample, Sample, first_line
 from gradverify.verifier.checks.undeclared import AtUndeclared, at_undeclared
+from gradverify.verifier.guard import Raised
 
 RETURNED = frozenset({"GV103", "GV105"})
 """Codes on what backward returned that hang on no value."""
@@ -25,6 +26,9 @@ def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
     if isinstance(sample, NoSample):
         raises = [f for f in sample.findings if f.code in {"GV002", "GV412"}]
         return _refused([_refusal(f) for f in raises])
+    if _without_values(sample):
+        said = f"forward gives no finite value at {sample.case.id}, which no spec lists"
+        return _refused([sample.finding("GV412", said, severity=Severity.NOTE)])
     empty = refused_empty(sample)
     found = AtUndeclared(empty.result, judged=True) if empty is not None else at_undeclared(sample)
     returned = contract(sample, FirstOrder(found.result)).findings
@@ -35,6 +39,15 @@ def at_unlisted(sample: Sample | NoSample, *, open_sized: bool) -> AtUndeclared:
         findings.append(_raised(sample, found.raised))
     told = tuple(_told(f, sample.case, open_sized=open_sized) for f in findings)
     return AtUndeclared(CheckResult(told, outcome_of(told)), found.judged or bool(told))
+
+
+def _without_values(sample: Sample) -> bool:
+    """Whether all that forward returns is NaN or infinite: it says no less than an exception does."""
+    values = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(values, Raised):
+        return False
+    flat = sample.problem.outputs.flatten(values.value)
+    return bool(flat.numel()) and not flat.isfinite().any()
 
 
 def _refused(findings: list[Finding]) -> AtUndeclared:

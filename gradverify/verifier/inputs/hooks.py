@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Annotation, Case, RaisedError
+from gradverify.model import Annotation, Case, Parameter, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
@@ -16,14 +16,16 @@ from gradverify.verifier.inputs.tensors import held_of
 
 
 def call_hook(
-    hook: Callable[..., Any], case: Case, draw: int, device: str, names: Sequence[str]
+    hook: Callable[..., Any], case: Case, draw: int, device: str, parameters: Sequence[Parameter]
 ) -> Returned[tuple[Argument, ...]] | Raised:
     """Let the hook build the arguments: f(generator, device, dtype, **sizes).
 
     It returns the arguments as a tuple, or (arguments, keywords). Tensors that require grad are
     differentiated; if none does, every floating one is. `inputs:` beside `arguments:` overrules that and
-    names held slices.
+    names held slices. What is beyond the other parameters goes to a `*args`, as it does in a call.
     """
+    fixed = [p.name for p in parameters if not p.variadic]
+    rest = next((p.name for p in parameters if p.variadic), "")
     generator = torch.Generator(device=device).manual_seed((case.seed + 7919 * draw) % 2**63)
 
     def build() -> Any:  # noqa: ANN401
@@ -32,13 +34,14 @@ def call_hook(
     result = guard.call(build)
     if isinstance(result, Raised):
         return result
-    values = _positional(result.value, names)
+    values = _positional(result.value, fixed)
     if isinstance(values, str):
         return Raised(RaisedError("ValueError", values))
-    if names and len(values) > len(names):
-        said = f"the hook returned {len(values)} arguments, forward takes {len(names)}: {', '.join(names)}"
+    if fixed and not rest and len(values) > len(fixed):
+        said = f"the hook returned {len(values)} arguments, forward takes {len(fixed)}: {', '.join(fixed)}"
         return Raised(RaisedError("ValueError", said))
-    named = [names[i] if i < len(names) else f"argument {i}" for i in range(len(values))]
+    beyond = (f"{rest}[{k}]" if rest else f"argument {k}" for k in range(len(values)))
+    named = [*fixed, *beyond][: len(values)]
     annotations = {a.name: a for a in case.annotations}
     continuous = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
     chosen = [t for t in continuous if t.requires_grad] or continuous

@@ -22,6 +22,15 @@ DIAGONAL = 2.0
 """What is added to the diagonal where a matrix must be well away from singular."""
 
 
+SQUARE = frozenset({"spd", "symmetric", "invertible", "triangular", "cholesky-factor", "orthogonal"})
+"""Structures of a square matrix in the last two dimensions."""
+
+
+def fits(structure: str, shape: tuple[int, ...]) -> bool:
+    """Whether a tensor of this shape can have the structure."""
+    return structure not in SQUARE or (len(shape) > 1 and shape[-1] == shape[-2])
+
+
 def place(structure: str, free: Tensor) -> Tensor:
     """A point of a floating structure near freely drawn values of the same shape.
 

@@ -23,7 +23,7 @@ STEP = 2.0**-26
 """Half the distance over which a slope is measured there: far below the gaps between them."""
 
 ARRANGEMENTS = 4
-"""Times that the other coordinates are moved apart in another order."""
+"""Times that the other coordinates are moved apart in a random order, beside that of their positions."""
 
 MOST_GAPS = 64
 """Places of a coordinate among the others; of more, so many are drawn."""
@@ -58,8 +58,11 @@ def _slopes_beside(
     lowest = torch.full_like(measured.centre, torch.inf)
     highest = -lowest
     generator = torch.Generator().manual_seed(column)
-    for _ in range(ARRANGEMENTS):
-        apart = torch.randperm(len(others), generator=generator) + 1.0
+    # Which of equal numbers counts as the first is mostly decided by their positions.
+    upwards = torch.arange(len(others))
+    at_random = [torch.randperm(len(others), generator=generator) for _ in range(ARRANGEMENTS)]
+    for order in (upwards, upwards.flip(0), *at_random):
+        apart = order + 1.0
         moved = x.clone()
         moved[others] += BESIDE * unit * (2 * apart / (len(others) + 1) - 1).to(torch.float64)
         gaps = torch.randperm(len(others) + 1, generator=generator)[:MOST_GAPS]

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from gradverify.model import Case, Effort, Point, TensorInput
+from gradverify.model import Case, Effort, Parameter, Point, TensorInput
 from gradverify.model.points import points_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import show_value
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.inputs.tensors import build_tensor
 
-NAMES = ("x", "weight", "mode")
+NAMES = tuple(Parameter(name) for name in ("x", "weight", "mode"))
 CASE = Case(id="n=3", seed=5, sizes=(("n", 3),))
 
 
@@ -49,6 +49,17 @@ def test_tensors_that_require_grad_are_the_differentiable_ones():
         return x, weight.requires_grad_()
 
     assert [a.differentiable for a in called(hook).value] == [False, True]
+
+
+def test_what_is_beyond_goes_to_the_variadic_parameter():
+    names = (Parameter("run"), Parameter("tensors", variadic=True))
+    result = called(lambda g, device, dtype, n: ("relu", torch.ones(n), torch.ones(2)), names=names)
+    assert isinstance(result, Returned)
+    assert [(a.name, a.differentiable) for a in result.value] == [
+        ("run", False),
+        ("tensors[0]", True),
+        ("tensors[1]", True),
+    ]
 
 
 def test_integers_are_not_differentiated():

@@ -77,3 +77,10 @@ def test_a_constant_in_a_tuple() -> None:
 def test_a_number_of_rounds_is_no_size(loop: str, values: list[int]) -> None:
     found = size_constants(f"def call(x, at, n):\n    {loop}\n    return x\n", "call")
     assert [c.value for c in found] == values
+
+
+def test_what_a_counter_is_held_against_is_a_size():
+    source = (
+        "def f(x):\n    for t in range(len(x)):\n        if t == 64 or x.shape[0] == 9:\n            break\n"
+    )
+    assert [str(c) for c in size_constants(source, "f")] == ["64 (line 3)"]

@@ -419,3 +419,153 @@ class CoarseWeight(Function):
     def backward(ctx, g):
         x, kept = ctx.saved_tensors
         return g @ kept, g.t() @ x
+
+
+class Tridiagonal(Function):
+    """Right: Thomas' algorithm. Longer bands run as well: forward leaves their ends unread."""
+
+    @staticmethod
+    def thomas(lower, main, upper, rhs):
+        n = main.size(0)
+        c, d = [], []
+        for i in range(n):
+            pivot = main[i] - (lower[i - 1] * c[i - 1] if i else 0)
+            c.append(upper[i] / pivot if i < n - 1 else None)
+            d.append((rhs[i] - (lower[i - 1] * d[i - 1] if i else 0)) / pivot)
+        x = [d[-1]]
+        for i in range(n - 2, -1, -1):
+            x.append(d[i] - c[i] * x[-1])
+        return torch.stack(x[::-1])
+
+    @staticmethod
+    def forward(ctx, lower, main, upper, rhs):
+        x = Tridiagonal.thomas(lower, main, upper, rhs)
+        ctx.save_for_backward(lower, main, upper, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        lower, main, upper, x = ctx.saved_tensors
+        w = Tridiagonal.apply(upper, main, lower, g)
+        return -w[1:] * x[:-1], -w * x, -w[:-1] * x[1:], w
+
+
+class BackwardWarp(Function):
+    """Right: samples an image at pixel + flow, of which forward reads two planes."""
+
+    @staticmethod
+    def corners(x, y, h, w, border):
+        x0, y0 = x.floor().long(), y.floor().long()
+        for dy in (0, 1):
+            for dx in (0, 1):
+                xi, yi = x0 + dx, y0 + dy
+                inside = torch.ones_like(xi, dtype=torch.bool)
+                if not border:
+                    inside = (xi >= 0) & (xi < w) & (yi >= 0) & (yi < h)
+                yield dx, dy, xi.clamp(0, w - 1), yi.clamp(0, h - 1), inside
+
+    @staticmethod
+    def forward(ctx, image, flow, padding="zeros"):
+        _, h, w = image.shape
+        rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+        x, y = columns + flow[0], rows + flow[1]
+        fx, fy = x - x.floor(), y - y.floor()
+        out = torch.zeros_like(image)
+        for dx, dy, xi, yi, inside in BackwardWarp.corners(x, y, h, w, padding == "border"):
+            weight = (fx if dx else 1 - fx) * (fy if dy else 1 - fy) * inside
+            out = out + image[:, yi, xi] * weight
+        ctx.save_for_backward(image, x, y)
+        ctx.border = padding == "border"
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        image, x, y = ctx.saved_tensors
+        c, h, w = image.shape
+        fx, fy = x - x.floor(), y - y.floor()
+        d_image = image.new_zeros(c, h * w)
+        d_flow = torch.zeros(2, h, w, dtype=image.dtype)
+        for dx, dy, xi, yi, inside in BackwardWarp.corners(x, y, h, w, ctx.border):
+            wx, wy = (fx if dx else 1 - fx), (fy if dy else 1 - fy)
+            d_image.index_add_(1, (yi * w + xi).reshape(-1), (g * wx * wy * inside).reshape(c, -1))
+            along = (g * image[:, yi, xi]).sum(0) * inside
+            d_flow[0] += (1 if dx else -1) * wy * along
+            d_flow[1] += (1 if dy else -1) * wx * along
+        return d_image.view(c, h, w), d_flow, None
+
+
+class CholeskyFactor(Function):
+    """Right: a matrix that must be square before it can be positive definite; Murray's formula."""
+
+    @staticmethod
+    def forward(ctx, a):
+        factor = torch.linalg.cholesky((a + a.mT) / 2)
+        ctx.save_for_backward(factor)
+        return factor
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (factor,) = ctx.saved_tensors
+        phi = (factor.mT @ g.tril()).tril()
+        phi = phi - 0.5 * torch.diag_embed(phi.diagonal(dim1=-2, dim2=-1))
+        s = torch.linalg.solve_triangular(factor.mT, phi, upper=True)
+        s = torch.linalg.solve_triangular(factor, s, upper=False, left=False)
+        return (s + s.mT) / 2
+
+
+class JacobiForgetsDiagonal(Function):
+    """Wrong; what was guessed must not be sweeps of which there is none."""
+
+    @staticmethod
+    def forward(ctx, a, b, sweeps=3, damping=0.7):
+        diagonal = a.diagonal()
+        x, states = torch.zeros_like(b), []
+        for _ in range(sweeps):
+            states.append(x)
+            x = x + damping * (b - a @ x) / diagonal
+        ctx.save_for_backward(a, b, *states)
+        ctx.damping = damping
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, b, *states = ctx.saved_tensors
+        diagonal = a.diagonal()
+        da, db = torch.zeros_like(a), torch.zeros_like(b)
+        for x in reversed(states):
+            step = ctx.damping * g / diagonal
+            da -= torch.outer(step, x)
+            db += step
+            g = g - a.mT @ step
+        return da, db, None, None
+
+
+class ReverseDivergence(Function):
+    """Wrong where beta is one: a number that the source names, and no default."""
+
+    @staticmethod
+    def forward(ctx, student, teacher, beta=0.5):
+        q, p = student.exp(), teacher.exp()
+        if beta == 0.0:
+            loss = p * (teacher - student)
+            d_student = -p
+        elif beta == 1.0:
+            loss = q * (student - teacher)
+            d_student = q * (student - teacher)
+        else:
+            m = beta * p + (1 - beta) * q
+            log_m = m.log()
+            loss = beta * p * (teacher - log_m) + (1 - beta) * q * (student - log_m)
+            d_student = (1 - beta) * q * (student - log_m)
+        n = student.size(0)
+        ctx.save_for_backward(d_student / n)
+        return loss.sum() / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (d_student,) = ctx.saved_tensors
+        return d_student * g, None, None

@@ -51,6 +51,10 @@ PASSES = (
     "ScatterAdd",
     "Eigenvalues",
     "Center",
+    "IsotonicProjection",
+    "PoincareDistance",
+    "Snake",
+    "LowRankGaussian",
 )
 
 OUTSIDE_OF_THEIR_DOMAIN = (

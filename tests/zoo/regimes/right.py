@@ -342,3 +342,93 @@ class Center(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return grad_output - grad_output.sum(0) / max(grad_output.shape[0], 1)
+
+
+class IsotonicProjection(Function):
+    """Where all are equal none is pooled, while any one of them that moves alone pools others."""
+
+    @staticmethod
+    def forward(ctx, y):
+        sums, counts = [], []
+        for value in y.tolist():
+            sums.append(value)
+            counts.append(1)
+            while len(sums) > 1 and sums[-2] / counts[-2] < sums[-1] / counts[-1]:
+                s, c = sums.pop(), counts.pop()
+                sums[-1] += s
+                counts[-1] += c
+        ctx.counts = counts
+        sizes = torch.tensor(counts)
+        means = torch.tensor(sums, dtype=y.dtype) / sizes
+        return means.repeat_interleave(sizes)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.cat([part.mean().expand(len(part)) for part in g.split(ctx.counts)])
+
+
+class PoincareDistance(Function):
+    """A distance is a cone where both points are one; its values round as acosh near one does."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        xx, yy = (x * x).sum(-1), (y * y).sum(-1)
+        d = x - y
+        dd = (d * d).sum(-1)
+        gamma = 1 + 2 * dd / ((1 - xx) * (1 - yy))
+        ctx.save_for_backward(x, y)
+        return torch.acosh(gamma)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        xx, yy = (x * x).sum(-1), (y * y).sum(-1)
+        d = x - y
+        dd = (d * d).sum(-1)
+        gamma = 1 + 2 * dd / ((1 - xx) * (1 - yy))
+        d_gamma = g / (gamma * gamma - 1).sqrt()
+        common = 4 / ((1 - xx) * (1 - yy)) * d_gamma
+        dx = common.unsqueeze(-1) * (d + x * (dd / (1 - xx)).unsqueeze(-1))
+        dy = common.unsqueeze(-1) * (-d + y * (dd / (1 - yy)).unsqueeze(-1))
+        return dx, dy
+
+
+class Snake(Function):
+    """A fast part, so small at large log_alpha that x swallows it, rides on x."""
+
+    @staticmethod
+    def forward(ctx, x, log_alpha):
+        a = log_alpha.exp()
+        ctx.save_for_backward(x, log_alpha)
+        return x + torch.sin(a * x) ** 2 / a
+
+    @staticmethod
+    def backward(ctx, g):
+        x, log_alpha = ctx.saved_tensors
+        a = log_alpha.exp()
+        twice = torch.sin(2 * a * x)
+        dx = g * (1 + twice)
+        d_log = g * (x * twice - torch.sin(a * x) ** 2 / a)
+        return dx, d_log.sum(0)
+
+
+class LowRankGaussian(Function):
+    """Woodbury's identity: at extreme log_d it cancels, in forward and in backward, to the last digit."""
+
+    @staticmethod
+    def forward(ctx, x, log_d, u):
+        inv_d = torch.exp(-log_d)
+        du = inv_d.unsqueeze(1) * u
+        small = torch.eye(u.size(1), dtype=u.dtype) + u.mT @ du
+        chol = torch.linalg.cholesky(small)
+        core = torch.cholesky_solve(du.mT, chol)
+        y = inv_d * x - du @ (core @ x)
+        ctx.save_for_backward(log_d, u, y, du, core)
+        return x @ y, log_d.sum() + 2 * chol.diagonal().log().sum()
+
+    @staticmethod
+    def backward(ctx, g_quad, g_logdet):
+        log_d, u, y, du, core = ctx.saved_tensors
+        inverse = torch.diag(torch.exp(-log_d)) - du @ core
+        d_sigma = -g_quad * torch.outer(y, y) + g_logdet * inverse
+        return 2 * g_quad * y, d_sigma.diagonal() * log_d.exp(), 2 * d_sigma @ u

@@ -21,7 +21,7 @@ WRONG = {
 }
 """None of them is wrong at the sizes of its base case: `--effort quick` passes them all."""
 
-REFUSES = {"AtLeastTwo": "n=1", "Halves": "n=5", "NoGradientForOne": "n=1"}
+REFUSES = {"AtLeastTwo": "n=1", "Halves": "n=5", "NoGradientForOne": "n=1", "HermiteSpline": "k=1"}
 """Right ones that say where they stop, with the sizes they must be quoted at."""
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT}

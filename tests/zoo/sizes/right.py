@@ -262,3 +262,30 @@ class Directions(Function):
         length = x.norm(dim=-1, keepdim=True)
         y = x / length
         return (g - (g * y).sum(-1, keepdim=True) * y) / length
+
+
+class HermiteSpline(Function):
+    """Of one knot there is no interval: forward says so by NaN, backward by an exception."""
+
+    @staticmethod
+    def forward(ctx, points, xs, ys, slopes):
+        i = (torch.searchsorted(xs, points, right=True) - 1).clamp(0, len(xs) - 2)
+        h = xs[i + 1] - xs[i]
+        t = (points - xs[i]) / h
+        ctx.save_for_backward(points, xs, i, ys, slopes)
+        h00, h10 = (1 + 2 * t) * (1 - t) ** 2, t * (1 - t) ** 2
+        h01, h11 = t * t * (3 - 2 * t), t * t * (t - 1)
+        return h00 * ys[i] + h * h10 * slopes[i] + h01 * ys[i + 1] + h * h11 * slopes[i + 1]
+
+    @staticmethod
+    def backward(ctx, g):
+        points, xs, i, ys, slopes = ctx.saved_tensors
+        h = xs[i + 1] - xs[i]
+        t = (points - xs[i]) / h
+        h00, h10 = (1 + 2 * t) * (1 - t) ** 2, t * (1 - t) ** 2
+        h01, h11 = t * t * (3 - 2 * t), t * t * (t - 1)
+        rise = (ys[i + 1] - ys[i]) * 6 * t * (1 - t) / h
+        d_points = g * (rise + (1 - t) * (1 - 3 * t) * slopes[i] + t * (3 * t - 2) * slopes[i + 1])
+        d_ys = torch.zeros_like(ys).index_add(0, i, g * h00).index_add(0, i + 1, g * h01)
+        d_slopes = torch.zeros_like(slopes).index_add(0, i, g * h * h10).index_add(0, i + 1, g * h * h11)
+        return d_points, None, d_ys, d_slopes

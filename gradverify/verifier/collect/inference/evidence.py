@@ -8,11 +8,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
-from gradverify.verifier.collect.inference.options import note_options
+from gradverify.verifier.collect.inference.options import note_numbers, note_options
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
 TRUSTING = re.compile(
@@ -64,6 +65,7 @@ def gather(
         reader = UseReader(facts, dict(zip(own, names, strict=False)))
         reader.visit(definition)
         note_options(definition, reader.strings_of, _globals_of(forward))
+        note_numbers(definition, reader.numbers_of)
         kept |= reader.kept
     context = parsed(setup_context)
     if context is not None and len(context.args.args) >= 2:
@@ -73,7 +75,8 @@ def gather(
     undone = parsed(backward)
     if undone is not None:
         _note_gradients(facts, list(names), undone)
-        note_options(undone, lambda node: _strings_kept(node, kept, facts), _globals_of(backward))
+        note_options(undone, partial(_strings_kept, kept, facts), _globals_of(backward))
+        note_numbers(undone, partial(_numbers_kept, kept, facts))
     found = [d for d in (definition, context, undone) if d is not None]
     cuts = NO_CUTS
     for one in found:
@@ -86,10 +89,15 @@ def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:
     return getattr(inspect.unwrap(function), "__globals__", {}) if function is not None else {}
 
 
-def _strings_kept(node: ast.expr, kept: Mapping[str, str], facts: Mapping[str, Facts]) -> list[str] | None:
+def _strings_kept(kept: Mapping[str, str], facts: Mapping[str, Facts], node: ast.expr) -> list[str] | None:
     """Where the strings of a parameter are noted that backward reads off the ctx."""
     name = kept.get(node.attr) if isinstance(node, ast.Attribute) else None
     return None if name is None else facts[name].strings
+
+
+def _numbers_kept(kept: Mapping[str, str], facts: Mapping[str, Facts], node: ast.expr) -> list[float] | None:
+    name = kept.get(node.attr) if isinstance(node, ast.Attribute) else None
+    return None if name is None else facts[name].numbers
 
 
 def _trusting(definition: ast.FunctionDef) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The strings that a parameter may be: what it is compared with, and keys of tables it is looked up in."""
+"""What a parameter may be: what it is compared with, and the strings of tables it is looked up in."""
 
 from __future__ import annotations
 
@@ -21,6 +21,34 @@ def note_options(definition: ast.FunctionDef, of: Of, given: Mapping[str, Any]) 
             noted = of(subject)
             if noted is not None:
                 noted += [s for s in strings if s not in noted]
+
+
+def note_numbers(definition: ast.FunctionDef, of: Callable[[ast.expr], list[float] | None]) -> None:
+    """Note the numbers of the source at which a parameter takes another path: equal to one, past another."""
+    for node in ast.walk(definition):
+        if not isinstance(node, ast.Compare) or len(node.ops) != 1:
+            continue
+        noted, number = of(node.left), _number(node.comparators[0])
+        if noted is None or number is None:
+            continue
+        match node.ops[0]:
+            case ast.Eq() | ast.NotEq():
+                near = [number]
+            case ast.Gt() | ast.LtE() if isinstance(number, int):
+                near = [number + 1, number]
+            case ast.Lt() | ast.GtE() if isinstance(number, int):
+                near = [number, number - 1]
+            case _:
+                near = []
+        noted += [n for n in near if n not in noted]
+
+
+def _number(node: ast.expr) -> float | None:
+    try:
+        value = ast.literal_eval(node)
+    except ValueError:
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _named(node: ast.AST, tables: Mapping[str, list[str]]) -> Iterator[tuple[ast.expr, list[str]]]:

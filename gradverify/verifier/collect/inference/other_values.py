@@ -17,8 +17,8 @@ from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
 from gradverify.verifier.collect.inference.uses import Facts
 
-MOST_STRINGS = 4
-"""Other strings of one parameter."""
+MOST_NAMED = 4
+"""Other strings or numbers of one parameter that its source names."""
 
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
@@ -28,13 +28,16 @@ def with_other_values(caller: Caller, state: State, facts: Mapping[str, Facts]) 
     """The same with a second value for the parameters that are left to a default, where forward takes one."""
     varied = 0
     for place, argument in enumerate(state.arguments):
-        if varied == MOST_VARIED or not _is_default(argument, caller):
+        known = facts.get(argument.name, Facts())
+        if varied == MOST_VARIED or not (_is_default(argument, caller) or _is_guessed(argument, known)):
             continue
         default = argument.guess.choices[0]
-        # Of numbers one other is enough; each string of the source names a path of its own.
-        most = MOST_STRINGS if isinstance(default, str) else 1
-        others = _others(default, argument.name, facts.get(argument.name, Facts()))
-        taken = tuple(islice((v for v in others if is_taken(caller, state, place, v)), most))
+        # Each string or number of the source names a path of its own; of other numbers one is enough.
+        named = _named(default, known)
+        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
+        if not taken and _is_default(argument, caller):
+            others = _others(default, argument.name, known)
+            taken = tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
         if taken:
             state = with_choices(state, place, (default, *taken))
             varied += 1
@@ -85,13 +88,32 @@ def _is_default(argument: Argument, caller: Caller) -> bool:
     )
 
 
+def _is_guessed(argument: Argument, known: Facts) -> bool:
+    """Whether it is one invented number, and the source compares it with others."""
+    guess = argument.guess
+    single = guess.kind is Kind.LITERAL and not guess.found and len(guess.choices) == 1
+    return single and _is_number(guess.choices[0]) and bool(known.numbers)
+
+
+def _is_number(value: Nested) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _named(default: Nested, known: Facts) -> Iterator[Nested]:
+    """Other values that the source names: of the same type, and no mark for what is left out."""
+    if isinstance(default, str):
+        yield from dict.fromkeys(s for s in known.strings if s != default)
+    elif isinstance(default, float):
+        yield from (float(n) for n in known.numbers if n != default)
+    elif _is_number(default):
+        yield from (int(n) for n in known.numbers if n != default and int(n) == n)
+
+
 def _others(default: Nested, name: str, known: Facts) -> Iterator[Nested]:
     """Other values, the likeliest first."""
     match default:
         case bool():
             yield not default
-        case str():
-            yield from (s for s in known.strings if s != default)
         case int() if default < -1:  # a mark, such as the label to ignore: one that occurs
             yield from (1, 0)
         case int():

@@ -14,6 +14,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
 
 MOST_ELEMENTS = 60_000
@@ -58,6 +59,8 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     if state.elements() > MOST_ELEMENTS or any(s < 0 for a in state.arguments for s in state.shape(a)):
         return RaisedError("ValueError", "the inputs would be too large")
     leaves: dict[str, list[Tensor]] = {}
+    if not all(fits(a.structure, state.shape(a)) for a in state.arguments if a.structure):
+        return RaisedError("ValueError", "no matrix of such a shape has the structure")
     built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
     given = _positional(state.arguments, built, caller)
     guard.RandomStates(seed).replay()

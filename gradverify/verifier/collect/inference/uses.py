@@ -35,6 +35,8 @@ class Facts:
     """Names that the author gives to its dimensions."""
     strings: list[str] = field(default_factory=list)
     """What it is compared with."""
+    numbers: list[float] = field(default_factory=list)
+    """Numbers on either side of those that it is compared with."""
     annotation: str = ""
     axes: list[Any] = field(default_factory=list)
     """Names of jaxtyping dimensions."""
@@ -66,6 +68,11 @@ class UseReader(ast.NodeVisitor):
         self._facts, self._alias, self._packed, self._order = facts, dict(own), packed, tuple(order)
         self.kept: dict[str, str] = {}
         """Parameters by the attribute, of ctx as a rule, that keeps them."""
+
+    def numbers_of(self, node: ast.expr) -> list[float] | None:
+        """The same for its numbers."""
+        facts = self._of(node)
+        return None if facts is None else facts.numbers
 
     def strings_of(self, node: ast.expr) -> list[str] | None:
         """Where the strings that a parameter may be are noted; None for what is no parameter."""
