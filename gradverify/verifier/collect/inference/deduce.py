@@ -30,7 +30,7 @@ from gradverify.verifier.collect.inference.optionals import with_optional_tensor
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
-from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, with_lengths_held
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -45,9 +45,9 @@ NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    known = known_of(value, target, module)
+    passed, known = observed(value, target, module, known_of(value, target, module))
     caller, evidence = known.caller, known.evidence
-    states = [*observed(value, target, module, known), *started(known)]
+    states = [*passed, *started(known)]
     names = [p.name for p in target.parameters]
     found = search(caller, states, names)
     dtype = ""
@@ -78,7 +78,7 @@ def _mixes_dtypes(found: NoSolution) -> bool:
 def _entry(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     state, ran = found.state, found.ran
     caller, facts = known.caller, known.evidence.facts
-    state, remarks = _constants(caller, state, ran, facts, known.passed)
+    state, remarks = _constants(caller, with_lengths_held(state), ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
     state, complexes = with_complex(state, known.evidence.complexes, partial(_works, caller))
     state = shrunk(caller, state, ran)
@@ -104,9 +104,14 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
-        remarks=tuple(remarks),
+        remarks=(*remarks, *_sizes_of_backward(state)),
         tries=found.tries,
     )
+
+
+def _sizes_of_backward(state: State) -> Iterator[tuple[str, str]]:
+    for name, size in state.by_backward:
+        yield name, f"the last dimension of `{name}` is {size} because backward takes no other"
 
 
 def _works(caller: Caller, state: State) -> bool:
@@ -201,7 +206,7 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
         case Kind.SIZE:
             return DeducedSize(argument.name, shape[0])
         case Kind.CALLABLE | Kind.OBJECT:
-            return DeducedObject(argument.name, guess.path, made=guess.made)
+            return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
         case Kind.LIST:
             item = DeducedTensor(argument.name, shape, domain=argument.domain)
             return DeducedList(argument.name, (item,) * argument.items)
@@ -216,6 +221,7 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
                 argument.domain,
                 bound,
                 structure=argument.structure,
+                value=argument.value,
                 requires_grad=constant,
             )
 
@@ -230,6 +236,9 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
             argument.name,
             f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
         )
+    if argument.value is not None:
+        yield Doubt(argument.name, f"what `{argument.name}` holds")
+        return
     invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
     if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure

@@ -41,7 +41,8 @@ def is_by_chance(state: State) -> bool:
         for a in state.arguments
         if a.guess.kind is Kind.LITERAL and not a.guess.found and len(a.guess.choices) == 1
     )
-    fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
+    held = any(a.value is not None for a in state.arguments)  # the author's own numbers fix the sizes
+    fixed = not held and not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
     tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
     return tied or fixed or any(type(c) is int and c in {0, 1} for c in counts)
 

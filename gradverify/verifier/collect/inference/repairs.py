@@ -194,8 +194,11 @@ def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterat
 
 
 def lower_ranks(state: State) -> Iterator[State]:
-    """One tensor at a time with one dimension less, one of its own: the first, the last."""
-    for place, argument in enumerate(state.arguments):
+    """One tensor at a time with one dimension less, one of its own: the first, the last.
+
+    The first argument at last: it is mostly the one that the others are about.
+    """
+    for place, argument in reversed(list(enumerate(state.arguments))):
         if argument.is_tensor and len(argument.dims) > 1:
             for number, dims in enumerate(dict.fromkeys((argument.dims[:-1], argument.dims[1:]))):
                 changed = state.with_argument(place, replace(argument, dims=dims))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.literals import by_literal
 from gradverify.verifier.collect.inference.refused_gradients import (
     given_gradients,
     refused_gradient,
@@ -276,6 +277,8 @@ def _refused_before(fallback: Solution | None, found: Solution) -> Solution | No
     """
     if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
         return None
+    if found.state.by_backward:  # the size is written down in backward: it is the one that is meant
+        return None
     kinds = [(a.guess.kind, len(a.dims)) for a in fallback.state.arguments]
     same = kinds == [(a.guess.kind, len(a.dims)) for a in found.state.arguments]
     message = fallback.ran.backward.message
@@ -290,10 +293,11 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
-    if _is_whole(ran):
+    if _is_whole(ran) or _is_outer(state, ran):
         yield from lower_ranks(state)
-    elif ran.backward is not None:
+    if not _is_whole(ran) and ran.backward is not None:
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
         yield from given_gradients(state, ran.backward.message)
+        yield from by_literal(state, ran.backward)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gradverify.model import Nested
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts
 
@@ -66,6 +67,8 @@ class Argument:
     """Set where an error asked for another one."""
     domain: str = "real"
     structure: str = ""
+    value: Nested = None
+    """Entries of a tensor that is passed on as it was noted; None where they are drawn."""
     items: int = 0
     """How many tensors a list holds."""
     requires_grad: bool = True
@@ -91,6 +94,8 @@ class State:
     cost: float = 0.0
     pinned: frozenset[str] = frozenset()
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
+    by_backward: tuple[tuple[str, int], ...] = ()
+    """(argument, size) pairs: last dimensions that a number in backward's source fixes."""
     observed: bool = False
     """A module of the user's own passed such arguments."""
     cuts: Cuts = NO_CUTS
@@ -144,7 +149,8 @@ class State:
         return tuple(
             (
                 a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.structure,
-                a.items, a.requires_grad, a.bound.value(self.values) if a.bound else None,
+                a.items, a.requires_grad, a.value, a.guess.init,
+                a.bound.value(self.values) if a.bound else None,
             )
             for a in self.arguments
         )  # fmt: skip
@@ -169,6 +175,9 @@ def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
 
 SEGMENTS = 2
 """Segments that offsets begin with."""
+
+LENGTHS = "lengths"
+"""Integers that add up to a size. No spec has such a structure: in the end they are what they were."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -268,17 +277,41 @@ def _started(
 
 
 def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
-    """Offsets into the first dimension of the first tensor, or a permutation of it."""
+    """Offsets into the first dimension of the first tensor, lengths of its parts, a permutation of it."""
     first = next((a.dims[0] for a in before if a.guess.kind is Kind.FLOAT and a.dims), None)
     if first is None:
         state, (first,) = state.fresh(1)
     dims: tuple[Dim, ...] = (first,)
-    if argument.guess.structure == "offsets":
+    if argument.guess.structure in {"offsets", LENGTHS}:
         state, (segments,) = state.fresh(1)
         # Fewer segments than places, so that none needs to be empty.
         state = state.at({segments.symbol: SEGMENTS})
-        dims = (replace(segments, plus=1),)
+        dims = (replace(segments, plus=argument.guess.structure == "offsets"),)
     return state, replace(argument, dims=dims, bound=first, structure=argument.guess.structure)
+
+
+def lengths_of(total: int, parts: int) -> tuple[int, ...]:
+    """So many positive integers that add up to a total, as unequal as they can be."""
+    if not parts:
+        return ()
+    rising = list(range(1, parts + 1)) if total >= parts * (parts + 1) // 2 else [1] * parts
+    return (*rising[:-1], total - sum(rising[:-1]))
+
+
+def with_lengths_held(state: State) -> State:
+    """The same with integers that add up to a size as they are: those sizes stay what they are, too."""
+    for place in range(len(state.arguments)):
+        argument = state.arguments[place]
+        if argument.structure != LENGTHS or argument.bound is None or len(argument.dims) != 1:
+            continue
+        (parts,), total = state.shape(argument), argument.bound.value(state.values)
+        held = replace(argument, structure="", value=lengths_of(total, parts))
+        changed: State | None = state.with_argument(place, held)
+        for symbol in {s for d in argument.sizes for s in d.symbols}:
+            fixed = changed.substituted(symbol, Dim(plus=state.values[symbol])) if changed else None
+            changed = fixed
+        state = changed or state
+    return state
 
 
 def _dims(

@@ -16,10 +16,10 @@ from gradverify.verifier.collect.discover import backward_name, defaults_of, use
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
-from gradverify.verifier.collect.inference.modules import observed_calls
-from gradverify.verifier.collect.inference.objects import Found, objects_of
-from gradverify.verifier.collect.inference.passing import state_of
+from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
+from gradverify.verifier.collect.inference.running import observed_calls
 from gradverify.verifier.collect.inference.shapes import State, states
+from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller
 from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
@@ -57,14 +57,21 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     )
 
 
-def observed(value: Any, target: Target, module: ModuleType | None, known: Known) -> Iterator[State]:  # noqa: ANN401
-    """What the user's own modules pass to the target, each kind of call once."""
-    seen: set[tuple[object, ...]] = set()
+def observed(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    known: Known,
+) -> tuple[list[State], Known]:
+    """What the user's own code passes to the target, each kind of call once; and what is known with it."""
+    names = Names(module, short_name(module))
+    found: dict[tuple[object, ...], State] = {}
     for one in observed_calls(value, target, module) if module is not None else ():
-        state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
-        if state is not None and state.key() not in seen:
-            seen.add(state.key())
-            yield replace(state, observed=True)
+        state = state_of(one, known.parameters, names)
+        if state is not None:
+            found.setdefault(state.key(), replace(state, observed=True))
+    live = {**known.caller.live, **names.live}
+    return list(found.values()), replace(known, caller=replace(known.caller, live=live))
 
 
 def started(known: Known) -> Iterator[State]:
@@ -179,7 +186,14 @@ and for a dtype."""
 def _configured(objects: Sequence[Found]) -> Iterator[Guess]:
     for number, one in enumerate(objects):
         cost = 0.1 * number + 0.3 * (not one.annotated)
-        yield Guess(Kind.OBJECT, cost, found=one.annotated, path=one.path, made=one.made)
+        yield Guess(
+            Kind.OBJECT,
+            cost,
+            found=one.annotated and not one.init,
+            path=one.path,
+            made=one.made,
+            init=one.init,
+        )
 
 
 def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> list[Guess]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Point, RaisedError, TensorInput
+from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State, lengths_of
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -57,6 +57,8 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     """Call forward and then backward with the arguments of a state."""
     if state.elements() > MOST_ELEMENTS or any(s < 0 for a in state.arguments for s in state.shape(a)):
         return RaisedError("ValueError", "the inputs would be too large")
+    if any(a.value is not None and state.shape(a) != _shape(a.value) for a in state.arguments):
+        return RaisedError("ValueError", "what a tensor holds has another shape")
     leaves: dict[str, list[Tensor]] = {}
     built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
     given = _positional(state.arguments, built, caller)
@@ -84,6 +86,10 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
         jacobian=jacobian,
         gradients=gradients,
     )
+
+
+def _shape(value: Nested) -> tuple[int, ...]:
+    return (len(value), *_shape(value[0])) if isinstance(value, tuple) and value else ()
 
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -127,7 +133,8 @@ def built_argument(
         case Kind.SIZE:
             return state.shape(argument)[0]
         case Kind.CALLABLE | Kind.OBJECT:
-            return caller.live[guess.path]() if guess.made else caller.live[guess.path]
+            found = caller.live[guess.path]
+            return found(*guess.init) if guess.made else found
         case Kind.OMITTED:
             return [] if argument.name in caller.variadic else caller.defaults[argument.name]
         case Kind.LIST:
@@ -141,16 +148,21 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
     """A tensor of a state as the verifier knows it."""
     kind = argument.guess.kind
     plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(kind, "float64")
-    bounds = (0.0, float(argument.bound.value(state.values))) if argument.bound is not None else None
-    return TensorInput(
+    shape, bound = state.shape(argument), argument.bound
+    below = bound.value(state.values) if bound is not None else 0
+    made = TensorInput(
         name or argument.name,
-        state.shape(argument),
+        shape,
         dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=bounds,
+        range=None if bound is None else (0.0, float(below)),
+        value=argument.value,
         structure=argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
+    if argument.structure != LENGTHS:
+        return made
+    return replace(made, structure="", value=lengths_of(below, *shape) if len(shape) == 1 else None)
 
 
 def _tensor(
