@@ -173,8 +173,12 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_device_lost(state, error))
         case WorkerLostError():
             state.findings.append(_crashed(planned, state, error))
-        case _ if state.plan.source is InputSource.NONE and not _ended_otherwise(error):
-            state.findings.append(_crashed_on_guesses(planned, state, error))
+        case _ if _ended_otherwise(error):
+            state.findings.append(_crashed(planned, state, error))
+        case _ if state.plan.source is InputSource.NONE:
+            state.findings.append(_crashed_on_guesses(planned, state, error, "GV001"))
+        case _ if state.plan.source is InputSource.INFERRED and any(not d.intent for d in state.plan.doubts):
+            state.findings.append(_crashed_on_guesses(planned, state, error, "GV109"))
         case _:
             state.findings.append(_crashed(planned, state, error))
     return Judged(state.report())
@@ -221,11 +225,13 @@ def _ended_otherwise(error: WorkerError) -> bool:
     return "exited" in error.how or "SIGKILL" in error.how
 
 
-def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError, code: str) -> Finding:
     """A kernel need not check its arguments: what it does to wrong ones is nobody's mistake."""
     frames = frames_of(error.trace, planned.module.path)
+    guessed = [d.what for d in state.plan.doubts if not d.intent]
+    but = f"; but {guessed[0]} was guessed" if guessed else ""
     return replace(
-        _finding("GV001", f"the process {error.how} {_doing(state, frames)}", state.running),
+        _finding(code, f"the process {error.how} {_doing(state, frames)}{but}", state.running),
         hint="Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
         "with valid ones: `gradverify init` writes the file to fill in.",
         captured=error.captured,

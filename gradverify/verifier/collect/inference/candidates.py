@@ -59,8 +59,8 @@ DEFAULT = 0.05
 """What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
 
 _INDEX = re.compile(
-    r"(^|_)(idx|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
-    r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_index|_ids)$"
+    r"(^|_)(idx|inds?|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
+    r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
 )
 _OFFSETS = re.compile(
     r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"

@@ -25,12 +25,13 @@ from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
+from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
-from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, with_lengths_held
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt

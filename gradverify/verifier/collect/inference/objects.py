@@ -43,7 +43,7 @@ class Names:
         path, init, behind = self._path_of(value), None, value
         if not path:
             path, init = self._rebuilt(value)
-            behind = device_class if path == _DEVICE else type(value)
+            behind = torch.device if path == _DEVICE else type(value)
         if not path:
             return None
         self.live[path] = behind
@@ -72,12 +72,23 @@ class Names:
         elif is_dataclass(value) and not isinstance(value, type):
             entries = tuple(getattr(value, f.name) for f in fields(value) if f.init)
         else:
-            return "", ()
+            entries = _kept_arguments(value)
         plain = all(v is None or isinstance(v, bool | int | float | str) for v in entries)
-        return (owner, entries) if owner and plain else ("", ())
+        return (owner, entries) if owner and entries and plain else ("", ())
 
 
-device_class = torch.device
+def _kept_arguments(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """What an object was built with, where it keeps that under the names of the parameters."""
+    if isinstance(value, torch.Tensor | nn.Module) or not hasattr(value, "__dict__"):
+        return ()
+    try:
+        names = list(inspect.signature(type(value)).parameters)
+    except (TypeError, ValueError):
+        return ()
+    kept = vars(value)
+    return tuple(kept[n] for n in names) if set(names) <= set(kept) else ()
+
+
 _DEVICE = "torch.device"
 
 

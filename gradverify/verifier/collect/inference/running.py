@@ -21,7 +21,7 @@ from gradverify.verifier.collect.inference.evidence import gather
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
 from gradverify.verifier.collect.inference.shapes import State, states
-from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import (
     helpers_that_reach,
     modules_that_reach,
@@ -198,8 +198,7 @@ def _accepted(user: _User) -> Solution | None:
             ranks = [f.rank for f in facts], [f.least_rank for f in facts]
             yield from states(user.names, combination, *ranks)
 
-    live = {"torch.tanh": torch.tanh, "torch.nn.Tanh": nn.Tanh}  # what a repair may put in
-    found = search(Caller(user.run, {}, live), started(), user.names, MOST_TRIES)
+    found = search(Caller(user.run, {}, stand_ins()), started(), user.names, MOST_TRIES)
     return found if isinstance(found, Solution) else None
 
 

@@ -160,6 +160,11 @@ class State:
         return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
 
 
+def dearer(state: State, cost: float) -> State:
+    """The same at a higher cost."""
+    return replace(state, cost=state.cost + cost)
+
+
 def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
     if dim is None or symbol not in dim.symbols:
         return dim
@@ -288,30 +293,6 @@ def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tu
         state = state.at({segments.symbol: SEGMENTS})
         dims = (replace(segments, plus=argument.guess.structure == "offsets"),)
     return state, replace(argument, dims=dims, bound=first, structure=argument.guess.structure)
-
-
-def lengths_of(total: int, parts: int) -> tuple[int, ...]:
-    """So many positive integers that add up to a total, as unequal as they can be."""
-    if not parts:
-        return ()
-    rising = list(range(1, parts + 1)) if total >= parts * (parts + 1) // 2 else [1] * parts
-    return (*rising[:-1], total - sum(rising[:-1]))
-
-
-def with_lengths_held(state: State) -> State:
-    """The same with integers that add up to a size as they are: those sizes stay what they are, too."""
-    for place in range(len(state.arguments)):
-        argument = state.arguments[place]
-        if argument.structure != LENGTHS or argument.bound is None or len(argument.dims) != 1:
-            continue
-        (parts,), total = state.shape(argument), argument.bound.value(state.values)
-        held = replace(argument, structure="", value=lengths_of(total, parts))
-        changed: State | None = state.with_argument(place, held)
-        for symbol in {s for d in argument.sizes for s in d.symbols}:
-            fixed = changed.substituted(symbol, Dim(plus=state.values[symbol])) if changed else None
-            changed = fixed
-        state = changed or state
-    return state
 
 
 def _dims(

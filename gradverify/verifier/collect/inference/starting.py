@@ -20,7 +20,7 @@ from gradverify.verifier.collect.inference.objects import Found, Names, objects_
 from gradverify.verifier.collect.inference.running import observed_calls
 from gradverify.verifier.collect.inference.shapes import State, states
 from gradverify.verifier.collect.inference.stated import state_of
-from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
@@ -154,7 +154,7 @@ def _caller(
         for name, f in own.items()
         if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
     }
-    live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+    live |= stand_ins()
     live |= {o.path: attrgetter(o.path.removeprefix("torch."))(torch) for o in _OBJECTS}
     live |= {one.path: one.value for several in objects.values() for one in several}
     call = value.apply if target.kind is TargetKind.FUNCTION else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,8 @@ from torch import Tensor
 from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State, lengths_of
+from gradverify.verifier.collect.inference.held import lengths_of
+from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -51,6 +53,13 @@ class Caller:
     live: Mapping[str, Any]
     """Callables that a guess may name, by path."""
     variadic: frozenset[str] = frozenset()
+
+
+def stand_ins() -> dict[str, Any]:
+    """What guesses put in for functions and modules: torch's own, NumPy's where user code has loaded it."""
+    numpy = sys.modules.get("numpy")
+    arrays = {"numpy.negative": numpy.negative} if numpy is not None else {}
+    return {"torch.tanh": torch.tanh, "torch.sin": torch.sin, "torch.nn.Tanh": torch.nn.Tanh, **arrays}
 
 
 def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:
