@@ -71,8 +71,8 @@ def input_data(deduced: DeducedInput) -> object:
 
 PLACEHOLDERS: Mapping[str, object] = {
     "int": 3,
-    "float": 0.7,
-    "number": 0.7,
+    "float": 0.75,
+    "number": 0.75,
     "bool": True,
     "str": {"value": "to fill in"},
     "List[Tensor]": {"list": [["n", "d"]]},

@@ -42,6 +42,9 @@ OF_THE_MATRIX = frozenset({"GV410"})
 OF_THE_KIND = "GV105"
 """A gradient for what is no tensor: it may have been meant to be one."""
 
+OF_A_WRITE = "GV402"
+"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
@@ -153,7 +156,14 @@ class _Guard:
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
         if any(d.name == finding.input for d in self.invented) and finding.code == OF_THE_KIND:
             return False
+        if self._is_of_a_buffer(finding):
+            return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
+
+    def _is_of_a_buffer(self, finding: Finding) -> bool:
+        """Whether something is written into a constant, which its author may keep for that."""
+        differentiated = self.sample.problem.input_names
+        return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
@@ -165,6 +175,8 @@ class _Guard:
         signs = _signs(sample, finding)
         if signs:
             yield _deliberate(finding, _joined(signs))
+        if self._is_of_a_buffer(finding):
+            yield _invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
             yield _invented(finding, tuple(d.what for d in self.invented))
         if finding.code in OF_SHAPES | {"GV102"}:

@@ -209,7 +209,8 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
         case Kind.CALLABLE | Kind.OBJECT:
             return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
         case Kind.LIST:
-            item = DeducedTensor(argument.name, shape, domain=argument.domain)
+            constant = None if argument.requires_grad else False
+            item = DeducedTensor(argument.name, shape, domain=argument.domain, requires_grad=constant)
             return DeducedList(argument.name, (item,) * argument.items)
         case _:
             kind = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(guess.kind, "float64")

@@ -8,7 +8,7 @@ from gradverify.verifier.collect.inference.shapes import State
 
 
 def described(state: State) -> str:
-    """The arguments of a state in words: `x [4, 3], index int64 [4] below 3, eps=0.7`."""
+    """The arguments of a state in words: `x [4, 3], index int64 [4] below 3, eps=0.75`."""
     return ", ".join(_described(state, k) for k in range(len(state.arguments))) or "no arguments"
 
 

@@ -43,7 +43,7 @@ class Names:
         path, init, behind = self._path_of(value), None, value
         if not path:
             path, init = self._rebuilt(value)
-            behind = torch.device if path == _DEVICE else type(value)
+            behind = self._own.get(path.partition(":")[2], type(value))
         if not path:
             return None
         self.live[path] = behind
@@ -66,6 +66,8 @@ class Names:
         """The class to call and plain arguments that give the same: of a named tuple, a dataclass."""
         if isinstance(value, torch.device):
             return _DEVICE, (str(value),)
+        if isinstance(value, FunctionType):
+            return self._made_by_factory(value)
         owner = self._path_of(type(value))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             entries = tuple(value)
@@ -75,6 +77,18 @@ class Names:
             entries = _kept_arguments(value)
         plain = all(v is None or isinstance(v, bool | int | float | str) for v in entries)
         return (owner, entries) if owner and entries and plain else ("", ())
+
+    def _made_by_factory(self, value: FunctionType) -> tuple[str, tuple[Scalar, ...]]:
+        """The function of the module that has made a closure, and what it was called with."""
+        name, inside, _ = value.__qualname__.partition(".<locals>.")
+        factory = self._own.get(name) if inside else None
+        if not isinstance(factory, FunctionType):
+            return "", ()
+        known = inspect.getclosurevars(value).nonlocals
+        needed = list(inspect.signature(factory).parameters)
+        entries = tuple(known.get(n, factory) for n in needed)
+        plain = bool(entries) and all(v is None or isinstance(v, bool | int | float | str) for v in entries)
+        return (f"{self._prefix}:{name}", entries) if plain else ("", ())
 
 
 def _kept_arguments(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
@@ -180,7 +194,7 @@ def _members(kind: type[enum.Enum], path: str, *, annotated: bool) -> Iterator[F
         yield Found(f"{path}.{member.name}", member, made=False, annotated=annotated)
 
 
-PLAIN: Mapping[str, Scalar] = {"float": 0.7, "int": 2, "bool": False}
+PLAIN: Mapping[str, Scalar] = {"float": 0.75, "int": 2, "bool": False}
 """What a constructor gets for an argument of a type: no number at which a wrong factor cannot be seen."""
 
 

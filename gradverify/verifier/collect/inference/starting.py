@@ -15,6 +15,7 @@ from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
+from gradverify.verifier.collect.inference.compressed import compressed
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
@@ -226,4 +227,5 @@ def _started(
     facts = [evidence.facts[name] for name in names]
     for combination in combinations(each, MOST_COMBINATIONS):
         ranks = [f.rank for f in facts], [f.least_rank for f in facts]
+        yield from compressed(names, combination, evidence.cuts)
         yield from states(names, combination, *ranks, evidence.cuts)

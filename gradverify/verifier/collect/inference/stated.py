@@ -174,7 +174,8 @@ def _tensor(name: str, value: Tensor, call: _Call) -> Argument:
     dims = tuple(call.symbols[s] if s > 1 else Dim(plus=s) for s in value.shape)
     plain = call.is_given(value)
     if value.is_floating_point():
-        made = Argument(name, Guess(Kind.FLOAT, 0.0), dims)
+        # A buffer to be filled is empty, and one that requires grad cannot be resized.
+        made = Argument(name, Guess(Kind.FLOAT, 0.0), dims, requires_grad=value.numel() > 0)
         constant = call.keeps_graph and not value.requires_grad
         kept = call.by_value and not plain and value.numel() <= MOST_VALUES
         if kept and _is_discrete(value, constant=constant):
