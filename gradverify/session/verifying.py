@@ -173,14 +173,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_device_lost(state, error))
         case WorkerLostError():
             state.findings.append(_crashed(planned, state, error))
-        case _ if _ended_otherwise(error):
-            state.findings.append(_crashed(planned, state, error))
-        case _ if state.plan.source is InputSource.NONE:
-            state.findings.append(_crashed_on_guesses(planned, state, error, "GV001"))
-        case _ if state.plan.source is InputSource.INFERRED and any(not d.intent for d in state.plan.doubts):
-            state.findings.append(_crashed_on_guesses(planned, state, error, "GV109"))
         case _:
-            state.findings.append(_crashed(planned, state, error))
+            state.findings.append(_ended(planned, state, error))
     return Judged(state.report())
 
 
@@ -195,6 +189,15 @@ def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
         state.findings.append(replace(_finding("GV109", message, None), hint=hint))
     state.end_beyond(how)
     return state
+
+
+def _ended(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+    """Of a process that has ended: a mistake, unless a guess may have made it."""
+    inferred = state.plan.source is InputSource.INFERRED
+    invented = inferred and any(not d.intent for d in state.plan.doubts)
+    if _ended_otherwise(error) or not (invented or state.plan.source is InputSource.NONE):
+        return _crashed(planned, state, error)
+    return _crashed_on_guesses(planned, state, error, "GV109" if invented else "GV001")
 
 
 def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Finding:

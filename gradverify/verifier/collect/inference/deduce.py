@@ -105,7 +105,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
-        remarks=(*remarks, *_sizes_of_backward(state)),
+        remarks=(*remarks, *_sizes_of_backward(state), *_other_members(state, known)),
         tries=found.tries,
     )
 
@@ -113,6 +113,17 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
 def _sizes_of_backward(state: State) -> Iterator[tuple[str, str]]:
     for name, size in state.by_backward:
         yield name, f"the last dimension of `{name}` is {size} because backward takes no other"
+
+
+def _other_members(state: State, known: Known) -> Iterator[tuple[str, str]]:
+    """What else of an enumeration the source names: a case holds one object alone."""
+    for argument in state.arguments:
+        others = [o.path.rpartition(":")[2] for o in known.objects.get(argument.name, ()) if o.is_member]
+        taken = argument.guess.path.rpartition(":")[2]
+        left = [o for o in dict.fromkeys(others) if o != taken]
+        if argument.guess.kind is Kind.OBJECT and taken in others and left:
+            sentence = f"`{argument.name}` is {taken} in every case, never {' or '.join(left)}"
+            yield argument.name, sentence
 
 
 def _works(caller: Caller, state: State) -> bool:

@@ -119,6 +119,11 @@ class Found:
     init: tuple[Scalar, ...] = ()
     """What the class is called with."""
 
+    @property
+    def is_member(self) -> bool:
+        """Whether it is one of an enumeration."""
+        return isinstance(self.value, enum.Enum)
+
 
 def objects_of(
     parameters: Sequence[Parameter], facts: Mapping[str, Facts], module: ModuleType | None, prefix: str
