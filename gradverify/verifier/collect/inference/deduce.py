@@ -219,6 +219,9 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
             return DeducedSize(argument.name, shape[0])
         case Kind.CALLABLE | Kind.OBJECT:
             return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
+        case Kind.LIST if argument.parts:
+            written = (_written(p, names) for p in argument.parts)
+            return DeducedList(argument.name, tuple(w for w in written if isinstance(w, DeducedTensor)))
         case Kind.LIST:
             constant = None if argument.requires_grad else False
             item = DeducedTensor(argument.name, shape, domain=argument.domain, requires_grad=constant)
@@ -253,7 +256,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         yield Doubt(argument.name, f"what `{argument.name}` holds")
         return
     invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
-    if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
+    if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT, Kind.CALLABLE} and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:

@@ -24,6 +24,9 @@ def _described(state: State, place: int) -> str:
             said = f"={guess.path}"
         case Kind.OMITTED:
             said = " left out"
+        case Kind.LIST if argument.parts:
+            parts = state.of(argument.parts)
+            said = f" of {', '.join(_described(parts, k).strip() for k in range(len(parts.arguments)))}"
         case Kind.LIST:
             said = f" {argument.items} tensors {shape}"
         case Kind.INDEX:

@@ -48,7 +48,8 @@ class Names:
             return None
         self.live[path] = behind
         kind = Kind.CALLABLE if callable(value) and not isinstance(value, type) else Kind.OBJECT
-        return Guess(kind, 0.0, found=True, path=path, made=init is not None, init=init or ())
+        found = path.startswith(f"{self._prefix}:")  # not what stands in for something of the author's
+        return Guess(kind, 0.0, found=found, path=path, made=init is not None, init=init or ())
 
     def _path_of(self, value: Any) -> str:  # noqa: ANN401
         if isinstance(value, enum.Enum):

@@ -70,18 +70,21 @@ class Argument:
     value: Nested = None
     """Entries of a tensor that is passed on as it was noted; None where they are drawn."""
     items: int = 0
-    """How many tensors a list holds."""
+    """How many tensors of one shape a list holds."""
+    parts: tuple[Argument, ...] = ()
+    """The tensors of a list that are of different shapes or kinds."""
     requires_grad: bool = True
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
         """Its dimensions and its bound."""
-        return (*self.dims, self.bound) if self.bound is not None else self.dims
+        own = (*self.dims, self.bound) if self.bound is not None else self.dims
+        return (*own, *(d for p in self.parts for d in p.sizes))
 
     @property
     def is_tensor(self) -> bool:
         """Whether it has a shape."""
-        return self.guess.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST}
+        return self.guess.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST} and not self.parts
 
 
 @dataclass(frozen=True)
@@ -116,15 +119,9 @@ class State:
 
     def substituted(self, symbol: int, dim: Dim) -> State | None:
         """The same with a symbol replaced everywhere; None where an expression would be nested."""
-        changed = []
-        for argument in self.arguments:
-            replaced = [_replaced(d, symbol, dim) for d in argument.dims]
-            dims = tuple(d for d in replaced if d is not None)
-            bound = _replaced(argument.bound, symbol, dim)
-            if len(dims) < len(replaced):
-                return None
-            changed.append(replace(argument, dims=dims, bound=bound))
-        return replace(self, arguments=tuple(changed))
+        changed = tuple(_substituted(a, symbol, dim) for a in self.arguments)
+        whole = tuple(a for a in changed if a is not None)
+        return replace(self, arguments=whole) if len(whole) == len(changed) else None
 
     def at(self, sizes: Mapping[int, int]) -> State:
         """The same at other sizes."""
@@ -149,7 +146,7 @@ class State:
         return tuple(
             (
                 a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.structure,
-                a.items, a.requires_grad, a.value, a.guess.init,
+                a.items, self.of(a.parts).key() if a.parts else (), a.requires_grad, a.value, a.guess.init,
                 a.bound.value(self.values) if a.bound else None,
             )
             for a in self.arguments
@@ -157,7 +154,22 @@ class State:
 
     def elements(self) -> int:
         """How many numbers the arguments hold."""
-        return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
+        own = sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
+        return own + sum(self.of(a.parts).elements() for a in self.arguments if a.parts)
+
+    def of(self, arguments: tuple[Argument, ...]) -> State:
+        """The same with other arguments: those that a list holds."""
+        return replace(self, arguments=arguments)
+
+
+def _substituted(argument: Argument, symbol: int, dim: Dim) -> Argument | None:
+    replaced = [_replaced(d, symbol, dim) for d in argument.dims]
+    dims = tuple(d for d in replaced if d is not None)
+    parts = [_substituted(p, symbol, dim) for p in argument.parts]
+    kept = tuple(p for p in parts if p is not None)
+    if len(dims) < len(replaced) or len(kept) < len(parts):
+        return None
+    return replace(argument, dims=dims, bound=_replaced(argument.bound, symbol, dim), parts=kept)
 
 
 def dearer(state: State, cost: float) -> State:

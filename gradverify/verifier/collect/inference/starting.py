@@ -19,7 +19,7 @@ from gradverify.verifier.collect.inference.compressed import compressed
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
-from gradverify.verifier.collect.inference.shapes import State, states
+from gradverify.verifier.collect.inference.shapes import Argument, State, states
 from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.uses import Facts
@@ -70,9 +70,17 @@ def observed(
     for one in observed_calls(value, target, module) if module is not None else ():
         state = state_of(one, known.parameters, names)
         if state is not None:
-            found.setdefault(state.key(), replace(state, observed=True))
+            stated = tuple(_as_written(a, known.passed[a.name]) for a in state.arguments)
+            found.setdefault(state.key(), replace(state, arguments=stated, observed=True))
     live = {**known.caller.live, **names.live}
     return list(found.values()), replace(known, caller=replace(known.caller, live=live))
+
+
+def _as_written(argument: Argument, passed: Passed) -> Argument:
+    """A literal that the source passes there is none of ours, whatever was made up around it."""
+    guess = argument.guess
+    written = guess.kind is Kind.LITERAL and guess.choices[0] in passed.literals
+    return replace(argument, guess=replace(guess, found=True)) if written else argument
 
 
 def started(known: Known) -> Iterator[State]:

@@ -162,10 +162,12 @@ def _object(name: str, value: Any, call: _Call) -> Argument:  # noqa: ANN401
 
 
 def _list(name: str, values: Sequence[Tensor], call: _Call) -> Argument:
-    first = _tensor(name, values[0], call)
-    if any(v.shape != values[0].shape for v in values) or first.guess.kind is not Kind.FLOAT:
-        raise UnusableError
-    return replace(first, guess=Guess(Kind.LIST, 0.0), items=len(values))
+    parts = tuple(_tensor(f"{name}[{k}]", v, call) for k, v in enumerate(values))
+    first, guess = parts[0], Guess(Kind.LIST, 0.0)
+    alike = all(replace(p, name=first.name) == first for p in parts)
+    if alike and first.guess.kind is Kind.FLOAT and first.value is None:
+        return replace(first, name=name, guess=guess, items=len(values))
+    return Argument(name, guess, parts=parts)
 
 
 def _tensor(name: str, value: Tensor, call: _Call) -> Argument:

@@ -147,8 +147,10 @@ def built_argument(
         case Kind.OMITTED:
             return [] if argument.name in caller.variadic else caller.defaults[argument.name]
         case Kind.LIST:
-            items = [tensor_input(argument, state, f"{argument.name}[{k}]") for k in range(argument.items)]
-            return [_tensor(i, argument, leaves, seed, draw) for i in items]
+            parts = argument.parts or (argument,) * argument.items
+            own = [replace(p, name=argument.name) for p in parts]
+            named = [tensor_input(p, state, f"{argument.name}[{k}]") for k, p in enumerate(parts)]
+            return [_tensor(t, p, leaves, seed, draw) for t, p in zip(named, own, strict=True)]
         case _:
             return _tensor(tensor_input(argument, state), argument, leaves, seed, draw)
 
