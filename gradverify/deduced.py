@@ -17,6 +17,7 @@ class DeducedTensor:
     domain: str = "real"
     range: tuple[str, ...] = ()
     """Two bounds as size expressions, half-open; empty for none."""
+    layout: str = ""
     structure: str = ""
     value: Nested = None
     """Nested tuples of entries that are passed as they are; None where they are drawn."""

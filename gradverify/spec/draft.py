@@ -105,6 +105,8 @@ def _tensor(tensor: DeducedTensor) -> object:
         data["domain"] = tensor.domain
     if tensor.range:
         data["range"] = [_dimension(bound) for bound in tensor.range]
+    if tensor.layout:
+        data["layout"] = tensor.layout
     if tensor.structure:
         data["structure"] = tensor.structure
     if tensor.requires_grad is not None:

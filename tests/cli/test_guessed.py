@@ -37,6 +37,8 @@ HELPED = {
     "Nearest": "passed",
     "NearestHalved": "inconclusive",
     "Sparse": "passed",
+    "OfSparse": "passed",
+    "OfSparseUntransposed": "inconclusive",
     "OfArrays": "passed",
     "Converged": "passed",
     "Protected": "inconclusive",

@@ -234,6 +234,34 @@ class Sparse(Function):
         return None, None, None, g[:, rows] * v[:, columns], of_v
 
 
+class OfSparse(Function):
+    @staticmethod
+    def forward(ctx, adjacency, x):
+        assert adjacency.is_sparse
+        ctx.save_for_backward(adjacency)
+        return torch.sparse.mm(adjacency, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (adjacency,) = ctx.saved_tensors
+        return None, torch.sparse.mm(adjacency.t(), g)
+
+
+class OfSparseUntransposed(Function):
+    """Wrong: right for symmetric matrices."""
+
+    @staticmethod
+    def forward(ctx, adjacency, x):
+        assert adjacency.is_sparse and adjacency.shape[0] == adjacency.shape[1]
+        ctx.save_for_backward(adjacency)
+        return torch.sparse.mm(adjacency, x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (adjacency,) = ctx.saved_tensors
+        return None, torch.sparse.mm(adjacency, g)
+
+
 class OfArrays(Function):
     """An operator and its adjoint, on arrays."""
 

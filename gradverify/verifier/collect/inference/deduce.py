@@ -236,6 +236,7 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
                 argument.dtype or kind,
                 argument.domain,
                 bound,
+                layout=argument.layout,
                 structure=argument.structure,
                 value=argument.value,
                 requires_grad=constant,
@@ -252,6 +253,8 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
             argument.name,
             f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
         )
+    if argument.layout:
+        yield Doubt(argument.name, f"the layout of `{argument.name}`")
     if argument.value is not None:
         yield Doubt(argument.name, f"what `{argument.name}` holds")
         return

@@ -9,11 +9,9 @@ from gradverify.verifier.collect.inference.shapes import LENGTHS, Dim, State
 
 
 def lengths_of(total: int, parts: int) -> tuple[int, ...]:
-    """So many positive integers that add up to a total, as unequal as they can be."""
-    if not parts:
-        return ()
-    rising = list(range(1, parts + 1)) if total >= parts * (parts + 1) // 2 else [1] * parts
-    return (*rising[:-1], total - sum(rising[:-1]))
+    """So many rising integers that add up to a total."""
+    rising = range(1, parts)
+    return (*rising, total - sum(rising)) if parts else ()
 
 
 def with_lengths_held(state: State) -> State:
@@ -29,7 +27,9 @@ def with_lengths_held(state: State) -> State:
 def held_at(state: State, place: int, value: Nested) -> State | None:
     """The same with entries of a tensor that are passed as they are; its sizes are numbers from then on."""
     argument = state.arguments[place]
-    changed: State | None = state.with_argument(place, replace(argument, structure="", value=value))
+    changed: State | None = state.with_argument(
+        place, replace(argument, structure="", bound=None, value=value)
+    )
     for symbol in {s for d in argument.sizes for s in d.symbols}:
         changed = changed.substituted(symbol, Dim(plus=state.values[symbol])) if changed is not None else None
     return changed

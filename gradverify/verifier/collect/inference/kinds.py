@@ -36,6 +36,11 @@ _MODULE = re.compile(
 )
 _FUNCTION = re.compile(r"'(Tensor|int|float)' object is not callable")
 _OF_NUMPY = re.compile(r"must be Tensor, not numpy\.ndarray")
+_SPARSE = re.compile(
+    r"is_sparse|sparse_coo|sparse_csr|to be sparse|Sparse|coalesce|sparse tensor"
+    r"|\._?(col_|crow_)?indices\(|\._?values\("
+)
+_COMPRESSED = re.compile(r"csr|crow_indices|col_indices", re.IGNORECASE)
 _SEVERAL = re.compile(
     r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
 )
@@ -53,6 +58,7 @@ def by_kind(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
     yield from by_call(state, error, suspects)
     yield from _by_iteration(state, error.message, suspects)
     yield from _by_structure(state, error.message, suspects)
+    yield from _by_layout(state, error, suspects)
 
 
 def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
@@ -118,3 +124,15 @@ def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterat
             # The other arguments go on with the size that is left.
             squared = changed.substituted(columns.symbol, rows) if columns.is_plain else changed
             yield from (dearer(s, RETYPE) for s in (squared, changed) if s is not None)
+
+
+def _by_layout(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What is asked for its indices, or to be sparse, is."""
+    asked = " ".join((error.message, *(f.source for f in error.frames[-1:])))
+    if not _SPARSE.search(asked):
+        return
+    layout = "sparse_csr" if _COMPRESSED.search(asked) else "sparse_coo"
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.layout:
+            yield dearer(state.with_argument(place, replace(argument, layout=layout)), RETYPE)

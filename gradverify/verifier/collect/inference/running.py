@@ -41,7 +41,7 @@ MOST_COMBINATIONS = 20
 """Combinations of guesses that the search for a user's arguments starts from."""
 
 A_SIZE_FIRST = 0.5
-"""What any other argument of a constructor costs beside a size."""
+"""What an invented integer costs a constructor beside a size: those would often be equal."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,11 @@ def _guessed(parameter: Parameter, facts: Facts) -> list[Guess]:
 
 
 def _for_constructor(found: Sequence[Guess]) -> list[Guess]:
-    """A constructor asks for sizes before anything else, and for no tensors."""
-    scalars = [g for g in found if g.kind in {Kind.LITERAL, Kind.SIZE}]
-    return sorted(scalars, key=lambda g: (g.kind is not Kind.SIZE) * A_SIZE_FIRST + g.cost)
+    """A constructor asks for sizes before any invented integer, and for no tensors."""
+    scalars = (g for g in found if g.kind in {Kind.LITERAL, Kind.SIZE})
+    dear = (replace(g, cost=g.cost + A_SIZE_FIRST) if _is_invented_count(g) else g for g in scalars)
+    return sorted(dear, key=lambda g: g.cost)
+
+
+def _is_invented_count(guess: Guess) -> bool:
+    return guess.kind is Kind.LITERAL and not guess.found and type(guess.choices[0]) is int

@@ -66,6 +66,8 @@ class Argument:
     dtype: str = ""
     """Set where an error asked for another one."""
     domain: str = "real"
+    layout: str = ""
+    """`sparse_coo` or `sparse_csr`; empty for strided."""
     structure: str = ""
     value: Nested = None
     """Entries of a tensor that is passed on as it was noted; None where they are drawn."""
@@ -145,8 +147,9 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.structure,
-                a.items, self.of(a.parts).key() if a.parts else (), a.requires_grad, a.value, a.guess.init,
+                a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.layout,
+                a.structure, a.items, self.of(a.parts).key() if a.parts else (), a.requires_grad, a.value,
+                a.guess.init,
                 a.bound.value(self.values) if a.bound else None,
             )
             for a in self.arguments

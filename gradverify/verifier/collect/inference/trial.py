@@ -16,7 +16,7 @@ from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.held import lengths_of
 from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.tensors import build_tensor
+from gradverify.verifier.inputs.tensors import LAYOUTS, build_tensor
 
 MOST_ELEMENTS = 60_000
 """Numbers in the arguments, or in the outputs, of one attempt: a spec that a person writes has far fewer."""
@@ -68,6 +68,8 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
         return RaisedError("ValueError", "the inputs would be too large")
     if any(a.value is not None and state.shape(a) != _shape(a.value) for a in state.arguments):
         return RaisedError("ValueError", "what a tensor holds has another shape")
+    if any(a.structure == LENGTHS and not _adds_up(a, state) for a in state.arguments):
+        return RaisedError("ValueError", "there are no different lengths that add up to so few")
     leaves: dict[str, list[Tensor]] = {}
     built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
     given = _positional(state.arguments, built, caller)
@@ -95,6 +97,14 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
         jacobian=jacobian,
         gradients=gradients,
     )
+
+
+def _adds_up(argument: Argument, state: State) -> bool:
+    """Whether lengths can differ: as many ones as there are places would say nothing."""
+    if len(argument.dims) != 1 or argument.bound is None:
+        return False
+    (parts,), total = state.shape(argument), argument.bound.value(state.values)
+    return 2 * total >= parts * (parts + 1)
 
 
 def _shape(value: Nested) -> tuple[int, ...]:
@@ -168,12 +178,13 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
         domain=argument.domain,
         range=None if bound is None else (0.0, float(below)),
         value=argument.value,
+        layout=argument.layout,
         structure=argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
     if argument.structure != LENGTHS:
         return made
-    return replace(made, structure="", value=lengths_of(below, *shape) if len(shape) == 1 else None)
+    return replace(made, structure="", range=None, value=lengths_of(below, *shape))
 
 
 def _tensor(
@@ -183,8 +194,13 @@ def _tensor(
     if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
         leaf = value.requires_grad_()
         leaves.setdefault(argument.name, []).append(leaf)
-        return leaf.clone()
-    return value
+        return _in_layout(leaf.clone(), spec)
+    return _in_layout(value, spec)
+
+
+def _in_layout(value: Tensor, spec: TensorInput) -> Tensor:
+    convert = LAYOUTS.get(spec.layout)
+    return value if convert is None else convert(value)
 
 
 def _positional(arguments: Sequence[Argument], built: Sequence[Any], caller: Caller) -> list[Any]:
