@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradverify.model import Doubt, Nested
+from gradverify.model import Doubt, Nested, Scalar
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,10 @@ class DeducedTensor:
     domain: str = "real"
     range: tuple[str, ...] = ()
     """Two bounds as size expressions, half-open; empty for none."""
+    layout: str = ""
     structure: str = ""
+    value: Nested = None
+    """Nested tuples of entries that are passed as they are; None where they are drawn."""
     requires_grad: bool | None = None
     optional: bool = False
     """Given, and left out as None."""
@@ -53,8 +56,8 @@ class DeducedObject:
 
     name: str
     path: str
-    made: bool = False
-    """Called without arguments; what it returns is passed."""
+    init: tuple[Scalar, ...] | None = None
+    """What it is called with, to pass what it returns; None to pass the object itself."""
 
 
 DeducedInput = DeducedTensor | DeducedLiteral | DeducedSize | DeducedList | DeducedObject

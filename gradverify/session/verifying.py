@@ -173,10 +173,8 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.findings.append(_device_lost(state, error))
         case WorkerLostError():
             state.findings.append(_crashed(planned, state, error))
-        case _ if state.plan.source is InputSource.NONE and not _ended_otherwise(error):
-            state.findings.append(_crashed_on_guesses(planned, state, error))
         case _:
-            state.findings.append(_crashed(planned, state, error))
+            state.findings.append(_ended(planned, state, error))
     return Judged(state.report())
 
 
@@ -191,6 +189,15 @@ def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
         state.findings.append(replace(_finding("GV109", message, None), hint=hint))
     state.end_beyond(how)
     return state
+
+
+def _ended(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+    """Of a process that has ended: a mistake, unless a guess may have made it."""
+    inferred = state.plan.source is InputSource.INFERRED
+    invented = inferred and any(not d.intent for d in state.plan.doubts)
+    if _ended_otherwise(error) or not (invented or state.plan.source is InputSource.NONE):
+        return _crashed(planned, state, error)
+    return _crashed_on_guesses(planned, state, error, "GV109" if invented else "GV001")
 
 
 def _crashed(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
@@ -221,11 +228,13 @@ def _ended_otherwise(error: WorkerError) -> bool:
     return "exited" in error.how or "SIGKILL" in error.how
 
 
-def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
+def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError, code: str) -> Finding:
     """A kernel need not check its arguments: what it does to wrong ones is nobody's mistake."""
     frames = frames_of(error.trace, planned.module.path)
+    guessed = [d.what for d in state.plan.doubts if not d.intent]
+    but = f"; but {guessed[0]} was guessed" if guessed else ""
     return replace(
-        _finding("GV001", f"the process {error.how} {_doing(state, frames)}", state.running),
+        _finding(code, f"the process {error.how} {_doing(state, frames)}{but}", state.running),
         hint="Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
         "with valid ones: `gradverify init` writes the file to fill in.",
         captured=error.captured,

@@ -65,14 +65,14 @@ def input_data(deduced: DeducedInput) -> object:
             return {"size": _dimension(expression)}
         case DeducedList(items=items):
             return {"list": [_tensor(item) for item in items]}
-        case DeducedObject(path=path, made=made):
-            return {"object": path, "init": []} if made else {"object": path}
+        case DeducedObject(path=path, init=init):
+            return {"object": path} if init is None else {"object": path, "init": list(init)}
 
 
 PLACEHOLDERS: Mapping[str, object] = {
     "int": 3,
-    "float": 0.7,
-    "number": 0.7,
+    "float": 0.75,
+    "number": 0.75,
     "bool": True,
     "str": {"value": "to fill in"},
     "List[Tensor]": {"list": [["n", "d"]]},
@@ -98,13 +98,15 @@ def _literal(value: Nested) -> object:
 
 def _tensor(tensor: DeducedTensor) -> object:
     shape: list[object] = [_dimension(d) for d in tensor.shape]
-    data: dict[str, object] = {"shape": shape}
-    if tensor.dtype != "float64":
+    data: dict[str, object] = {"shape": shape} if tensor.value is None else {"value": _lists(tensor.value)}
+    if tensor.dtype != "float64" or tensor.value is not None:
         data["dtype"] = tensor.dtype
     if tensor.domain != "real":
         data["domain"] = tensor.domain
     if tensor.range:
         data["range"] = [_dimension(bound) for bound in tensor.range]
+    if tensor.layout:
+        data["layout"] = tensor.layout
     if tensor.structure:
         data["structure"] = tensor.structure
     if tensor.requires_grad is not None:
@@ -112,6 +114,10 @@ def _tensor(tensor: DeducedTensor) -> object:
     if tensor.optional:
         data["optional"] = True
     return shape if len(data) == 1 else data
+
+
+def _lists(value: Nested) -> object:
+    return [_lists(v) for v in value] if isinstance(value, tuple) else value
 
 
 def _dimension(expression: str) -> object:
@@ -136,5 +142,5 @@ def _short(deduced: DeducedInput) -> str:
             return f"= {expression}"
         case DeducedList(items=items):
             return f"{len(items)} tensors [{', '.join(items[0].shape)}]" if items else "[]"
-        case DeducedObject(path=path, made=made):
-            return f"{path}()" if made else path
+        case DeducedObject(path=path, init=init):
+            return path if init is None else f"{path}({', '.join(map(repr, init))})"

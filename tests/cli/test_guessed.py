@@ -25,6 +25,30 @@ GUESSED = {
 }
 
 
+HELPED = {
+    "SegmentSum": "passed",
+    "SortedSum": "passed",
+    "SortedSumForwards": "inconclusive",
+    "SoftTarget": "passed",
+    "SoftTargetUnscaled": "failed",
+    "FilterBank": "passed",
+    "Mapped": "passed",
+    "Length": "passed",
+    "Nearest": "passed",
+    "NearestHalved": "inconclusive",
+    "Sparse": "passed",
+    "OfSparse": "passed",
+    "OfSparseUntransposed": "inconclusive",
+    "OfArrays": "passed",
+    "Converged": "passed",
+    "Protected": "inconclusive",
+    "Uneven": "passed",
+    "Ckpt": "passed",
+    "Kept": "inconclusive",
+}
+"""Functions of `helpers.py`."""
+
+
 @pytest.fixture(scope="module")
 def checked(place):
     ran = place("guessed")("check", "functions.py", "--format", "json")
@@ -53,3 +77,45 @@ def test_what_is_wrong_past_a_block_waits_for_a_spec_that_lists_such_a_size(chec
 
 def test_what_is_empty_in_every_case_is_not_verified(checked):
     assert checked["Emptied"]["reason"].startswith("inputs or outputs are empty in every case")
+
+
+@pytest.fixture(scope="module")
+def helped(place):
+    ran = place("guessed")("check", "helpers.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def test_verdicts_where_helpers_prepare_what_is_passed(helped):
+    assert {name: target["status"] for name, target in helped.items()} == HELPED
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("SortedSumForwards", "but what `order` holds and what `inverse` holds were guessed"),
+        ("Protected", "but that such values are valid was guessed"),
+        ("Kept", "but that `space` is no buffer to be written into was guessed"),
+    ],
+)
+def test_what_may_be_the_authors_intent_is_said(helped, name, said):
+    assert any(said in f["message"] for f in helped[name]["findings"] if f["code"] == "GV109")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Length", "`kind` is Norm.L1 in every case, never Norm.L2"),
+        ("Nearest", "the last dimension of `a` is 3 because backward takes no other"),
+    ],
+)
+def test_what_was_not_looked_at_is_said(helped, name, said):
+    assert said in [f["message"] for f in helped[name]["findings"]]
+
+
+def test_a_crash_of_a_case_with_invented_arguments_is_no_failure(place):
+    ran = place("guessed")("check", "overrun.py", "--format", "json")
+    (target,) = json.loads(ran.out)["targets"]
+    (finding,) = [f for f in target["findings"] if f["code"] == "GV109"]
+    assert (target["status"], "GV901" in str(target)) == ("inconclusive", False)
+    assert "was killed by SIG" in finding["message"]
+    assert finding["message"].endswith("`index` (integer tensor) was guessed")

@@ -56,6 +56,7 @@ def _constants(sample: Sample) -> dict[str, Tensor]:
         and not a.differentiable
         and not a.in_list
         and a.value.is_floating_point()
+        and a.value.layout is torch.strided
         and a.value.numel() > 1
     }
 

@@ -8,14 +8,15 @@ other sizes or shapes (`other_sizes.py`), or where its author shows that no deri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from gradverify.model import Doubt, Finding, Outcome, Severity
-from gradverify.rules import Family, rule
+from gradverify.rules import Family
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
+from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
 from gradverify.verifier.checks.manifolds import persists, unread_slice
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
@@ -27,9 +28,6 @@ from gradverify.verifier.checks.other_sizes import (
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
-
-MOST_NAMED = 3
-"""Guesses that one sentence names."""
 
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
@@ -43,11 +41,18 @@ OF_THE_MATRIX = frozenset({"GV410"})
 OF_THE_KIND = "GV105"
 """A gradient for what is no tensor: it may have been meant to be one."""
 
+OF_A_WRITE = "GV402"
+"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
 OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
+
+SLIGHT = 1e-3
+"""Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
+one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -87,7 +92,7 @@ def guarded(
         and guard.invented
         and depends_on_nothing(sample)
     ):
-        found = _invented(sample.finding("GV109", NOTHING), tuple(d.what for d in guard.invented))
+        found = invented(sample.finding("GV109", NOTHING), tuple(d.what for d in guard.invented))
         kept_results[Family.GRADCHECK] = replace(
             first, findings=(*first.findings, found), outcome=Outcome.INCONCLUSIVE
         )
@@ -118,15 +123,23 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
     """The finding if it is a mistake whatever was invented, and whatever its author means."""
     signs = _signs(sample, finding)
     if signs:
-        return _deliberate(finding, _joined(signs))
+        return deliberate(finding, joined(signs))
     inventions = _inventions(sample)
-    invented = [d.what for d in inventions if d.certain]
+    swept = [d.what for d in inventions if d.certain]
     redrawn = [d for d in inventions if d.of_values and not d.certain]
     if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
-        invented += [d.what for d in redrawn]
-    if invented:
-        return _invented(finding, invented)
-    return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else _unsteady(finding)
+        swept += [d.what for d in redrawn]
+    if swept:
+        return invented(finding, swept)
+    if _is_slight(finding):
+        return invented(finding, ["that such values are valid"])
+    return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else unsteady(finding)
+
+
+def _is_slight(finding: Finding) -> bool:
+    """Whether every entry is off by a small share of itself: an epsilon in a denominator, a tail cut off."""
+    worst = finding.entries.worst if finding.entries is not None else ()
+    return bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
 
 
 @dataclass
@@ -153,7 +166,14 @@ class _Guard:
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
         if any(d.name == finding.input for d in self.invented) and finding.code == OF_THE_KIND:
             return False
+        if self._is_of_a_buffer(finding):
+            return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
+
+    def _is_of_a_buffer(self, finding: Finding) -> bool:
+        """Whether something is written into a constant, which its author may keep for that."""
+        differentiated = self.sample.problem.input_names
+        return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
@@ -164,33 +184,35 @@ class _Guard:
         sample = self.sample
         signs = _signs(sample, finding)
         if signs:
-            yield _deliberate(finding, _joined(signs))
+            yield deliberate(finding, joined(signs))
+        if self._is_of_a_buffer(finding):
+            yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
-            yield _invented(finding, tuple(d.what for d in self.invented))
+            yield invented(finding, tuple(d.what for d in self.invented))
         if finding.code in OF_SHAPES | {"GV102"}:
             yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
-            yield _refused(finding)
+            yield refused(finding)
         if not self._persists(finding):
-            yield _doubted(finding)
+            yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
-            yield _unsteady(finding)
+            yield unsteady(finding)
         doubt = self._kind(finding) or self._unread(finding)
         if doubt:
-            yield _invented(finding, (doubt,))
+            yield invented(finding, (doubt,))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
         summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         if summed:
-            yield _invented(finding, tuple(f"the shape of `{name}`" for name in summed))
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))
         if finding.input not in self.odd:
             self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
         if self.odd[finding.input]:
-            yield _invented(finding, tuple(f"the odd size of `{n}`" for n in self.odd[finding.input]))
+            yield invented(finding, tuple(f"the odd size of `{n}`" for n in self.odd[finding.input]))
         if self.reshaped is None:
             self.reshaped = at_other_shapes(self.sample)
         if self.reshaped:
-            yield _invented(finding, tuple(f"the shape of `{name}`" for name in self.reshaped))
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in self.reshaped))
 
     def _whatever_invented(self, finding: Finding) -> bool:
         key = (finding.input, _is_second_order(finding))
@@ -250,80 +272,9 @@ def _inventions(sample: Sample) -> tuple[Doubt, ...]:
     )
 
 
-def _invented(finding: Finding, invented: Sequence[str]) -> Finding:
-    named = list(invented)
-    if len(named) > MOST_NAMED:  # `gradverify init` writes them all
-        named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
-    what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    were = "were" if len(named) > 1 else "was"
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=f"inputs inferred: {finding.message}; but {what} {were} guessed",
-        hint="If such inputs are valid, this is a mistake: confirm them in a spec, which "
-        "`gradverify init` drafts.",
-    )
-
-
-def _joined(signs: Sequence[str]) -> str:
-    """`that ... (one sign; another)` of several `that ... (a sign)`."""
-    first, *others = signs
-    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
-    return f"{first.removesuffix(')')}{more})" if others else first
-
-
-def _deliberate(finding: Finding, meant: str) -> Finding:
-    said = f"inputs inferred: {finding.message}; but {meant} was guessed"
-    hint = (
-        "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
-        "whose gradient it is; else this is a mistake."
-    )
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=said,
-        hint=hint,
-        cause="looks-surrogate",
-    )
-
-
 def _is_second_order(finding: Finding) -> bool:
     return finding.code.startswith("GV2")
 
 
 def _is_accident(finding: Finding) -> bool:
     return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate
-
-
-def _refused(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
-        hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
-    )
-
-
-def _unsteady(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; but a little aside it is another one, "
-        "so forward may have no derivative at these inputs (an iteration that does not converge, a pole)",
-        hint="Write a spec with valid inputs (domain, range) and run again.",
-    )
-
-
-def _doubted(finding: Finding) -> Finding:
-    return replace(
-        finding,
-        code="GV109",
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
-        "so these inputs may not be valid",
-        hint="Write a spec with valid inputs (domain, range) and run again.",
-    )

@@ -9,8 +9,10 @@ import torch
 from gradverify.model import Parameter
 from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.modules import observed_calls
-from gradverify.verifier.collect.inference.passing import calls_noted, state_of
+from gradverify.verifier.collect.inference.objects import Names
+from gradverify.verifier.collect.inference.passing import calls_noted
+from gradverify.verifier.collect.inference.running import Observed, observed_calls
+from gradverify.verifier.collect.inference.stated import state_of
 
 MODULE = """\
 import torch
@@ -73,16 +75,22 @@ def module(tmp_path):
 
 def test_a_module_that_reaches_the_function_is_built_and_run(module):
     target = describe_target(module.Scale, "Scale", "Scale", "layers.py")
-    (observed,) = observed_calls(module.Scale, target, module)
+    observed, *_ = observed_calls(module.Scale, target, module)
     x, w, factor, training = observed.call
     assert (x.shape[-1:], factor, training) == (w.shape, 2.5, True)
     assert module.Scale.forward.__qualname__ == "Scale.forward"  # what noted the call is gone
 
 
+def stated(call, parameters, defaults=frozenset(), *, given=None, invented=False):
+    """The state of a call whose tensors were all made up, unless it is said which."""
+    made_up = tuple(v for v in call if isinstance(v, torch.Tensor)) if given is None else given
+    return state_of(Observed(call, made_up, defaults, invented), parameters, Names(None, ""))
+
+
 def test_equal_sizes_are_one_symbol_and_integers_that_equal_one_are_sizes():
     parameters = [Parameter(n) for n in ("x", "index", "width", "kernel", "shape", "flag", "eps", "extra")]
     call = (torch.ones(7, 5), torch.tensor([3, 0, 4]), 7, 3, (5,), True, 1.0, None)
-    state = state_of(call, parameters, frozenset({3}), invented=True)
+    state = stated(call, parameters, frozenset({3}), invented=True)
     x, index, width, kernel, shape, flag, eps, extra = state.arguments
     assert index.bound == x.dims[1]  # below 5, the nearest size above 4
     assert (width.guess.kind, width.dims) == (Kind.SIZE, (x.dims[0],))
@@ -94,16 +102,34 @@ def test_equal_sizes_are_one_symbol_and_integers_that_equal_one_are_sizes():
 
 
 def test_what_no_state_can_hold_gives_none():
-    assert (
-        state_of((torch.ones(2), object()), [Parameter("x"), Parameter("y")], frozenset(), invented=False)
-        is None
-    )
-    assert state_of((torch.ones(2),), [Parameter("x"), Parameter("y")], frozenset(), invented=False) is None
+    two = [Parameter("x"), Parameter("y")]
+    assert stated((torch.ones(2), object()), two) is None
+    assert stated((torch.ones(2),), two) is None
     left_out = [Parameter("x"), Parameter("y", has_default=True)]
-    assert (
-        state_of((torch.ones(2),), left_out, frozenset(), invented=False).arguments[1].guess.kind
-        is Kind.OMITTED
-    )
+    assert stated((torch.ones(2),), left_out).arguments[1].guess.kind is Kind.OMITTED
+
+
+def test_integers_that_belong_together_stay_what_they_were():
+    x, order = torch.rand(4, 3), torch.tensor([2, 0, 3, 1])
+    parameters = [Parameter(n) for n in ("x", "order", "inverse")]
+    state = stated((x, order, order.argsort()), parameters, given=(x,))
+    first, second, third = state.arguments
+    assert (second.value, third.value) == ((2, 0, 3, 1), (1, 3, 0, 2))
+    assert [d.symbol >= 0 for d in first.dims] == [False, True]  # four rows, of any width
+
+
+def test_integers_of_a_form_are_drawn_again():
+    x, ends = torch.rand(5, 3), torch.tensor([0, 2, 5])
+    state = stated((x, ends), [Parameter("x"), Parameter("ends")], given=(x,))
+    assert state.arguments[1].structure == "offsets"
+    assert state.arguments[1].bound == state.arguments[0].dims[0]
+
+
+def test_constants_are_drawn_in_the_domain_that_they_were_in():
+    x, share = torch.rand(4, 3).requires_grad_(), torch.rand(4, 3).softmax(-1)
+    scale = (torch.rand(4, 3, requires_grad=True) + 1).exp()
+    state = stated((x, share, scale), [Parameter(n) for n in ("x", "share", "scale")], given=(x,))
+    assert [(a.structure, a.domain) for a in state.arguments[1:]] == [("simplex", "real"), ("", "positive")]
 
 
 def test_calls_of_an_operator_are_noted_below_autograd():

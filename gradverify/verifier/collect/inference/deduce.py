@@ -25,6 +25,7 @@ from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
+from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
 from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
@@ -45,9 +46,9 @@ NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    known = known_of(value, target, module)
+    passed, known = observed(value, target, module, known_of(value, target, module))
     caller, evidence = known.caller, known.evidence
-    states = [*observed(value, target, module, known), *started(known)]
+    states = [*passed, *started(known)]
     names = [p.name for p in target.parameters]
     found = search(caller, states, names)
     dtype = ""
@@ -78,7 +79,7 @@ def _mixes_dtypes(found: NoSolution) -> bool:
 def _entry(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     state, ran = found.state, found.ran
     caller, facts = known.caller, known.evidence.facts
-    state, remarks = _constants(caller, state, ran, facts, known.passed)
+    state, remarks = _constants(caller, with_lengths_held(state), ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
     state, complexes = with_complex(state, known.evidence.complexes, partial(_works, caller))
     state = shrunk(caller, state, ran)
@@ -104,9 +105,25 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
-        remarks=tuple(remarks),
+        remarks=(*remarks, *_sizes_of_backward(state), *_other_members(state, known)),
         tries=found.tries,
     )
+
+
+def _sizes_of_backward(state: State) -> Iterator[tuple[str, str]]:
+    for name, size in state.by_backward:
+        yield name, f"the last dimension of `{name}` is {size} because backward takes no other"
+
+
+def _other_members(state: State, known: Known) -> Iterator[tuple[str, str]]:
+    """What else of an enumeration the source names: a case holds one object alone."""
+    for argument in state.arguments:
+        others = [o.path.rpartition(":")[2] for o in known.objects.get(argument.name, ()) if o.is_member]
+        taken = argument.guess.path.rpartition(":")[2]
+        left = [o for o in dict.fromkeys(others) if o != taken]
+        if argument.guess.kind is Kind.OBJECT and taken in others and left:
+            sentence = f"`{argument.name}` is {taken} in every case, never {' or '.join(left)}"
+            yield argument.name, sentence
 
 
 def _works(caller: Caller, state: State) -> bool:
@@ -201,9 +218,13 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
         case Kind.SIZE:
             return DeducedSize(argument.name, shape[0])
         case Kind.CALLABLE | Kind.OBJECT:
-            return DeducedObject(argument.name, guess.path, made=guess.made)
+            return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
+        case Kind.LIST if argument.parts:
+            written = (_written(p, names) for p in argument.parts)
+            return DeducedList(argument.name, tuple(w for w in written if isinstance(w, DeducedTensor)))
         case Kind.LIST:
-            item = DeducedTensor(argument.name, shape, domain=argument.domain)
+            constant = None if argument.requires_grad else False
+            item = DeducedTensor(argument.name, shape, domain=argument.domain, requires_grad=constant)
             return DeducedList(argument.name, (item,) * argument.items)
         case _:
             kind = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(guess.kind, "float64")
@@ -215,7 +236,9 @@ def _written(argument: Argument, names: Mapping[int, str]) -> DeducedInput:
                 argument.dtype or kind,
                 argument.domain,
                 bound,
+                layout=argument.layout,
                 structure=argument.structure,
+                value=argument.value,
                 requires_grad=constant,
             )
 
@@ -230,8 +253,13 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
             argument.name,
             f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
         )
+    if argument.layout:
+        yield Doubt(argument.name, f"the layout of `{argument.name}`")
+    if argument.value is not None:
+        yield Doubt(argument.name, f"what `{argument.name}` holds")
+        return
     invented = {Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST}
-    if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT} and guess.found):
+    if guess.kind in invented and not (guess.kind in {Kind.LIST, Kind.OBJECT, Kind.CALLABLE} and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(argument.name, f"`{argument.name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:

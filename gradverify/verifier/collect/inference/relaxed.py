@@ -41,9 +41,11 @@ def is_by_chance(state: State) -> bool:
         for a in state.arguments
         if a.guess.kind is Kind.LITERAL and not a.guess.found and len(a.guess.choices) == 1
     )
-    fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
+    held = any(a.value is not None for a in state.arguments)  # the author's own numbers fix the sizes
+    fixed = not held and not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
     tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
-    return tied or fixed or any(type(c) is int and c in {0, 1} for c in counts)
+    chosen = not state.observed and any(type(c) is int and c in {0, 1} for c in counts)
+    return tied or fixed or chosen
 
 
 def deepest(state: State) -> int:
@@ -53,6 +55,8 @@ def deepest(state: State) -> int:
 
 def begun_again(state: State) -> Iterator[State]:
     """The same guesses with sizes that all differ: of the same ranks, and with one dimension less for one."""
+    if any(a.parts for a in state.arguments):
+        return
     places = [k for k, a in enumerate(state.arguments) if a.is_tensor and len(a.dims) > 1]
     number = 0
     for place in (None, *reversed(places)):

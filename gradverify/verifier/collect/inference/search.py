@@ -7,8 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gradverify.deduced import Attempt
-from gradverify.model import RaisedError
+from gradverify.model import Nested, RaisedError
 from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.describing import answer_of, described
+from gradverify.verifier.collect.inference.held import held_at
+from gradverify.verifier.collect.inference.kinds import by_call
+from gradverify.verifier.collect.inference.literals import by_literal
+from gradverify.verifier.collect.inference.ranks import lower_ranks
 from gradverify.verifier.collect.inference.refused_gradients import (
     given_gradients,
     refused_gradient,
@@ -21,7 +26,7 @@ from gradverify.verifier.collect.inference.relaxed import (
     is_by_chance,
     uneven_cuts,
 )
-from gradverify.verifier.collect.inference.repairs import lower_ranks, repairs
+from gradverify.verifier.collect.inference.repairs import repairs, suspects_of
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
@@ -163,7 +168,7 @@ class _Search:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
-                    self.attempts.append(Attempt(described(state), _answer(result), lacking(result)))
+                    self.attempts.append(Attempt(described(state), answer_of(result), lacking(result)))
                 self.queue.push_all(repairs(state, result))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
@@ -207,40 +212,6 @@ class _Search:
         self.queue.push_all(_alternatives(tried.state, tried.ran, self.parameters))
 
 
-def described(state: State) -> str:
-    """The arguments of a state in words: `x [4, 3], index int64 [4] below 3, eps=0.7`."""
-    return ", ".join(_described(state, k) for k in range(len(state.arguments))) or "no arguments"
-
-
-def _described(state: State, place: int) -> str:
-    argument = state.arguments[place]
-    guess, shape = argument.guess, list(state.shape(argument))
-    match guess.kind:
-        case Kind.LITERAL:
-            said = f"={guess.choices[0]!r}"
-        case Kind.SIZE:
-            said = f"={shape[0]}"
-        case Kind.CALLABLE | Kind.OBJECT:
-            said = f"={guess.path}"
-        case Kind.OMITTED:
-            said = " left out"
-        case Kind.LIST:
-            said = f" {argument.items} tensors {shape}"
-        case Kind.INDEX:
-            bound = argument.bound.value(state.values) if argument.bound is not None else 2
-            said = f" integers {shape} below {bound}"
-        case Kind.BOOL:
-            said = f" booleans {shape}"
-        case Kind.FLOAT:
-            said = f" {shape}"
-    return argument.name + said
-
-
-def _answer(error: RaisedError) -> str:
-    line = error.message.strip().splitlines()[0] if error.message.strip() else ""
-    return f"{error.type}: {line[:120]}" if line else error.type
-
-
 def _is_whole(ran: Ran) -> bool:
     """Whether forward and backward accepted the inputs, and something flowed back."""
     gradients = ran.gradients or {}
@@ -276,6 +247,8 @@ def _refused_before(fallback: Solution | None, found: Solution) -> Solution | No
     """
     if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
         return None
+    if found.state.by_backward:  # the size is written down in backward: it is the one that is meant
+        return None
     kinds = [(a.guess.kind, len(a.dims)) for a in fallback.state.arguments]
     same = kinds == [(a.guess.kind, len(a.dims)) for a in found.state.arguments]
     message = fallback.ran.backward.message
@@ -290,10 +263,27 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
-    if _is_whole(ran):
+        yield from _keeping_all(state)
+    if _is_whole(ran) or _is_outer(state, ran):
         yield from lower_ranks(state)
-    elif ran.backward is not None:
+    if not _is_whole(ran) and ran.backward is not None:
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
         yield from given_gradients(state, ran.backward.message)
+        yield from by_literal(state, ran.backward)
+        yield from by_call(state, ran.backward, suspects_of(state, ran.backward))
+
+
+def _keeping_all(state: State) -> Iterator[State]:
+    """Masks that leave nothing out: what is left out may be what is not finite."""
+    held: State | None = state
+    for place, argument in enumerate(state.arguments):
+        if held is not None and argument.guess.kind is Kind.BOOL and argument.value is None:
+            held = held_at(held, place, _all_true(state.shape(argument)))
+    if held is not None and held is not state:
+        yield replace(held, cost=state.cost + DOMAIN_COST)
+
+
+def _all_true(shape: Sequence[int]) -> Nested:
+    return (_all_true(shape[1:]),) * shape[0] if shape else True

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gradverify.model import Nested
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts
 
@@ -65,20 +66,27 @@ class Argument:
     dtype: str = ""
     """Set where an error asked for another one."""
     domain: str = "real"
+    layout: str = ""
+    """`sparse_coo` or `sparse_csr`; empty for strided."""
     structure: str = ""
+    value: Nested = None
+    """Entries of a tensor that is passed on as it was noted; None where they are drawn."""
     items: int = 0
-    """How many tensors a list holds."""
+    """How many tensors of one shape a list holds."""
+    parts: tuple[Argument, ...] = ()
+    """The tensors of a list that are of different shapes or kinds."""
     requires_grad: bool = True
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
         """Its dimensions and its bound."""
-        return (*self.dims, self.bound) if self.bound is not None else self.dims
+        own = (*self.dims, self.bound) if self.bound is not None else self.dims
+        return (*own, *(d for p in self.parts for d in p.sizes))
 
     @property
     def is_tensor(self) -> bool:
         """Whether it has a shape."""
-        return self.guess.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST}
+        return self.guess.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST} and not self.parts
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class State:
     cost: float = 0.0
     pinned: frozenset[str] = frozenset()
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
+    by_backward: tuple[tuple[str, int], ...] = ()
+    """(argument, size) pairs: last dimensions that a number in backward's source fixes."""
     observed: bool = False
     """A module of the user's own passed such arguments."""
     cuts: Cuts = NO_CUTS
@@ -111,15 +121,9 @@ class State:
 
     def substituted(self, symbol: int, dim: Dim) -> State | None:
         """The same with a symbol replaced everywhere; None where an expression would be nested."""
-        changed = []
-        for argument in self.arguments:
-            replaced = [_replaced(d, symbol, dim) for d in argument.dims]
-            dims = tuple(d for d in replaced if d is not None)
-            bound = _replaced(argument.bound, symbol, dim)
-            if len(dims) < len(replaced):
-                return None
-            changed.append(replace(argument, dims=dims, bound=bound))
-        return replace(self, arguments=tuple(changed))
+        changed = tuple(_substituted(a, symbol, dim) for a in self.arguments)
+        whole = tuple(a for a in changed if a is not None)
+        return replace(self, arguments=whole) if len(whole) == len(changed) else None
 
     def at(self, sizes: Mapping[int, int]) -> State:
         """The same at other sizes."""
@@ -143,15 +147,37 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.structure,
-                a.items, a.requires_grad, a.bound.value(self.values) if a.bound else None,
+                a.guess.kind, a.guess.choices, a.guess.path, self.shape(a), a.dtype, a.domain, a.layout,
+                a.structure, a.items, self.of(a.parts).key() if a.parts else (), a.requires_grad, a.value,
+                a.guess.init,
+                a.bound.value(self.values) if a.bound else None,
             )
             for a in self.arguments
         )  # fmt: skip
 
     def elements(self) -> int:
         """How many numbers the arguments hold."""
-        return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
+        own = sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
+        return own + sum(self.of(a.parts).elements() for a in self.arguments if a.parts)
+
+    def of(self, arguments: tuple[Argument, ...]) -> State:
+        """The same with other arguments: those that a list holds."""
+        return replace(self, arguments=arguments)
+
+
+def _substituted(argument: Argument, symbol: int, dim: Dim) -> Argument | None:
+    replaced = [_replaced(d, symbol, dim) for d in argument.dims]
+    dims = tuple(d for d in replaced if d is not None)
+    parts = [_substituted(p, symbol, dim) for p in argument.parts]
+    kept = tuple(p for p in parts if p is not None)
+    if len(dims) < len(replaced) or len(kept) < len(parts):
+        return None
+    return replace(argument, dims=dims, bound=_replaced(argument.bound, symbol, dim), parts=kept)
+
+
+def dearer(state: State, cost: float) -> State:
+    """The same at a higher cost."""
+    return replace(state, cost=state.cost + cost)
 
 
 def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
@@ -169,6 +195,9 @@ def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
 
 SEGMENTS = 2
 """Segments that offsets begin with."""
+
+LENGTHS = "lengths"
+"""Integers that add up to a size. No spec has such a structure: in the end they are what they were."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -268,16 +297,16 @@ def _started(
 
 
 def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
-    """Offsets into the first dimension of the first tensor, or a permutation of it."""
+    """Offsets into the first dimension of the first tensor, lengths of its parts, a permutation of it."""
     first = next((a.dims[0] for a in before if a.guess.kind is Kind.FLOAT and a.dims), None)
     if first is None:
         state, (first,) = state.fresh(1)
     dims: tuple[Dim, ...] = (first,)
-    if argument.guess.structure == "offsets":
+    if argument.guess.structure in {"offsets", LENGTHS}:
         state, (segments,) = state.fresh(1)
         # Fewer segments than places, so that none needs to be empty.
         state = state.at({segments.symbol: SEGMENTS})
-        dims = (replace(segments, plus=1),)
+        dims = (replace(segments, plus=argument.guess.structure == "offsets"),)
     return state, replace(argument, dims=dims, bound=first, structure=argument.guess.structure)
 
 

@@ -15,12 +15,13 @@ from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
+from gradverify.verifier.collect.inference.compressed import compressed
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
-from gradverify.verifier.collect.inference.modules import observed_calls
-from gradverify.verifier.collect.inference.objects import Found, objects_of
-from gradverify.verifier.collect.inference.passing import state_of
-from gradverify.verifier.collect.inference.shapes import State, states
-from gradverify.verifier.collect.inference.trial import Caller
+from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
+from gradverify.verifier.collect.inference.running import observed_calls
+from gradverify.verifier.collect.inference.shapes import Argument, State, states
+from gradverify.verifier.collect.inference.stated import state_of
+from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
@@ -57,14 +58,29 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     )
 
 
-def observed(value: Any, target: Target, module: ModuleType | None, known: Known) -> Iterator[State]:  # noqa: ANN401
-    """What the user's own modules pass to the target, each kind of call once."""
-    seen: set[tuple[object, ...]] = set()
+def observed(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    known: Known,
+) -> tuple[list[State], Known]:
+    """What the user's own code passes to the target, each kind of call once; and what is known with it."""
+    names = Names(module, short_name(module))
+    found: dict[tuple[object, ...], State] = {}
     for one in observed_calls(value, target, module) if module is not None else ():
-        state = state_of(one.call, known.parameters, one.defaults, invented=one.invented)
-        if state is not None and state.key() not in seen:
-            seen.add(state.key())
-            yield replace(state, observed=True)
+        state = state_of(one, known.parameters, names)
+        if state is not None:
+            stated = tuple(_as_written(a, known.passed[a.name]) for a in state.arguments)
+            found.setdefault(state.key(), replace(state, arguments=stated, observed=True))
+    live = {**known.caller.live, **names.live}
+    return list(found.values()), replace(known, caller=replace(known.caller, live=live))
+
+
+def _as_written(argument: Argument, passed: Passed) -> Argument:
+    """A literal that the source passes there is none of ours, whatever was made up around it."""
+    guess = argument.guess
+    written = guess.kind is Kind.LITERAL and guess.choices[0] in passed.literals
+    return replace(argument, guess=replace(guess, found=True)) if written else argument
 
 
 def started(known: Known) -> Iterator[State]:
@@ -147,7 +163,7 @@ def _caller(
         for name, f in own.items()
         if inspect.isfunction(f) and f.__module__ == getattr(module, "__name__", "") and _has_one_parameter(f)
     }
-    live |= {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+    live |= stand_ins()
     live |= {o.path: attrgetter(o.path.removeprefix("torch."))(torch) for o in _OBJECTS}
     live |= {one.path: one.value for several in objects.values() for one in several}
     call = value.apply if target.kind is TargetKind.FUNCTION else value
@@ -179,7 +195,14 @@ and for a dtype."""
 def _configured(objects: Sequence[Found]) -> Iterator[Guess]:
     for number, one in enumerate(objects):
         cost = 0.1 * number + 0.3 * (not one.annotated)
-        yield Guess(Kind.OBJECT, cost, found=one.annotated, path=one.path, made=one.made)
+        yield Guess(
+            Kind.OBJECT,
+            cost,
+            found=one.annotated and not one.init,
+            path=one.path,
+            made=one.made,
+            init=one.init,
+        )
 
 
 def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> list[Guess]:
@@ -212,4 +235,5 @@ def _started(
     facts = [evidence.facts[name] for name in names]
     for combination in combinations(each, MOST_COMBINATIONS):
         ranks = [f.rank for f in facts], [f.least_rank for f in facts]
+        yield from compressed(names, combination, evidence.cuts)
         yield from states(names, combination, *ranks, evidence.cuts)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Point, RaisedError, TensorInput
+from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Kind
-from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.collect.inference.held import lengths_of
+from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.structures import fits
-from gradverify.verifier.inputs.tensors import build_tensor
+from gradverify.verifier.inputs.tensors import LAYOUTS, build_tensor
 
 MOST_ELEMENTS = 60_000
 """Numbers in the arguments, or in the outputs, of one attempt: a spec that a person writes has far fewer."""
@@ -54,13 +56,19 @@ class Caller:
     variadic: frozenset[str] = frozenset()
 
 
+def stand_ins() -> dict[str, Any]:
+    """What guesses put in for functions and modules: torch's own, NumPy's where user code has loaded it."""
+    numpy = sys.modules.get("numpy")
+    arrays = {"numpy.negative": numpy.negative} if numpy is not None else {}
+    return {"torch.tanh": torch.tanh, "torch.sin": torch.sin, "torch.nn.Tanh": torch.nn.Tanh, **arrays}
+
+
 def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:
     """Call forward and then backward with the arguments of a state."""
-    if state.elements() > MOST_ELEMENTS or any(s < 0 for a in state.arguments for s in state.shape(a)):
-        return RaisedError("ValueError", "the inputs would be too large")
+    unfit = _unfit(state)
+    if unfit:
+        return RaisedError("ValueError", unfit)
     leaves: dict[str, list[Tensor]] = {}
-    if not all(fits(a.structure, state.shape(a)) for a in state.arguments if a.structure):
-        return RaisedError("ValueError", "no matrix of such a shape has the structure")
     built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
     given = _positional(state.arguments, built, caller)
     guard.RandomStates(seed).replay()
@@ -87,6 +95,32 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
         jacobian=jacobian,
         gradients=gradients,
     )
+
+
+def _unfit(state: State) -> str:
+    """Why no such arguments can be made; empty where they can."""
+    arguments = state.arguments
+    if state.elements() > MOST_ELEMENTS or any(s < 0 for a in arguments for s in state.shape(a)):
+        return "the inputs would be too large"
+    if any(a.value is not None and state.shape(a) != _shape(a.value) for a in arguments):
+        return "what a tensor holds has another shape"
+    if any(a.structure == LENGTHS and not _adds_up(a, state) for a in arguments):
+        return "there are no different lengths that add up to so few"
+    if not all(fits(a.structure, state.shape(a)) for a in arguments if a.structure):
+        return "no matrix of such a shape has the structure"
+    return ""
+
+
+def _adds_up(argument: Argument, state: State) -> bool:
+    """Whether lengths can differ: as many ones as there are places would say nothing."""
+    if len(argument.dims) != 1 or argument.bound is None:
+        return False
+    (parts,), total = state.shape(argument), argument.bound.value(state.values)
+    return 2 * total >= parts * (parts + 1)
+
+
+def _shape(value: Nested) -> tuple[int, ...]:
+    return (len(value), *_shape(value[0])) if isinstance(value, tuple) and value else ()
 
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -130,12 +164,15 @@ def built_argument(
         case Kind.SIZE:
             return state.shape(argument)[0]
         case Kind.CALLABLE | Kind.OBJECT:
-            return caller.live[guess.path]() if guess.made else caller.live[guess.path]
+            found = caller.live[guess.path]
+            return found(*guess.init) if guess.made else found
         case Kind.OMITTED:
             return [] if argument.name in caller.variadic else caller.defaults[argument.name]
         case Kind.LIST:
-            items = [tensor_input(argument, state, f"{argument.name}[{k}]") for k in range(argument.items)]
-            return [_tensor(i, argument, leaves, seed, draw) for i in items]
+            parts = argument.parts or (argument,) * argument.items
+            own = [replace(p, name=argument.name) for p in parts]
+            named = [tensor_input(p, state, f"{argument.name}[{k}]") for k, p in enumerate(parts)]
+            return [_tensor(t, p, leaves, seed, draw) for t, p in zip(named, own, strict=True)]
         case _:
             return _tensor(tensor_input(argument, state), argument, leaves, seed, draw)
 
@@ -144,16 +181,22 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
     """A tensor of a state as the verifier knows it."""
     kind = argument.guess.kind
     plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(kind, "float64")
-    bounds = (0.0, float(argument.bound.value(state.values))) if argument.bound is not None else None
-    return TensorInput(
+    shape, bound = state.shape(argument), argument.bound
+    below = bound.value(state.values) if bound is not None else 0
+    made = TensorInput(
         name or argument.name,
-        state.shape(argument),
+        shape,
         dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=bounds,
+        range=None if bound is None else (0.0, float(below)),
+        value=argument.value,
+        layout=argument.layout,
         structure=argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
+    if argument.structure != LENGTHS:
+        return made
+    return replace(made, structure="", range=None, value=lengths_of(below, *shape))
 
 
 def _tensor(
@@ -163,8 +206,13 @@ def _tensor(
     if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
         leaf = value.requires_grad_()
         leaves.setdefault(argument.name, []).append(leaf)
-        return leaf.clone()
-    return value
+        return _in_layout(leaf.clone(), spec)
+    return _in_layout(value, spec)
+
+
+def _in_layout(value: Tensor, spec: TensorInput) -> Tensor:
+    convert = LAYOUTS.get(spec.layout)
+    return value if convert is None else convert(value)
 
 
 def _positional(arguments: Sequence[Argument], built: Sequence[Any], caller: Caller) -> list[Any]:

@@ -51,7 +51,7 @@ def _resized(caller: Caller, state: State, argument: Argument, size: int) -> tup
 def _has_unread(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
     """Whether some slice along the last dimension, and not all of them, can be anything."""
     given = arguments[place] if place < len(arguments) else None
-    if not isinstance(given, Tensor) or not given.dim():
+    if not isinstance(given, Tensor) or not given.dim() or given.layout is not torch.strided:
         return False
     base = _outputs(caller, arguments, place, given)
     if base is None:

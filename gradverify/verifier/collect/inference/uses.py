@@ -37,6 +37,8 @@ class Facts:
     """What it is compared with."""
     numbers: list[float] = field(default_factory=list)
     """Numbers on either side of those that it is compared with."""
+    compared: list[str] = field(default_factory=list)
+    """Attributes that it is compared with, such as members of an enumeration."""
     annotation: str = ""
     axes: list[Any] = field(default_factory=list)
     """Names of jaxtyping dimensions."""
@@ -270,6 +272,8 @@ class UseReader(ast.NodeVisitor):
             facts = self._of(node.left)
             if facts is None:
                 continue
+            if isinstance(other, ast.Attribute) and isinstance(other.value, ast.Name):
+                facts.compared.append(f"{other.value.id}.{other.attr}")
             if isinstance(operator, ast.Is | ast.IsNot) and is_none(other):
                 facts.kinds.add("none")
             elif isinstance(operator, ast.Eq | ast.NotEq):

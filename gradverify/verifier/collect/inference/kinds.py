@@ -1,0 +1,138 @@
+"""What an error says of the kinds of the inputs: integers, truths, a function, a module, several tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
+
+RETYPE, SCALAR = 0.1, 0.15
+"""What another kind costs, and one number in place of many."""
+
+_INDEX = re.compile(
+    r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
+    r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
+    r"|applicable to (?:index|integral) tensor"
+)
+_BOOL = re.compile(
+    r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"
+)
+_SCALAR = re.compile(
+    r"only one element tensors|cannot be converted to Scalar|Boolean value of Tensor"
+    r"|only be called on tensors with one|only tensors with one element|single element can be converted"
+)
+
+
+_DEFINITE = re.compile(
+    r"positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor", re.IGNORECASE
+)
+_MODULE = re.compile(
+    r"'Tensor' object has no attribute '(forward|parameters|modules|children|named_parameters|state_dict"
+    r"|train|eval|training|buffers)'"
+)
+_FUNCTION = re.compile(r"'(Tensor|int|float)' object is not callable")
+_OF_NUMPY = re.compile(r"must be Tensor, not numpy\.ndarray")
+_SPARSE = re.compile(
+    r"is_sparse|sparse_coo|sparse_csr|to be sparse|Sparse|coalesce|sparse tensor"
+    r"|\._?(col_|crow_)?indices\(|\._?values\("
+)
+_COMPRESSED = re.compile(r"csr|crow_indices|col_indices", re.IGNORECASE)
+_SEVERAL = re.compile(
+    r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
+)
+
+A_MODULE = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.nn.Tanh", made=True)
+OF_ARRAYS = Guess(Kind.CALLABLE, 0.0, found=False, path="numpy.negative")
+"""Linear and its own adjoint: a function and its adjoint go together."""
+
+A_FUNCTION = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.tanh")
+
+
+def by_kind(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """States in which the `suspects` are of the kind that the code asks for."""
+    yield from _by_type(state, error.message, suspects)
+    yield from by_call(state, error, suspects)
+    yield from _by_iteration(state, error.message, suspects)
+    yield from _by_structure(state, error.message, suspects)
+    yield from _by_layout(state, error, suspects)
+
+
+def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    wanted = Kind.BOOL if _BOOL.search(message) else Kind.INDEX if _INDEX.search(message) else None
+    if wanted is not None:
+        for place in suspects:
+            argument = state.arguments[place]
+            if argument.guess.kind is Kind.FLOAT or (
+                argument.guess.kind is Kind.INDEX and wanted is Kind.BOOL
+            ):
+                bound = Dim(plus=3) if wanted is Kind.INDEX else None
+                changed = replace(argument, guess=Guess(wanted, 0.0, found=False), bound=bound)
+                yield dearer(state.with_argument(place, changed), RETYPE)
+    if _SCALAR.search(message):
+        for place in suspects:
+            argument = state.arguments[place]
+            if argument.is_tensor and argument.dims:
+                yield dearer(state.with_argument(place, replace(argument, dims=())), SCALAR)
+
+
+def by_call(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What the code calls, or asks for its parameters, is a function or a module."""
+    module, function = _MODULE.search(error.message), _FUNCTION.search(error.message)
+    wanted = A_MODULE if module else A_FUNCTION if function else None
+    if _OF_NUMPY.search(error.message):
+        yield from _with_functions_of_numpy(state)
+    for place in suspects if wanted is not None else ():
+        argument = state.arguments[place]
+        number = argument.guess.kind is Kind.LITERAL and not argument.guess.found
+        if wanted is not None and (argument.guess.kind is Kind.FLOAT or number):
+            yield dearer(state.with_argument(place, Argument(argument.name, wanted)), RETYPE)
+
+
+def _by_iteration(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """What is gone through is several tensors."""
+    for place in suspects if _SEVERAL.search(message) else ():
+        argument = state.arguments[place]
+        if argument.guess.kind in {Kind.LITERAL, Kind.FLOAT}:
+            dims = argument.dims or next((a.dims for a in state.arguments if a.is_tensor and a.dims), ())
+            guess = Guess(Kind.LIST, 0.0, found=False)
+            yield dearer(state.with_argument(place, Argument(argument.name, guess, dims, items=2)), RETYPE)
+
+
+def _with_functions_of_numpy(state: State) -> Iterator[State]:
+    """Every invented function of one tensor replaced by one that takes an array."""
+    changed = state
+    for place, argument in enumerate(state.arguments):
+        if argument.guess.kind is Kind.CALLABLE and not argument.guess.made:
+            changed = changed.with_argument(place, replace(argument, guess=OF_ARRAYS))
+    if changed is not state:
+        yield dearer(changed, RETYPE)
+
+
+def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """A factorization that refuses a matrix of any kind takes a positive definite one."""
+    for place in suspects if _DEFINITE.search(message) else ():
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.structure:
+            *batch, rows, columns = argument.dims
+            changed = state.with_argument(
+                place, replace(argument, structure="spd", dims=(*batch, rows, rows))
+            )
+            # The other arguments go on with the size that is left.
+            squared = changed.substituted(columns.symbol, rows) if columns.is_plain else changed
+            yield from (dearer(s, RETYPE) for s in (squared, changed) if s is not None)
+
+
+def _by_layout(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What is asked for its indices, or to be sparse, is."""
+    asked = " ".join((error.message, *(f.source for f in error.frames[-1:])))
+    if not _SPARSE.search(asked):
+        return
+    layout = "sparse_csr" if _COMPRESSED.search(asked) else "sparse_coo"
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.layout:
+            yield dearer(state.with_argument(place, replace(argument, layout=layout)), RETYPE)

@@ -1,0 +1,110 @@
+"""What an error says of how many dimensions the inputs have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.shapes import Dim, State, dearer
+
+RERANK = 0.15
+"""What another number of dimensions costs."""
+
+LARGEST_RANK = 6
+"""Dimensions that an input may get."""
+
+LOWER = 0.55
+"""What one dimension less costs where an index disagrees."""
+
+_RANKS = (
+    re.compile(r"expected (\d)D\b", re.IGNORECASE),
+    re.compile(r"or (\d)D \(batched\)"),
+    re.compile(r"must be a (\d)-?D"),
+    re.compile(r"must have (\d) dimensions"),
+    re.compile(r"expected (\d), got \d\)"),
+    re.compile(r"len\(dims\) = (\d)"),
+    re.compile(r"unpack \(expected (\d)"),
+    re.compile(r"equation \((\d)\) does not match the number of dimensions"),
+    re.compile(r"(\d)[- ]?dimensional (?:input|tensor)", re.IGNORECASE),
+)
+"""Messages that name the rank they want."""
+
+_INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
+_DEEPER = re.compile(
+    r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
+    r"|list index out of range|Dimension specified as"
+)
+
+
+def lower_ranks(state: State) -> Iterator[State]:
+    """One tensor at a time with one dimension less, one of its own: the first, the last.
+
+    The first argument at last: it is mostly the one that the others are about.
+    """
+    for place, argument in reversed(list(enumerate(state.arguments))):
+        if argument.is_tensor and len(argument.dims) > 1:
+            for number, dims in enumerate(dict.fromkeys((argument.dims[:-1], argument.dims[1:]))):
+                changed = state.with_argument(place, replace(argument, dims=dims))
+                yield dearer(changed, 0.01 * (1 + number) - state.cost)
+
+
+def by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
+    if not _INDEXED.search(message):
+        return
+    for place in suspects:
+        argument = state.arguments[place]
+        if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1:
+            yield dearer(state.with_argument(place, replace(argument, dims=argument.dims[:-1])), LOWER)
+
+
+def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """States in which the `suspects` have the dimensions that the message asks for, all of them or one."""
+    tensors = [k for k in suspects if state.arguments[k].is_tensor]
+    wanted = _wanted_ranks(state, error.message, {len(state.arguments[k].dims) for k in tensors})
+    for number, rank in enumerate(dict.fromkeys(r for r in wanted if 0 <= r <= LARGEST_RANK)):
+        together = _reranked(state, tensors, rank)
+        if together is not None and len(tensors) > 1:
+            yield dearer(together, RERANK + 0.1 * number)
+        for place in tensors:
+            alone = _reranked(state, [place], rank)
+            if alone is not None:
+                yield dearer(alone, RERANK + 0.05 + 0.1 * number)
+
+
+def _wanted_ranks(state: State, message: str, current: set[int]) -> list[int]:
+    wanted = [int(m[1]) for pattern in _RANKS for m in pattern.finditer(message)]
+    if re.search(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor", message):
+        wanted.append(2)
+    if re.search(r"must be a vector|1D tensors? expected|expected a vector|to be a vector", message):
+        wanted.append(1)
+    if _DEEPER.search(message):
+        wanted += [r + 1 for r in sorted(current)] + [r + 2 for r in sorted(current)]
+    if "same number of dimensions" in message:
+        ranks = sorted({len(a.dims) for a in state.arguments if a.is_tensor}, reverse=True)
+        wanted += [r for r in ranks if {r} != current]
+    if re.search(r"<= 2 dimensions|too many values to unpack", message):
+        wanted.append(2)
+    return wanted
+
+
+def _reranked(state: State, places: Sequence[int], rank: int) -> State | None:
+    """The same with tensors of another rank; dimensions that they share stay shared."""
+    changed, extra = state, tuple[Dim, ...]()
+    for place in places:
+        argument = changed.arguments[place]
+        if len(argument.dims) == rank:
+            continue
+        if len(argument.dims) > rank:
+            dims = argument.dims[len(argument.dims) - rank :]
+        else:
+            missing = rank - len(argument.dims)
+            if len(extra) < missing:
+                changed, more = changed.fresh(missing - len(extra))
+                extra = (*extra, *more)
+            dims = (*argument.dims, *extra[:missing])
+        changed = changed.with_argument(place, replace(argument, dims=dims))
+    return None if changed is state else changed
