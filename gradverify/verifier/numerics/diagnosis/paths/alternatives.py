@@ -89,7 +89,8 @@ def alternatives_of_all(
 
 def _is_made_of(result: Tensor, value: Tensor) -> bool:
     """Whether a value lies on some path to the result."""
-    seen, todo = set(), [result.grad_fn]
+    seen: set[object] = set()
+    todo = [result.grad_fn]
     while todo and len(seen) < MOST_NODES:
         node = todo.pop()
         if node is None or node in seen:
