@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from gradverify.verifier.checks.causes_in_forward import in_forward
@@ -72,11 +73,40 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
         -1.0: "Turn the sign.",
         2.0: "Is a term counted twice, or a 1/2 dropped?",
         0.5: "Was the 2 of a square dropped?",
-    }.get(round(c, 6), f"Divide by {number(c)}." if abs(c) > 1 else f"Multiply by {number(1 / c)}.")
+    }.get(round(c, 6), f"Divide by {_constant(c)}." if abs(c) > 1 else f"Multiply by {_constant(1 / c)}.")
     same = [] if has_other_sizes(pairs) else sizes_equal_to(pairs[0].point.shapes, abs(c))
     if same:
         advice += f" At this size it may also be {' or '.join(f'`{name}`' for name in same[:2])}."
     return Said(what, advice)
+
+
+CONSTANTS = (
+    ("sqrt(2)", math.sqrt(2)),
+    ("sqrt(3)", math.sqrt(3)),
+    ("pi", math.pi),
+    ("2 * pi", 2 * math.pi),
+    ("4 * pi", 4 * math.pi),
+    ("sqrt(pi)", math.sqrt(math.pi)),
+    ("sqrt(pi) / 2", math.sqrt(math.pi) / 2),
+    ("2 / sqrt(pi)", 2 / math.sqrt(math.pi)),
+    ("sqrt(2 * pi)", math.sqrt(2 * math.pi)),
+    ("sqrt(pi / 2)", math.sqrt(math.pi / 2)),
+    ("log(2)", math.log(2)),
+    ("1 / log(2)", 1 / math.log(2)),
+    ("log(10)", math.log(10)),
+    ("180 / pi", 180 / math.pi),
+)
+"""Numbers of formulas that are known by a name."""
+
+SAME_CONSTANT = 1e-7
+"""A fitted factor is such a number to within this share: it has about nine digits."""
+
+
+def _constant(c: float) -> str:
+    """A number, with its name where it has one: `6.283 (2 * pi)`."""
+    names = [name for name, value in CONSTANTS if abs(abs(c) - value) <= SAME_CONSTANT * value]
+    sign = "-" if c < 0 else ""
+    return number(c) + "".join(f" ({sign}{name})" for name in names[:1])
 
 
 def _inverse_of_quotient(law: str) -> str:

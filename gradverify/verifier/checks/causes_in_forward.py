@@ -146,6 +146,8 @@ def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
 
 def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(cause.other or "it"))
+    if cause.law == "1 - {}" and cause.other.startswith("1 - "):
+        value = cause.other.removeprefix("1 - ")
     place = _place(where)
     swapped = f"`{value}` in place of {_other(cause)}"
     return Said(f"{gradient} {WOULD_BE} with {swapped} in {place}{_times(cause)}")

@@ -62,4 +62,4 @@ def in_words(site: Site, how: str) -> str:
     """`` `y.detach()` (norms.py:12) ``."""
     text = text_of(site) or {"detach": ".detach()", "get data": ".data"}.get(how, "no_grad")
     where = f" ({Path(site.file).name}:{site.line})" if site.file and site.line > 0 else ""
-    return f"`{text}`{where}" + (", under no_grad" if how == "no_grad" else "")
+    return f"`{text}`" + (" under no_grad" if how == "no_grad" else "") + where

@@ -299,3 +299,24 @@ def test_a_factor_that_is_one_too_many():
     (found,) = findings_on(function_of(right, right.backward), right.shapes)
     assert found.cause == "chain-factor"
     assert "one factor too many, `index > 0`, at" in found.hint
+
+
+def _variation(x):
+    return (torch.sqrt((torch.roll(x, -1, 0) - x) ** 2 + 0.01) + (torch.roll(x, -1, 1) - x) ** 2).sum()
+
+
+def _of_variation(x, g, *, shift=1, dim=1):
+    p, q = torch.roll(x, -1, 0) - x, torch.roll(x, -1, 1) - x
+    p = p / torch.sqrt(p * p + 0.01)
+    return (g * (torch.roll(p, shift, 0) - p + torch.roll(2 * q, 1, dim) - 2 * q),)
+
+
+def test_a_shift_is_no_dimension():
+    """Both are numbers of `roll`: each mistake is told by its own."""
+    turned = _one(_variation, lambda a, y, g: _of_variation(a[0], g, shift=-1), x="bn")
+    assert turned.cause == "permuted"
+    assert "with the shift turned round in the derivative of `torch.roll(x, -1, 0)`" in turned.hint
+    other = _one(_variation, lambda a, y, g: _of_variation(a[0], g, dim=0), x="bn")
+    assert other.cause == "wrong-reduction-dim"
+    assert "for `torch.roll(x, -1, 1)`" in other.hint
+    assert "along dimension 0" in other.hint

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from gradverify.verifier.checks.causes import _inverse_of_quotient
+from gradverify.verifier.checks.causes import _constant, _inverse_of_quotient
 from gradverify.verifier.checks.saying import times_too_large
+from gradverify.verifier.numerics.diagnosis.chain import written
 from gradverify.verifier.numerics.diagnosis.sizes import always_two, size_law
 
 SMALL = (("x", (4, 2)),)
@@ -35,3 +38,24 @@ def test_a_factor_near_one_keeps_its_digits():
 )
 def test_what_to_multiply_by_is_no_quotient(law, inverse):
     assert _inverse_of_quotient(law) == inverse
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [(2 * math.pi, "6.283 (2 * pi)"), (-math.sqrt(2), "-1.414 (-sqrt(2))"), (6.2832, "6.283"), (7.0, "7")],
+)
+def test_a_constant_of_formulas_has_its_name(factor, text):
+    assert _constant(factor) == text
+
+
+@pytest.mark.parametrize(
+    ("multiple", "formula", "text"),
+    [
+        (0.5, "1 / x", "1 / (2 * x)"),
+        (-2.0, "1 / x", "-2 / x"),
+        (0.5, "x", "1/2 * x"),
+        (-1.0, "1 / x", "-1 / x"),
+    ],
+)
+def test_a_multiple_of_a_quotient_reads_as_people_write_it(multiple, formula, text):
+    assert written(multiple, formula) == text

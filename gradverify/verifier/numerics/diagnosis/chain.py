@@ -132,8 +132,16 @@ def _law(lines: Sequence[_Lines], side: Side) -> str | None:
             if multiple is not None and all(
                 _same(c, multiple * v) for c, v in zip(factors, candidates, strict=True)
             ):
-                return MULTIPLES[multiple] + text.replace("{}", name)
+                return written(multiple, text.replace("{}", name))
     return _with_epsilon(lines, side, factors)
+
+
+def written(multiple: float, formula: str) -> str:
+    """A multiple of a formula as people write it: `1 / (2 * x)`, not `1/2 * 1 / x`."""
+    if not formula.startswith("1 / ") or abs(multiple) == 1:
+        return MULTIPLES[multiple] + formula
+    below, sign = formula.removeprefix("1 / "), "-" if multiple < 0 else ""
+    return f"{sign}1 / (2 * {below})" if abs(multiple) < 1 else f"{sign}2 / {below}"
 
 
 def _same(factors: Tensor, candidate: Tensor) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.operations import (
     ALONG,
+    BEHIND_A_NUMBER,
     ELEMENTWISE,
     INDEXED,
     INSTEAD,
@@ -80,9 +81,29 @@ def alternatives_of_all(
         for name, value in values.like(result, call.site):
             changes.append((Change(everywhere, "times", name), partial(_times, call, value)))
         for name, live in earlier:
-            if live.shape == result.shape and live.dtype == result.dtype:
+            same_kind = live.shape == result.shape and live.dtype == result.dtype
+            if same_kind and _is_made_of(result, live):
                 changes.append((Change(everywhere, "nothing", name), live.clone))
     yield from _made(iter(changes), result)
+
+
+def _is_made_of(result: Tensor, value: Tensor) -> bool:
+    """Whether a value lies on some path to the result."""
+    seen: set[object] = set()
+    todo = [result.grad_fn]
+    while todo and len(seen) < MOST_NODES:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        if node is value.grad_fn:
+            return True
+        seen.add(node)
+        todo += [before for before, _ in node.next_functions]
+    return False
+
+
+MOST_NODES = 2000
+"""Nodes of a graph that are searched for one value."""
 
 
 def _times(call: Called, value: Tensor) -> Tensor:
@@ -160,7 +181,10 @@ def _at_other_values(argument: _Argument, result: Tensor, values: Values) -> Ite
 def _along_others(argument: _Argument) -> Iterator[tuple[Change, Make]]:
     if argument.call.name not in ALONG:
         return
-    for number in [k for k, leaf in enumerate(argument.call.leaves) if type(leaf) is int][:1]:
+    leaves = argument.call.leaves
+    whole = [k for k, leaf in enumerate(leaves) if type(leaf) is int]
+    at = BEHIND_A_NUMBER.get(argument.call.name)
+    for number in whole[:1] if at is None else [k for k in whole if k == at]:
         for dim in range(argument.value.dim()):
             yield Change(argument.edge, "dim", str(dim)), argument.with_leaf(number, dim)
 

@@ -75,6 +75,9 @@ ALONG = frozenset(
 )
 """Operations along a dimension."""
 
+BEHIND_A_NUMBER = {"roll": 2, "diff": 2, "norm": 2}
+"""Those whose dimension stands behind another number: its place among the arguments."""
+
 ELEMENTWISE = frozenset(
     {
         "exp",
