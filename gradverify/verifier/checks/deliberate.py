@@ -106,7 +106,9 @@ def _backward_alone_reads(sample: Sample, place: int) -> str:
 
 
 def _is_real(value: Any) -> bool:  # noqa: ANN401 - an argument
-    return isinstance(value, float) or (isinstance(value, Tensor) and value.layout is torch.strided and value.is_floating_point())
+    return isinstance(value, float) or (
+        isinstance(value, Tensor) and value.layout is torch.strided and value.is_floating_point()
+    )
 
 
 def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:
