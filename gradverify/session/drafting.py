@@ -125,7 +125,9 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
     told = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
-    told |= {name: "backward returns None for it: a constant?" for name, _ in found.remarks}
+    for name, sentence in found.remarks:
+        constant = "backward always returns None" in sentence
+        told[name] = "backward returns None for it: a constant?" if constant else sentence
     entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(told.items()))
     inferred = _status(planned, plan, request)
     as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=())
