@@ -111,7 +111,7 @@ def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[di
     for key, entry in written["functions"].items():
         name = (entry or {}).get("target", key)
         is_usable = name in classes and "skip" not in entry and "reason" not in str(entry.get("surrogate"))
-        if is_usable and name == key.partition("@")[0]:
+        if is_usable and name == (key if options.by_hand else key.partition("@")[0]):
             made = mutants_by_hand(classes[name]) if options.by_hand else mutants_of(classes[name])
             made = [m for m in made if m.kind in (options.kind or [m.kind])]
             by_function[key] = made if options.by_hand else chosen(made, options.each)

@@ -44,7 +44,7 @@ VAGUE = 1e-3
 FAR_STEPS = (2.0**-6, 2.0**-7)
 """In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
 
-NEAR_STEPS = tuple(2.0**-k for k in range(30, 52, 4))
+NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
 """In units of the entry itself: from well below the usual steps down to a few units in the last place."""
 
 CERTAIN = frozenset({"GV101", "GV107", "GV108"})
