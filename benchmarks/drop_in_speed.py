@@ -2,12 +2,15 @@
 
     python benchmarks/drop_in_speed.py [--stride 3] [--samples 2] [--seeds 1] [--repeats 5] [--only NAME]
                                        [--entries N] [--second] [--sizes 100,1000] [--slow] [--verbose]
+                                       [--faults 100,1000] [--draws 10]
 
 Ours and fast mode take turns on every sample, the one that begins changes, and the least of each counts: on
 a shared machine that is the time without the others' work. Times are the thread's own (CPU), and wall time
 beside them. Only samples that both pass count towards the times; disagreements are listed. --stride takes
 every n-th operator, 0 none; --samples so many of each, --entries leaves out larger Jacobians, --second asks
 gradgradcheck. --slow also runs slow mode, once, on the single Functions, which an empty --sizes leaves out.
+--faults tells instead which planted faults keep the short proof from closing at these sizes: what it closes
+on is passed.
 """
 
 from __future__ import annotations
@@ -16,17 +19,19 @@ import argparse
 import statistics
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cost_and_detection import subjects
+from cost_and_detection import faults_of, subjects
 from operator_database import Called, operators, samples_of, size_of, verdict
 from second_order import chosen
 
 import gradverify
 from gradverify.api import decide
+from gradverify.verifier.mutation.planting import Planted, planting
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,42 @@ def single_functions(options: argparse.Namespace) -> None:
             print(f"| {' | '.join(map(str, row))} |", flush=True)
 
 
+class LeftOpen(Exception):  # noqa: N818 - no error: the short proof did not close
+    """Raised in place of what follows the short proof, which takes seconds for a wrong gradient."""
+
+
+def left_open(question: object) -> None:
+    raise LeftOpen
+
+
+def faults(options: argparse.Namespace) -> None:
+    """A table of planted faults, and how many of them the short proof does not close on."""
+    decide._answer_at_length = left_open  # noqa: SLF001 - nothing else tells it
+    planted: Counter[tuple[str, int]] = Counter()
+    noticed: Counter[tuple[str, int]] = Counter()
+    for size in options.faults:
+        for seed in range(options.draws):
+            for function, inputs in subjects(size, seed):
+                for fault, position in faults_of(inputs):
+                    mark = Planted(fault, (position,))
+                    with planting(function, mark):
+                        closes = passes(function, inputs)
+                    planted[fault.name, size] += mark.changed
+                    noticed[fault.name, size] += mark.changed and not closes
+    print(f"\n| fault, {options.draws} draws | {' | '.join(f'N = {n}' for n in options.faults)} |")
+    print("|---" * (1 + len(options.faults)) + "|")
+    for name in dict.fromkeys(name for name, _ in planted):
+        cells = [f"{noticed[name, n]} of {planted[name, n]}" for n in options.faults]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+def passes(function: Any, inputs: tuple[torch.Tensor, ...]) -> bool:
+    try:
+        return gradverify.gradcheck(function.apply, inputs)
+    except (LeftOpen, gradverify.GradientError):
+        return False
+
+
 def main() -> None:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
@@ -183,9 +224,14 @@ def main() -> None:
     parser.add_argument("--verbose", action="store_true", help="also list every sample, the dearest first")
     numbers = {"type": lambda text: [int(float(n)) for n in text.split(",") if n]}
     parser.add_argument("--sizes", default=[100, 1000], **numbers)
+    parser.add_argument("--faults", default=[], **numbers)
+    parser.add_argument("--draws", type=int, default=10)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    if options.faults:
+        faults(options)
+        return
     order = "second" if options.second else "first"
     print(f"torch {torch.__version__}, one thread, {order} order, least of {options.repeats} runs in turn")
     if options.stride:

@@ -121,8 +121,11 @@ CLAIMED = {
     ): "below 2^-33 for a row of weight one (2^-28",
     ("MAGNITUDES", "(-(2.0**12), 2.0**-20)"): ": -4096 and 2^-20",
     ("FAR", "Level(2.0**-4, 0.0)"): "at a step of 2^-4",
-    ("STEP", "2.0**-17"): "by two forwards at 2^-17",
-    ("LONG_STEP", "2.0**-15"): "take a step of 2^-15 instead",
+    (
+        "STEPS",
+        "((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))",
+    ): "by two forwards at 2^-17, and",
+    ("THIRD", "4.0"): "at four times the step",
     ("STAIR", "2.0**-5"): "on one side as far as 2^-5",
     ("FIRST_STEP", "2.0**-10"): "The step is 2^-10",
     ("LARGE_STEP", "2.0**-5"): "measured again at 2^-5",
