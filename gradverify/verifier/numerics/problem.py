@@ -130,7 +130,8 @@ class CallProblem:
     def _holds(self) -> bool:
         return any(a.held is not None for a in self._differentiable)
 
-    def _without_held(self, primals: Sequence[Tensor]) -> list[Tensor]:
+    def without_held(self, primals: Sequence[Tensor]) -> list[Tensor]:
+        """Other values of the inputs with the entries set back that stay as they are."""
         return [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
@@ -142,7 +143,7 @@ class CallProblem:
         self.counter.forward += 1
         self.random_states.replay()
         with torch.no_grad():
-            kept = self._without_held(primals) if self._holds else primals
+            kept = self.without_held(primals) if self._holds else primals
             result = guard.call(self.function, *self._called_with(kept))
         return result if isinstance(result, Raised) else self._pick(result.value)
 

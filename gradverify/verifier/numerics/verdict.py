@@ -217,7 +217,8 @@ def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | Non
     if not _alike(problem.outputs.flatten(graph.value.outputs), value):
         return NotJudged("forward gives other values under torch.no_grad() than with a graph")
     x = inputs_of(problem).flatten(problem.primals)
-    moved = inputs_of(problem).unflatten(x + BESIDE * tangent_of(x, inputs_of(problem), BESIDE_KEY))
+    beside = x + BESIDE * tangent_of(x, inputs_of(problem), BESIDE_KEY)
+    moved = problem.without_held(inputs_of(problem).unflatten(beside))
     plain, graph = problem.evaluate(moved), problem.graph(moved)
     if isinstance(plain, Raised) or isinstance(graph, Raised):
         return None  # x lies at the edge of what forward takes: nothing is known beside it
