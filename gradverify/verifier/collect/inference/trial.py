@@ -83,6 +83,8 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     plain = guard.call(_detached, outputs)
     values = () if isinstance(plain, Raised) else plain.value
     finite = all(bool(o.isfinite().all()) for o in values)
+    if not connected and not leaves:
+        return RaisedError("ValueError", "none of the inputs is one that could require grad")
     if not connected:
         return Ran(tuple(given), values, finite, connected=False)
     backward, gradients = _backward(connected, leaves)
