@@ -91,10 +91,11 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
 
 
-def _telling(finding: Finding) -> tuple[int, bool, float, bool, int]:
+def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, int]:
     """The worst first; ordinary values before a declared range's ends and special points.
 
-    A finding comes again with its cause or with more of a hint, once that is known: then that one is told.
+    A finding comes again with its cause, with more of a hint, or as one from which a backward can be derived,
+    once that is known: then that one is told.
     """
     special = finding.case is not None and finding.case.point is not Point.TYPICAL
     return (
@@ -102,6 +103,7 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, int]:
         special,
         -finding.badness,
         not finding.cause,
+        not finding.derivable,
         -len(finding.hint),
     )
 

@@ -78,11 +78,11 @@ class _Measurements:
             self.known[place, order] = self._measure(place, order)
         return self.known[place, order]
 
-    def first_at(self, case: CasePoint) -> tuple[Sample, evidence.Point] | None:
-        """What was measured of first order where a finding was made."""
-        return next(
-            (found for (place, order), found in self.known.items() if order == 1 and place.is_of(case)), None
-        )
+    def first_near(self, case: CasePoint) -> tuple[Sample, evidence.Point] | None:
+        """What was measured of first order where a finding was made, or else anywhere."""
+        measured = {place: found for (place, order), found in self.known.items() if order == 1 and found}
+        there = (found for place, found in measured.items() if place.is_of(case))
+        return next(there, next(iter(measured.values()), None))
 
     def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         built = self.build(place.case)
@@ -132,7 +132,7 @@ def causes_of(
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
     """Whether the reference, or forward itself, can be traced for a backward."""
     case = worst.case
-    found = None if case is None else measurements.first_at(case)
+    found = None if case is None else measurements.first_near(case)
     if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
         return False
     target = found[0].subject.target
