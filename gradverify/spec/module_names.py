@@ -74,7 +74,9 @@ def _on_path(parts: list[str]) -> FilePath | None:
     search: list[str] | None = None
     try:
         for index in range(len(parts)):
-            found = PathFinder.find_spec(".".join(parts[: index + 1]), search)
+            # By its last name alone: what a folder without `__init__.py` holds is looked up by a dotted name in
+            # the loaded modules.
+            found = PathFinder.find_spec(parts[index], search)
             if found is None:
                 return None
             if index == len(parts) - 1:

@@ -146,11 +146,14 @@ def test_dotted_modules(here, monkeypatch):
     write(
         here, **{"pkg/__init__.py": "raise SystemExit\n"}, pkg__mod=FUNCTION, pkg__none="", namespace__mod=""
     )
-    write(here, elsewhere__far__away="")
+    write(here, elsewhere__far__away="", elsewhere__far__and__farther="", elsewhere__far__and__off__end="")
     monkeypatch.syspath_prepend(str(here / "elsewhere"))
     assert parse_targets(["pkg.mod::F[b=3]"])[0] == (Selection(Path("pkg/mod.py"), "F", "b=3"),)
     assert parse_targets(["namespace.mod"])[0] == (Selection(Path("namespace/mod.py")),)
     assert parse_targets(["far.away"])[0] == (Selection(Path("elsewhere/far/away.py")),)
+    for name in ("and.farther", "and.off.end"):  # no folder of which has an __init__.py
+        path = Path("elsewhere/far", *name.split(".")).with_suffix(".py")
+        assert parse_targets([f"far.{name}"])[0] == (Selection(path),)
     assert parse_targets(["pkg::F"])[0] == (Selection(Path("pkg/__init__.py"), "F"),)
     assert chosen("pkg")[0] == ["pkg/mod.py"]
     assert "pkg" not in sys.modules
