@@ -74,8 +74,8 @@ def _on_path(parts: list[str]) -> FilePath | None:
     search: list[str] | None = None
     try:
         for index in range(len(parts)):
-            # By its last name alone: what a folder without `__init__.py` holds is looked up by a dotted name in
-            # the loaded modules.
+            # By its last name alone: what a folder without `__init__.py` holds is looked up under the dotted
+            # one in the loaded modules.
             found = PathFinder.find_spec(parts[index], search)
             if found is None:
                 return None
