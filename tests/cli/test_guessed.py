@@ -15,11 +15,13 @@ VERDICTS = {
     "Kept": "inconclusive",
     "Emptied": "unchecked",
     "NewtonRoot": "inconclusive",
+    "Rounded": "inconclusive",
 }
 
 GUESSED = {
     "Shifted": "the odd size of `d`",
     "Cross": "the shape of `w`",
+    "Rounded": "`bits`",
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
 }

@@ -29,7 +29,7 @@ def with_other_values(caller: Caller, state: State, facts: Mapping[str, Facts]) 
     varied = 0
     for place, argument in enumerate(state.arguments):
         known = facts.get(argument.name, Facts())
-        if varied == MOST_VARIED or not (_is_default(argument, caller) or _is_guessed(argument, known)):
+        if varied == MOST_VARIED or not (_is_default(argument, caller) or _has_other_paths(argument, known)):
             continue
         default = argument.guess.choices[0]
         # Each string or number of the source names a path of its own; of other numbers one is enough.
@@ -88,11 +88,14 @@ def _is_default(argument: Argument, caller: Caller) -> bool:
     )
 
 
-def _is_guessed(argument: Argument, known: Facts) -> bool:
-    """Whether it is one invented number, and the source compares it with others."""
+def _has_other_paths(argument: Argument, known: Facts) -> bool:
+    """Whether it is one literal, and the source compares it with others.
+
+    The author's own too: the one that a caller passes may be that for which nothing is done.
+    """
     guess = argument.guess
-    single = guess.kind is Kind.LITERAL and not guess.found and len(guess.choices) == 1
-    return single and _is_number(guess.choices[0]) and bool(known.numbers)
+    single = guess.kind is Kind.LITERAL and len(guess.choices) == 1
+    return single and next(_named(guess.choices[0], known), None) is not None
 
 
 def _is_number(value: Nested) -> bool:
