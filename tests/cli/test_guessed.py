@@ -16,6 +16,7 @@ VERDICTS = {
     "Emptied": "unchecked",
     "NewtonRoot": "inconclusive",
     "Rounded": "inconclusive",
+    "CubeTrace": "failed",
 }
 
 GUESSED = {

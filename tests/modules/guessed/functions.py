@@ -186,3 +186,27 @@ class Rounded(Function):
 
 def rounded(x):
     return Rounded.apply(x, 16)
+
+
+def _trace_of_cube(a):
+    _same_sides(a.detach())
+    return (a @ a @ a).diagonal().sum()
+
+
+def _same_sides(matrix):
+    assert len(matrix.shape) == 2
+    assert matrix.shape[0] == matrix.shape[1]
+
+
+class CubeTrace(Function):
+    """What it asks of its matrix stands two calls away, under another name; two of three factors count."""
+
+    @staticmethod
+    def forward(ctx, m):
+        ctx.save_for_backward(m)
+        return _trace_of_cube(m)
+
+    @staticmethod
+    def backward(ctx, g):
+        (m,) = ctx.saved_tensors
+        return 2 * g * (m @ m).mT

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.called_names import Renamed, function_around, names_in_forward
 from gradverify.verifier.collect.inference.shapes import Dim, State
 
 
@@ -38,18 +38,15 @@ def demands(state: State, error: RaisedError) -> Iterator[State]:
     if not error.frames or not error.deliberate:
         return
     frame = error.frames[-1]
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.file)))
-    except (SyntaxError, ValueError):
-        return
-    function = _around(tree, frame.line)
+    function = function_around(frame)
     if function is None:
         return
-    bound = _assignments(function)
+    renamed = Renamed(names_in_forward(error.frames, [a.name for a in state.arguments]))
+    bound = {name: renamed.visit(value) for name, value in _assignments(function).items()}
     for test, holds in _conditions(function, frame.line):
         if "needs_input_grad" in ast.unparse(test):
             yield from _without_gradient(state, test)
-        yield from _kept(state, test, bound, holds=holds)
+        yield from _kept(state, renamed.visit(test), bound, holds=holds)
 
 
 def _without_gradient(state: State, test: ast.expr) -> Iterator[State]:
@@ -70,16 +67,6 @@ def _without_gradient(state: State, test: ast.expr) -> Iterator[State]:
     )
     if changed != state.arguments:
         yield replace(state, arguments=changed)
-
-
-def _around(tree: ast.AST, line: int) -> ast.FunctionDef | None:
-    """The innermost function that holds a line."""
-    holding = [
-        n
-        for n in ast.walk(tree)
-        if isinstance(n, ast.FunctionDef) and n.lineno <= line <= (n.end_lineno or n.lineno)
-    ]
-    return max(holding, key=lambda n: n.lineno, default=None)
 
 
 def _conditions(function: ast.FunctionDef, line: int) -> Iterator[tuple[ast.expr, bool]]:
