@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from gradverify.api.options import Options
+from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.verdict import Judged
 
 FINEST = 1e-7
@@ -35,6 +37,19 @@ def unverified(comparison: Comparison) -> Tensor:
     """Entries (bool, M × N) that nothing is known about, or that lie on a kink."""
     wrong = comparison.wrong | comparison.imprecise | comparison.nonfinite
     return (~comparison.covered | comparison.kinks) & ~wrong
+
+
+def places(problem: Problem, judged: Judged, missing: Tensor) -> str:
+    """Where entries (bool, of what was judged) are not verified, in words."""
+    names, positions = problem.input_names, problem.output_positions
+    rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
+    found = []
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
+        here = missing[output.start : output.stop, source.start : source.stop]
+        if here.any():
+            entries = rows[o] * columns[i]
+            found.append(f"{int(here.sum())} of {entries} entries of output {positions[o]} by {names[i]}")
+    return f"{'; '.join(found)} (a kink, a jump, or too noisy there)"
 
 
 def _sizes(matrix: Tensor, inputs: Layout) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.autograd.gradcheck import GradcheckError
 
-from gradverify.api.acceptance import FINEST, accepted, unverified
+from gradverify.api.acceptance import FINEST, accepted, places, unverified
 from gradverify.api.copied import Copied
 from gradverify.api.given import DOUBLE, only_for_torch, require_usable
 from gradverify.api.gradient_error import GradientError
@@ -28,10 +28,11 @@ from gradverify.api.original import (
     refuses_undefined,
 )
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
+from gradverify.api.stairs import on_stairs
 from gradverify.api.telling import failure, finding, name_of
 from gradverify.api.torchs_mode import beyond_slow_mode
 from gradverify.verifier import guard
-from gradverify.verifier.checks.wording import blocks, number
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
@@ -184,6 +185,9 @@ def _not_ours(original: Original) -> Unsure | None:
 def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem) -> Answer:
     options = question.options
     rtol = _finest(options)
+    standing = on_stairs(problem, rtol)
+    if standing is not None:
+        return standing
     result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
         problem = replace(problem, function=watched(problem.function))
@@ -207,7 +211,7 @@ def _measured(question: Question, original: Original, problem: Problem, result: 
     missing = unverified(comparison)
     finer = question.findings_of(problem, result, original) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(_places(problem, result, missing), finer)
+        return Unsure(places(problem, result, missing), finer)
     broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))
@@ -237,18 +241,6 @@ def _not_linear(problem: Problem, comparison: Comparison, original: Original, op
         f"backward is not linear in grad_output: for a random one its gradient is off by "
         f"{number(difference.max().item())} from what it gives for each entry alone"
     )
-
-
-def _places(problem: Problem, judged: Judged, missing: torch.Tensor) -> str:
-    names, positions = problem.input_names, problem.output_positions
-    places = []
-    for o, output, i, source in blocks(judged.outputs, judged.inputs):
-        here = missing[output.start : output.stop, source.start : source.stop]
-        if here.any():
-            places.append(
-                f"{int(here.sum())} of {here.numel()} entries of output {positions[o]} by {names[i]}"
-            )
-    return f"{'; '.join(places)} (a kink, a jump, or too noisy there)"
 
 
 @contextmanager
