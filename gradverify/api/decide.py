@@ -40,7 +40,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
-from gradverify.verifier.numerics.verdict import Judged, NotJudged
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, differs_beside
 
 SEED = 0
 """Where every call of the function starts from, so that a stochastic one repeats itself."""
@@ -124,7 +124,7 @@ def _answer(question: Question, original: Original) -> Answer:
         return refused
     own, rtol, atol = question.graph_of(original), _finest(question.options), FAINT * question.options.atol
     if own.proves_quickly(rtol, atol) or own.proves(
-        question.problem_of(original, guard.FreeRunning()), rtol, atol
+        _as_differentiated(question.problem_of(original, guard.FreeRunning())), rtol, atol
     ):
         return _unlike_a_gradient(original, question.options, probed=not own.is_empty, linear=True) or Right()
     with states_kept():
@@ -138,7 +138,7 @@ def _answer_at_length(question: Question) -> Answer:
     refused = _not_ours(original)
     if refused is not None:
         return refused
-    problem = question.problem_of(original, states)
+    problem = _as_differentiated(question.problem_of(original, states))
     graph = problem.graph(problem.primals)
     if isinstance(graph, Raised):
         return Unsure(f"the function raises {graph.error.type} on copies of its inputs")
@@ -151,6 +151,13 @@ def _answer_at_length(question: Question) -> Answer:
         return answer
     states.replay()
     return _unlike_a_gradient(original, question.options, probed=proven, linear=proven) or answer
+
+
+def _as_differentiated(problem: CallProblem | VjpProblem) -> CallProblem | VjpProblem:
+    """With a graph everywhere, if forward is another one where none is recorded: as it is differentiated."""
+    if isinstance(problem, CallProblem) and differs_beside(problem):
+        return replace(problem, function=watched(problem.function))
+    return problem
 
 
 def _finest(options: Options) -> float:

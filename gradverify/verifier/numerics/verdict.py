@@ -216,18 +216,26 @@ def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | Non
         return NotJudged(f"forward raised {graph.error.type} at its second call")
     if not _alike(problem.outputs.flatten(graph.value.outputs), value):
         return NotJudged("forward gives other values under torch.no_grad() than with a graph")
+    if differs_beside(problem):
+        return NotJudged(
+            "a little beside these inputs forward gives other values under torch.no_grad() than with a graph"
+        )
+    return None
+
+
+def differs_beside(problem: CallProblem) -> bool:
+    """Whether forward gives other values with a graph a little beside x; False where it raises there.
+
+    Two forwards.
+    """
     x = inputs_of(problem).flatten(problem.primals)
     beside = x + BESIDE * tangent_of(x, inputs_of(problem), BESIDE_KEY)
     moved = problem.without_held(inputs_of(problem).unflatten(beside))
     plain, graph = problem.evaluate(moved), problem.graph(moved)
     if isinstance(plain, Raised) or isinstance(graph, Raised):
-        return None  # x lies at the edge of what forward takes: nothing is known beside it
-    values = problem.outputs.flatten(plain.value)
-    if not _alike(problem.outputs.flatten(graph.value.outputs), values):
-        return NotJudged(
-            "a little beside these inputs forward gives other values under torch.no_grad() than with a graph"
-        )
-    return None
+        return False  # x lies at the edge of what forward takes: nothing is known beside it
+    outputs = problem.outputs
+    return not _alike(outputs.flatten(graph.value.outputs), outputs.flatten(plain.value))
 
 
 def _alike(left: Tensor, right: Tensor) -> bool:
