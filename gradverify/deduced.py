@@ -75,6 +75,8 @@ class Deduced:
     doubts: tuple[Doubt, ...] = ()
     remarks: tuple[tuple[str, str], ...] = ()
     """(input, sentence) pairs: what the user should know of a guess."""
+    never: tuple[tuple[str, str], ...] = ()
+    """(input, sentence) pairs: options that can be verified at other inputs alone, and were not."""
     tries: int = 0
     """Calls of forward that the search took."""
     default_dtype: str = ""

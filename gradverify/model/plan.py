@@ -53,6 +53,8 @@ class Doubt:
     """Not an argument but the gradient itself: its author may not mean the derivative."""
     of_values: bool = False
     """Its values are in doubt and nothing else: others can be tried."""
+    differ: tuple[str, ...] = ()
+    """Two sizes, where it was guessed that they may differ: a case in which they are equal is certain."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ class TargetPlan:
     """What of inferred inputs was invented."""
     remarks: tuple[tuple[str, str], ...] = ()
     """(input, sentence) pairs on inferred inputs: notes of the report."""
+    never: tuple[tuple[str, str], ...] = ()
+    """(input, sentence) pairs on options that inferred inputs never verify: the target is inconclusive."""
     shown: str = ""
     """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
 

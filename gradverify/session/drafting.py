@@ -125,12 +125,12 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
     told = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
-    for name, sentence in found.remarks:
+    for name, sentence in (*found.remarks, *found.never):
         constant = "backward always returns None" in sentence
         told[name] = "backward returns None for it: a constant?" if constant else sentence
     entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(told.items()))
     inferred = _status(planned, plan, request)
-    as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=())
+    as_spec = replace(plan, source=InputSource.SPEC, doubts=(), remarks=(), never=())
     if inferred.status is Verdict.PASSED and not inferred.findings:
         return entry
     if _status(planned, as_spec, request).status is inferred.status:

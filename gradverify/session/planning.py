@@ -107,6 +107,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
         doubts=found.doubts,
         remarks=found.remarks,
+        never=found.never,
         shown=shown(found),
     )
 

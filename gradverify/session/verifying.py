@@ -41,6 +41,9 @@ from gradverify.session.request import Request
 from gradverify.session.shrinking import MOST_SECONDS, shrunk
 from gradverify.session.traces import fatal_error, frames_of, spot
 
+OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
+"""What is said of an option that the inferred inputs do not suit."""
+
 _METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
 """Methods of a Function that a crash can happen in."""
 
@@ -80,6 +83,10 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         state = _state(planned, plan, request)
         state.findings += [
             Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks
+        ]
+        state.findings += [
+            Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=OTHER_INPUTS, input=name)
+            for name, sentence in plan.never
         ]
         reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:

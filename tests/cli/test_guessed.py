@@ -51,6 +51,23 @@ HELPED = {
 }
 """Functions of `helpers.py`."""
 
+HIDDEN = {
+    "Poisson": {"inconclusive"},
+    "PoissonSquared": {"inconclusive"},
+    "Frames": {"passed"},
+    "FramesOverwritten": {"inconclusive", "failed"},
+    "Recentred": {"passed"},
+    "RecentredByContent": {"inconclusive"},
+    "RecentredTwice": {"failed"},
+    "Sweeps": {"passed"},
+    "SweepsForgetful": {"failed"},
+    "Legendre": {"passed"},
+    "LegendreToThree": {"inconclusive", "failed"},
+    "Harmonics": {"passed"},
+    "HarmonicsHalved": {"inconclusive", "failed"},
+}
+"""Functions of `hidden.py`: no wrong one is green, and a right one stays so."""
+
 
 @pytest.fixture(scope="module")
 def checked(place):
@@ -122,3 +139,20 @@ def test_a_crash_of_a_case_with_invented_arguments_is_no_failure(place):
     assert (target["status"], "GV901" in str(target)) == ("inconclusive", False)
     assert "was killed by SIG" in finding["message"]
     assert finding["message"].endswith("`index` (integer tensor) was guessed")
+
+
+@pytest.fixture(scope="module")
+def hidden(place):
+    ran = place("guessed")("check", "hidden.py", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def test_a_mistake_shows_that_the_most_obvious_guess_would_hide(hidden):
+    found = {name: target["status"] for name, target in hidden.items()}
+    assert found.keys() == HIDDEN.keys()
+    assert {name: status for name, status in found.items() if status not in HIDDEN[name]} == {}
+
+
+def test_that_two_sizes_may_differ_is_said_to_be_a_guess(hidden):
+    (finding,) = [f for f in hidden["RecentredByContent"]["findings"] if f["code"] == "GV109"]
+    assert "but that `d` and `m` may differ was guessed" in finding["message"]

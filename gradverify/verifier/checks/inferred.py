@@ -262,13 +262,14 @@ def _signs(sample: Sample, finding: Finding) -> list[str]:
 
 def _inventions(sample: Sample) -> tuple[Doubt, ...]:
     """What of the inputs of this case was invented."""
-    options = dict(sample.case.options)
+    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
     return tuple(
         d
         for d in sample.subject.doubts
         if not d.intent
         and not (d.certain and options.get(d.name) in d.certain)
         and not (d.optional and options.get(d.name, ...) is None)
+        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
     )
 
 

@@ -6,7 +6,7 @@ import heapq
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -59,6 +59,10 @@ TUPLE = (3, 2, 4, 5, 6)
 DEFAULT = 0.05
 """What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
 
+NOT_THE_DEFAULT = 1.5
+"""What an invented number costs beside a default: as much as an agreement of two sizes of one tensor, since
+no rounds at all are taken with every shape."""
+
 _INDEX = re.compile(
     r"(^|_)(idx|inds?|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch|neighbors?"
     r"|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
@@ -101,7 +105,7 @@ def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) ->
         *_from_calls(passed, facts),
         *_from_annotation(parameter.annotation),
         *_tensors(parameter, facts),
-        *_scalars(parameter, facts),
+        *_beside_default(_scalars(parameter, facts), default),
     ]
     if parameter.exact:
         found = [*(g for g in found if _fits(g, parameter.annotation)), *_of_type(parameter.annotation)]
@@ -162,6 +166,15 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
         yield Guess(Kind.LITERAL, DEFAULT, (default,))
     else:
         yield Guess(Kind.OMITTED, 0.3)
+
+
+def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:  # noqa: ANN401
+    """Invented literals are dearer where the author wrote a value: what refuses it is mended first."""
+    written = type(default) in {int, float}
+    for guess in invented:
+        number = guess.kind is Kind.LITERAL and type(guess.choices[0]) in {int, float} and not guess.found
+        dear = written and (number or guess.kind is Kind.SIZE)
+        yield replace(guess, cost=guess.cost + NOT_THE_DEFAULT) if dear else guess
 
 
 def looks_real(name: str, facts: Facts) -> bool:

@@ -22,13 +22,18 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
+from gradverify.verifier.collect.inference.apart import apart
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
-from gradverify.verifier.collect.inference.other_values import with_other_values, with_valid_choices
+from gradverify.verifier.collect.inference.other_values import (
+    never_otherwise,
+    with_other_values,
+    with_valid_choices,
+)
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
@@ -87,6 +92,9 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     state = with_valid_choices(caller, state, rows(sizes))
+    separated = apart(caller, state, sizes)
+    if separated is not None:
+        state, sizes = separated.state, {**separated.sizes}
     fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
     names = _size_names(state, facts)
     tied = _agreeing(caller, state) if found.ran.backward is not None else ()
@@ -103,11 +111,22 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
             *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
+            *([_of_two_sizes(names, *separated.pair)] if separated is not None else ()),
             *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
         ),
-        remarks=(*remarks, *_sizes_of_backward(state), *_other_members(state, known)),
+        remarks=(
+            *remarks,
+            *_sizes_of_backward(state),
+            *_other_members(state, known),
+        ),
+        never=tuple(never_otherwise(caller, state, facts)),
         tries=found.tries,
     )
+
+
+def _of_two_sizes(names: Mapping[int, str], first: int, second: int) -> Doubt:
+    pair = (names[first], names[second])
+    return Doubt(pair[1], f"that `{pair[0]}` and `{pair[1]}` may differ", differ=pair)
 
 
 def _sizes_of_backward(state: State) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import torch
+
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.collect.inference.candidates import FACTORS, Kind, looks_real
 from gradverify.verifier.collect.inference.shapes import Argument, State
@@ -19,6 +21,9 @@ from gradverify.verifier.collect.inference.uses import Facts
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
+
+ROOM = (6, 9, 12, 16)
+"""Sizes to try where a number that the source names asks for more entries, as of coefficients."""
 
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
@@ -29,19 +34,68 @@ def with_other_values(caller: Caller, state: State, facts: Mapping[str, Facts]) 
     varied = 0
     for place, argument in enumerate(state.arguments):
         known = facts.get(argument.name, Facts())
-        if varied == MOST_VARIED or not (_is_default(argument, caller) or _has_other_paths(argument, known)):
+        is_default, is_guessed = _is_default(argument, caller), _is_guessed(argument)
+        if varied == MOST_VARIED or not (is_default or is_guessed or _has_other_paths(argument, known)):
             continue
         default = argument.guess.choices[0]
         # Each string or number of the source names a path of its own; of other numbers one is enough.
-        named = _named(default, known)
+        named = tuple(_named(default, known))
+        if is_guessed:
+            state = _roomier(caller, state, place, named)
         taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
-        if not taken and _is_default(argument, caller):
+        others: Iterator[Nested] = iter(())
+        if is_default and not taken:
             others = _others(default, argument.name, known)
-            taken = tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
+        elif is_guessed and not is_default:
+            others = _beside(default, taken)
+        taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
         if taken:
             state = with_choices(state, place, (default, *taken))
             varied += 1
     return state
+
+
+def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
+    """Other values of an invented count, none of one or none.
+
+    A step below it, so that windows overlap; past the numbers that the source names, what follows them.
+    """
+    counts = [v for v in (value, *taken) if type(v) is int]
+    if type(value) is int and len(counts) == 1:
+        yield from (v for v in (value - 1,) if v > 1)
+    if counts:
+        yield max(counts) + 1
+
+
+def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]) -> State:
+    """The same at a larger size where forward takes more of the numbers that the source names."""
+    counts = [v for v in named if type(v) is int]
+    if not counts or is_taken(caller, state, place, max(counts)):
+        return state
+    for symbol in state.symbols():
+        for size in ROOM:
+            larger = state.at({symbol: size})
+            value = state.arguments[place].guess.choices[0]
+            if all(is_taken(caller, larger, place, v) for v in (max(counts), value)):
+                return larger
+    return state
+
+
+def never_otherwise(caller: Caller, state: State, facts: Mapping[str, Facts]) -> Iterator[tuple[str, str]]:
+    """(parameter, sentence) of each default with another value that gives what is not finite.
+
+    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
+    """
+    for place, argument in enumerate(state.arguments):
+        if not _is_default(argument, caller):
+            continue
+        known, default = facts.get(argument.name, Facts()), argument.guess.choices[0]
+        for other in (*_named(default, known), *islice(_others(default, argument.name, known), 1)):
+            ran = attempt(caller, with_choices(state, place, (other,)))
+            if isinstance(ran, Ran) and not ran.finite:
+                said = f"with {other!r}, what forward gives at these inputs is not finite"
+                yield argument.name, f"`{argument.name}` is {default!r} in every case: {said}"
+                break
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]] = ()) -> State:
@@ -66,10 +120,27 @@ def is_taken(caller: Caller, state: State, place: int, value: Nested) -> bool:
 
     A value for which backward breaks is one to be told of, not one to be left out.
     """
-    result = attempt(caller, with_choices(state, place, (value,)))
+    chosen = with_choices(state, place, (value,))
+    result = attempt(caller, chosen)
     if isinstance(result, RaisedError) or not result.connected or result.jacobian > MOST_JACOBIAN:
         return False
-    return result.finite and (result.backward is None or not _is_refusal(result))
+    if not result.finite or _is_refusal(result):
+        return False
+    return not _is_idle(result) or not _is_same(result, attempt(caller, chosen, draw=1))
+
+
+def _is_idle(ran: Ran) -> bool:
+    """Whether nothing flows back."""
+    given = [g for g in (ran.gradients or {}).values() if g is not None]
+    return ran.backward is None and not any(bool((g != 0).any()) for g in given)
+
+
+def _is_same(ran: Ran, again: Ran | RaisedError) -> bool:
+    """Whether other inputs give the same outputs: nothing of them is read, and nothing can be verified."""
+    if not isinstance(again, Ran) or len(again.outputs) != len(ran.outputs):
+        return False
+    pairs = zip(ran.outputs, again.outputs, strict=True)
+    return all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
 
 def _is_refusal(ran: Ran) -> bool:
@@ -96,6 +167,13 @@ def _has_other_paths(argument: Argument, known: Facts) -> bool:
     guess = argument.guess
     single = guess.kind is Kind.LITERAL and len(guess.choices) == 1
     return single and next(_named(guess.choices[0], known), None) is not None
+
+
+def _is_guessed(argument: Argument) -> bool:
+    """Whether it is one invented number."""
+    guess = argument.guess
+    single = guess.kind is Kind.LITERAL and not guess.found and len(guess.choices) == 1
+    return single and _is_number(guess.choices[0])
 
 
 def _is_number(value: Nested) -> bool:

@@ -20,7 +20,7 @@ LOWER = 0.55
 """What one dimension less costs where an index disagrees."""
 
 _RANKS = (
-    re.compile(r"expected (\d)D\b", re.IGNORECASE),
+    re.compile(r"expected (\d)-?D\b", re.IGNORECASE),
     re.compile(r"or (\d)D \(batched\)"),
     re.compile(r"must be a (\d)-?D"),
     re.compile(r"must have (\d) dimensions"),
@@ -73,6 +73,11 @@ def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
             alone = _reranked(state, [place], rank)
             if alone is not None:
                 yield dearer(alone, RERANK + 0.05 + 0.1 * number)
+
+
+def names_rank(message: str) -> bool:
+    """Whether a message says how many dimensions it wants, and not only that there are too few."""
+    return any(pattern.search(message) for pattern in _RANKS)
 
 
 def _wanted_ranks(state: State, message: str, current: set[int]) -> list[int]:

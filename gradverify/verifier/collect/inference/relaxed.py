@@ -34,17 +34,22 @@ def _are_tied(argument: Argument) -> bool:
     return len(set(symbols)) < len(symbols)
 
 
-def is_by_chance(state: State) -> bool:
-    """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
+def idle_counts(state: State) -> int:
+    """How many invented counts are one or none: of rounds, of groups, of terms."""
     counts = (
         a.guess.choices[0]
         for a in state.arguments
         if a.guess.kind is Kind.LITERAL and not a.guess.found and len(a.guess.choices) == 1
     )
+    return sum(type(c) is int and c in {0, 1} for c in counts)
+
+
+def is_by_chance(state: State) -> bool:
+    """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
     held = any(a.value is not None for a in state.arguments)  # the author's own numbers fix the sizes
     fixed = not held and not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
     tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
-    chosen = not state.observed and any(type(c) is int and c in {0, 1} for c in counts)
+    chosen = not state.observed and idle_counts(state) > 0
     return tied or fixed or chosen
 
 

@@ -13,7 +13,7 @@ from gradverify.verifier.collect.inference.describing import answer_of, describe
 from gradverify.verifier.collect.inference.held import held_at
 from gradverify.verifier.collect.inference.kinds import by_call
 from gradverify.verifier.collect.inference.literals import by_literal
-from gradverify.verifier.collect.inference.ranks import lower_ranks
+from gradverify.verifier.collect.inference.ranks import by_rank, lower_ranks, names_rank
 from gradverify.verifier.collect.inference.refused_gradients import (
     given_gradients,
     refused_gradient,
@@ -23,6 +23,7 @@ from gradverify.verifier.collect.inference.relaxed import (
     begun_again,
     deepest,
     evened,
+    idle_counts,
     is_by_chance,
     uneven_cuts,
 )
@@ -193,9 +194,7 @@ class _Search:
         if before is None:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.queue.push_all(begun_again(found.state))
-        if before is None or (
-            not uneven and is_deep and len(found.state.symbols()) > len(before.state.symbols())
-        ):
+        if before is None or (not uneven and is_deep and _tells_more(found.state, before.state)):
             self.by_chance = found
         return False
 
@@ -210,6 +209,11 @@ class _Search:
             more = MORE_IF_OUTER if _is_whole(tried.ran) else MORE_TRIES
             self.most = min(self.most, self.tries + more)
         self.queue.push_all(_alternatives(tried.state, tried.ran, self.parameters))
+
+
+def _tells_more(state: State, than: State) -> bool:
+    """Whether more sizes are free, and not because fewer rounds are made: none of them reads anything."""
+    return len(state.symbols()) > len(than.symbols()) and idle_counts(state) <= idle_counts(than)
 
 
 def _is_whole(ran: Ran) -> bool:
@@ -272,7 +276,10 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             yield narrower
         yield from given_gradients(state, ran.backward.message)
         yield from by_literal(state, ran.backward)
-        yield from by_call(state, ran.backward, suspects_of(state, ran.backward))
+        suspects = suspects_of(state, ran.backward)
+        yield from by_call(state, ran.backward, suspects)
+        if names_rank(ran.backward.message):
+            yield from by_rank(state, ran.backward, suspects)
 
 
 def _keeping_all(state: State) -> Iterator[State]:

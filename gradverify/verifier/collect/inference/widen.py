@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import State
 from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
@@ -49,18 +51,35 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
     one that forward refuses.
     """
     sizes: dict[int, tuple[int, ...]] = {s: (state.values[s],) for s in state.symbols()}
-    swept = 0
+    swept, others = 0, [s for s in other_choices(state) if _runs_as(caller, s, ran)]
     for symbol in state.symbols():
         if swept == MOST_SWEPT or ran.jacobian * 2**swept > MOST_ENTRIES:
             break
-        for size in SECOND:
-            if size in {v for values in sizes.values() for v in values}:
-                continue
-            wider = {**sizes, symbol: (*sizes[symbol], size)}
-            if all(_runs_as(caller, state.at(row), ran) for row in _rows(wider, symbol, size)):
-                sizes, swept = wider, swept + 1
+        taken = {v for values in sizes.values() for v in values}
+        wider = [{**sizes, symbol: (*sizes[symbol], size)} for size in SECOND if size not in taken]
+        # A size that every choice runs at, or else the first ones do: the others are left out.
+        for kept in range(len(others), -1, -1):
+            those = [state, *others[:kept]]
+            good = (w for w in wider if _all_run(caller, those, ran, _rows(w, symbol, w[symbol][-1])))
+            found = next(good, None)
+            if found is not None:
+                sizes, swept = found, swept + 1
                 break
     return sizes
+
+
+def other_choices(state: State) -> list[State]:
+    """The same with each further choice of a literal in turn."""
+    return [
+        state.with_argument(place, replace(a, guess=replace(a.guess, choices=(choice,))))
+        for place, a in enumerate(state.arguments)
+        if a.guess.kind is Kind.LITERAL
+        for choice in a.guess.choices[1:]
+    ]
+
+
+def _all_run(caller: Caller, those: Sequence[State], ran: Ran, at: Sequence[Mapping[int, int]]) -> bool:
+    return all(_runs_as(caller, state.at(row), ran) for state in those for row in at)
 
 
 def fixed_sizes(caller: Caller, state: State, ran: Ran, sizes: Mapping[int, Sequence[int]]) -> frozenset[int]:
