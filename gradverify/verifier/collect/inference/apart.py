@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Dim, State
-from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.collect.inference.trial import Caller, works
 from gradverify.verifier.collect.inference.widen import MOST_SWEPT, SECOND, other_choices, rows
 
 
@@ -66,18 +66,11 @@ def _separated(
         wider = wider.with_argument(place, replace(argument, dims=dims))
     shared, *_ = sizes[symbol]
     those = [wider, *other_choices(wider)]
-    if not all(_works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
+    if not all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
         return None
     taken = {n for values in sizes.values() for n in values}
     for size in (n for n in SECOND if n not in taken):
         swept = {**sizes, own.symbol: (shared, size)}
-        if all(_works(caller, one.at(row)) for row in rows(swept) for one in those):
+        if all(works(caller, one.at(row)) for row in rows(swept) for one in those):
             return Apart(wider, swept, (symbol, own.symbol))
     return None
-
-
-def _works(caller: Caller, state: State) -> bool:
-    """Whether forward and backward take it, and something flows back to each tensor."""
-    ran = attempt(caller, state)
-    whole = isinstance(ran, Ran) and ran.finite and ran.connected and ran.backward is None
-    return whole and any(g is not None for g in (ran.gradients or {}).values())  # type: ignore[union-attr]

@@ -39,7 +39,7 @@ from gradverify.verifier.collect.inference.search import NoSolution, Solution, s
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
-from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
+from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
@@ -86,7 +86,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     caller, facts = known.caller, known.evidence.facts
     state, remarks = _constants(caller, with_lengths_held(state), ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
-    state, complexes = with_complex(state, known.evidence.complexes, partial(_works, caller))
+    state, complexes = with_complex(state, known.evidence.complexes, partial(works, caller))
     state = shrunk(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     state = with_other_values(caller, state, facts)
@@ -145,13 +145,6 @@ def _other_members(state: State, known: Known) -> Iterator[tuple[str, str]]:
             yield argument.name, sentence
 
 
-def _works(caller: Caller, state: State) -> bool:
-    """Whether forward and backward take it, and something flows back."""
-    ran = attempt(caller, state)
-    whole = isinstance(ran, Ran) and ran.finite and ran.connected and ran.backward is None
-    return whole and any(g is not None for g in (ran.gradients or {}).values())  # type: ignore[union-attr]
-
-
 def _agreeing(caller: Caller, state: State) -> tuple[tuple[int, int], ...]:
     """The first two sizes that backward wants to agree, in no tensor of which both are.
 
@@ -160,7 +153,7 @@ def _agreeing(caller: Caller, state: State) -> tuple[tuple[int, int], ...]:
     """
     for first, second in itertools.combinations(state.symbols(), 2):
         merged = state.substituted(second, Dim(first))
-        if merged is not None and squares(merged) <= squares(state) and _works(caller, merged):
+        if merged is not None and squares(merged) <= squares(state) and works(caller, merged):
             return ((first, second),)
     return ()
 

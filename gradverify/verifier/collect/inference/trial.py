@@ -99,6 +99,14 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     )
 
 
+def works(caller: Caller, state: State) -> bool:
+    """Whether forward and backward take it, and something flows back."""
+    ran = attempt(caller, state)
+    if isinstance(ran, RaisedError) or not ran.finite or not ran.connected or ran.backward is not None:
+        return False
+    return any(g is not None for g in (ran.gradients or {}).values())
+
+
 def _unfit(state: State) -> str:
     """Why no such arguments can be made; empty where they can."""
     arguments = state.arguments
