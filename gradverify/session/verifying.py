@@ -81,13 +81,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
             state.unchecked_because = plan.finding.message
             return Judged(state.report())
         state = _state(planned, plan, request)
-        state.findings += [
-            Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks
-        ]
-        state.findings += [
-            Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=OTHER_INPUTS, input=name)
-            for name, sentence in plan.never
-        ]
+        state.findings += _of_guesses(plan, state.settings)
         reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:
             return Judged(state.skipped(reason))
@@ -154,6 +148,17 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
             k for k in request.known if (k.module, k.name) == (planned.module.path, planned.target.name)
         ),
     )
+
+
+def _of_guesses(plan: TargetPlan, settings: Settings) -> list[Finding]:
+    """What is to be said of inferred inputs before any of them is tried."""
+    told = [Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks]
+    told += [
+        Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=OTHER_INPUTS, input=name)
+        for name, sentence in plan.never
+    ]
+    ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
+    return [found for found in told if not found.code.startswith(ignored)]
 
 
 def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:

@@ -156,3 +156,11 @@ def test_a_mistake_shows_that_the_most_obvious_guess_would_hide(hidden):
 def test_that_two_sizes_may_differ_is_said_to_be_a_guess(hidden):
     (finding,) = [f for f in hidden["RecentredByContent"]["findings"] if f["code"] == "GV109"]
     assert "but that `d` and `m` may differ was guessed" in finding["message"]
+
+
+def test_an_option_that_is_never_verified_is_said_unless_that_is_ignored(place):
+    here = place("guessed")
+    told = here("check", "hidden.py::Poisson")
+    assert (told.code, "`log_input` is True in every case" in told.out) == (1, True)
+    ignored = here("check", "hidden.py::Poisson", "--ignore", "GV109")
+    assert (ignored.code, "`log_input` is True in every case" in ignored.out) == (0, False)
