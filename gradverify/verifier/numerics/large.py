@@ -19,8 +19,9 @@ from gradverify.verifier.numerics.analytical import analytical_row
 from gradverify.verifier.numerics.certificate import Certificate
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.grouped import Grouped, along
 from gradverify.verifier.numerics.jacobian import KnownColumns, numerical_jacobian
-from gradverify.verifier.numerics.parts import Along, Restricted
+from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.rounding import backward_round_off
@@ -68,26 +69,26 @@ def judge_any_size(
     if isinstance(centre, NotJudged):
         return centre
     x = inputs.flatten(problem.primals)
-    along = Along(problem, inputs, x, tangent_of(x, inputs, 1))
-    claimed = _claimed(along)
+    line = along(problem, inputs, x, tangent_of(x, inputs, 1))
+    claimed = _claimed(line)
     if not isinstance(claimed, Returned):
         return claimed
-    comparison = _compared(along, centre, claimed.value, rtol=rtol, atol=atol, noise=noise)
+    comparison = _compared(line, centre, claimed.value, rtol=rtol, atol=atol, noise=noise)
     # One wrong entry is diluted in its row, so here every confirmed difference counts, whatever rtol.
     conflicts = _conflicts(comparison)[:, 0]
     if not conflicts.any():
         return _without_conflict(comparison, problem.outputs.size, inputs.size)
-    return _located(along, centre, _worst_rows(comparison, conflicts), rtol=rtol, atol=atol)
+    return _located(line, centre, _worst_rows(comparison, conflicts), rtol=rtol, atol=atol)
 
 
 def _located(
-    along: Along, centre: Tensor, rows: tuple[int, ...], *, rtol: float, atol: float
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], *, rtol: float, atol: float
 ) -> Judged | NotJudged | Raised:
     """The submatrix of wrong rows and the columns in which they are wrong, measured entry by entry."""
-    columns = _columns(along, centre, rows)
+    columns = _columns(line, centre, rows)
     if isinstance(columns, Raised):
         return columns
-    part = Restricted(along.problem, along.inputs, along.x, columns, rows)
+    part = Restricted(line.problem, line.inputs, line.x, columns, rows)
     small = judge(part, rtol=rtol, atol=atol)
     if isinstance(small, Judged) and not _conflicts(small.comparison).any():
         return NotJudged("a difference along a random direction was found, but in no entry by itself")
@@ -95,30 +96,30 @@ def _located(
 
 
 def _compared(
-    along: Along, centre: Tensor, claimed: Tensor, *, rtol: float, atol: float, noise: Tensor | None = None
+    line: Grouped, centre: Tensor, claimed: Tensor, *, rtol: float, atol: float, noise: Tensor | None = None
 ) -> Comparison:
     """J v against A v, every conflict confirmed."""
-    inputs = Layout.of(along.primals)
-    measured = numerical_jacobian(along, centre, suspect=claimed, noise=noise)
-    comparison = compare(claimed, measured, inputs, along.outputs, rtol=rtol, atol=atol)
+    inputs = Layout.of(line.primals)
+    measured = numerical_jacobian(line, centre, suspect=claimed, noise=noise)
+    comparison = compare(claimed, measured, inputs, line.outputs, rtol=rtol, atol=atol)
     conflicts = (comparison.wrong | comparison.imprecise)[:, 0]
     if not conflicts.any():
         return comparison
     # Rounding of backward is measured where it matters, a row at a time.
     worst = torch.zeros_like(conflicts)
     worst[list(_worst_rows(comparison, conflicts))] = True
-    round_off = backward_round_off(along, worst, claimed)
-    comparison = compare(claimed, measured, inputs, along.outputs, rtol=rtol, atol=atol, round_off=round_off)
-    return confirmed(along, measured, comparison)
+    round_off = backward_round_off(line, worst, claimed)
+    comparison = compare(claimed, measured, inputs, line.outputs, rtol=rtol, atol=atol, round_off=round_off)
+    return confirmed(line, measured, comparison)
 
 
-def _claimed(along: Along) -> Returned[Tensor] | NotJudged | Raised:
+def _claimed(line: Grouped) -> Returned[Tensor] | NotJudged | Raised:
     """A v, M × 1: by the double backward, or row by row where that is refused or is not the transpose."""
-    if isinstance(along.problem, CallProblem):
-        doubled = _by_double_backward(along, along.problem)
+    if isinstance(line.problem, CallProblem):
+        doubled = _by_double_backward(line, line.problem)
         if doubled is not None:
             return Returned(doubled[:, None])
-    count = along.outputs.size
+    count = line.outputs.size
     if count > MOST_ROWS:
         return NotJudged(
             f"its Jacobian has {count} rows, too many to look at one by one, and backward cannot be "
@@ -126,29 +127,29 @@ def _claimed(along: Along) -> Returned[Tensor] | NotJudged | Raised:
         )
     rows = []
     for start in range(0, count, ROWS_AT_ONCE):
-        units = _units(along.outputs, range(start, min(count, start + ROWS_AT_ONCE)))
-        result = along.pull_back_each(along.primals, units)
+        units = _units(line.outputs, range(start, min(count, start + ROWS_AT_ONCE)))
+        result = line.pull_back_each(line.primals, units)
         if isinstance(result, Raised):
             return result
         rows += [slope for gradients in result.value for slope in gradients if slope is not None]
     return Returned(torch.cat(rows)[:, None])
 
 
-def _by_double_backward(along: Along, problem: CallProblem) -> Tensor | None:
+def _by_double_backward(line: Grouped, problem: CallProblem) -> Tensor | None:
     """A v = d/du <Aᵀu, v>; None where the dot test u·(A v) = (Aᵀu)·v fails at another u.
 
     A detached backward gives zeros here in silence: the test is what tells.
     """
-    outputs, inputs = along.outputs, along.inputs
+    outputs, inputs = line.outputs, line.inputs
     u, other = (signed_values(outputs.size, key) for key in (2, 3))
     second = VjpProblem(problem, outputs.unflatten(u))
-    result = second.pull_back(second.primals, inputs.unflatten(along.tangent))
+    result = second.pull_back(second.primals, inputs.unflatten(line.tangent))
     check = problem.pull_back(problem.primals, outputs.unflatten(other))
     if isinstance(result, Raised) or isinstance(check, Raised):
         return None
     product = outputs.flatten(result.value[len(inputs.blocks) :])
     gradient = inputs.flatten(check.value)
-    left, right = other * product, gradient * along.tangent
+    left, right = other * product, gradient * line.tangent
     allowed = TRANSPOSED * (left.abs().sum() + right.abs().sum())
     return product if bool((left.sum() - right.sum()).abs() <= allowed) else None
 
@@ -186,33 +187,33 @@ def _worst_rows(comparison: Comparison, wrong: Tensor) -> tuple[int, ...]:
     return tuple(sorted(int(row) for row in best))
 
 
-def _columns(along: Along, centre: Tensor, rows: tuple[int, ...]) -> tuple[int, ...] | Raised:
+def _columns(line: Grouped, centre: Tensor, rows: tuple[int, ...]) -> tuple[int, ...] | Raised:
     """Columns in which some of the rows are wrong, and a few others of each input."""
     claims = []
     for row in rows:
-        result = analytical_row(along.problem, along.inputs, row, along.problem.primals)
+        result = analytical_row(line.problem, line.inputs, row, line.problem.primals)
         if isinstance(result, Raised):
             return result
         claims.append(result.value)
     gradient = torch.stack(claims)
     found: set[int] = set()
-    for block in along.inputs.blocks:
+    for block in line.inputs.blocks:
         if block.stop > block.start:
-            found.update(_bisect(along, centre, rows, gradient, (block.start, block.stop)))
+            found.update(_bisect(line, centre, rows, gradient, (block.start, block.stop)))
             step = max(1, (block.stop - block.start) // COLUMNS_BESIDE)
             found.update(range(block.start, block.stop, step))
     return tuple(sorted(found))
 
 
 def _bisect(
-    along: Along, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: tuple[int, int]
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: tuple[int, int]
 ) -> list[int]:
     """Columns of an interval that some row has wrong, the first ones only where there are many."""
     found: list[int] = []
     open_intervals = [whole]
     while open_intervals and len(found) < COLUMNS_FOUND:
         start, stop = open_intervals.pop()
-        if not _conflict(along, centre, rows, gradient, (start, stop)):
+        if not _conflict(line, centre, rows, gradient, (start, stop)):
             continue
         if stop - start == 1:
             found.append(start)
@@ -223,12 +224,12 @@ def _bisect(
 
 
 def _conflict(
-    along: Along, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, interval: tuple[int, int]
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, interval: tuple[int, int]
 ) -> bool:
     """Whether a row is wrong when only the inputs of an interval move."""
-    mask = torch.zeros_like(along.tangent)
+    mask = torch.zeros_like(line.tangent)
     mask[interval[0] : interval[1]] = 1.0
-    part = replace(along, tangent=along.tangent * mask)
+    part = replace(line, tangent=line.tangent * mask)
     claimed = (gradient @ part.tangent)[:, None]
     restricted = Restricted(part, Layout.of(part.primals), torch.ones(1, dtype=torch.float64), (0,), rows)
     measured = numerical_jacobian(restricted, centre[list(rows)], suspect=claimed)

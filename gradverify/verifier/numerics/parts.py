@@ -1,4 +1,4 @@
-"""Parts of a problem that are too large to look at whole: one direction of it, or some of its entries."""
+"""Some entries of a problem that is too large to look at whole."""
 
 from __future__ import annotations
 
@@ -13,68 +13,6 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import Gradients, Tensors
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.problem import Problem
-
-
-@dataclass(frozen=True)
-class Along:
-    """The map t -> f(x + (t - 1) v) of one number, at t = 1: its Jacobian is the column J v."""
-
-    problem: Problem
-    inputs: Layout
-    x: Tensor
-    """The inputs, N entries."""
-    tangent: Tensor
-    """v, N entries, about as large as the inputs: so 1 is the scale of t."""
-
-    @property
-    def primals(self) -> Tensors:
-        """The number t."""
-        return (torch.ones(1, dtype=torch.float64),)
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """It has no name of the user's."""
-        return ("t",)
-
-    @property
-    def output_positions(self) -> tuple[int, ...]:
-        """Those of the problem."""
-        return self.problem.output_positions
-
-    @property
-    def outputs(self) -> Layout:
-        """Those of the problem."""
-        return self.problem.outputs
-
-    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Values of f at one point of the line."""
-        return self.evaluate_fresh(primals)
-
-    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Values of f at one point of the line."""
-        return self.problem.evaluate_fresh(self._at(primals[0]))
-
-    def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
-    ) -> Returned[list[Gradients]] | Raised:
-        """(Aᵀu)·v for each u."""
-        result = self.problem.pull_back_each(self._at(primals[0]), cotangents)
-        if isinstance(result, Raised):
-            return result
-        return Returned([self._slope(gradients) for gradients in result.value])
-
-    def pull_back(
-        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Returned[Gradients] | Raised:
-        """(Aᵀu)·v."""
-        result = self.problem.pull_back(self._at(primals[0]), cotangents)
-        return result if isinstance(result, Raised) else Returned(self._slope(result.value))
-
-    def _at(self, t: Tensor) -> Tensors:
-        return self.inputs.unflatten(self.x + (t - 1) * self.tangent)
-
-    def _slope(self, gradients: Gradients) -> Gradients:
-        return (torch.dot(self.inputs.flatten(gradients), self.tangent).reshape(1),)
 
 
 @dataclass(frozen=True)

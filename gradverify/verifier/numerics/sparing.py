@@ -16,10 +16,11 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.borne_out import borne_out
 from gradverify.verifier.numerics.compare import Comparison, compare
-from gradverify.verifier.numerics.compressed import PROBES, Grouped, columns_apart, entries_of_groups
+from gradverify.verifier.numerics.compressed import PROBES, columns_apart, entries_of_groups
 from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.dependence import reached_outputs
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.grouped import Grouped
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import Problem
