@@ -6,7 +6,7 @@ error, and only a finding with its code, output, input and cause takes its place
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
@@ -57,6 +57,10 @@ class _Attempts:
     """Its cause must be found again at each place, which takes the most of the time."""
     best: Finding | None = None
     tries: int = 0
+
+    def restart(self, at: _Place, *, with_cause: bool) -> None:
+        """Forget what was tried."""
+        self.with_cause, self.tries, self.best, self.at = with_cause, 0, None, at
 
     def fails(self, place: _Place) -> bool:
         """Whether the finding shows itself there; then this is the best place.
@@ -125,11 +129,18 @@ def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
         attempts.with_cause = caused
         if attempts.fails(known):
             return True
-    for with_cause in (False, True) if caused else (False,):
-        attempts.with_cause, attempts.tries, attempts.best, attempts.at = with_cause, 0, None, start
-        if _has_a_smaller_place(attempts):
-            return True
-    return False
+    attempts.restart(start, with_cause=False)
+    if _has_a_smaller_place(attempts):
+        return True
+    if not caused:
+        return False
+    without_its_cause = attempts.at
+    attempts.restart(start, with_cause=True)
+    _with_one_size_back(attempts, without_its_cause)
+    if attempts.best is None:
+        return _has_a_smaller_place(attempts)
+    _with_plainer_values(attempts)
+    return True
 
 
 def _has_a_smaller_place(attempts: _Attempts) -> bool:
@@ -158,13 +169,34 @@ def _told(attempts: _Attempts) -> Finding:
     )
 
 
-def _with_smaller_sizes(attempts: _Attempts) -> None:
+def _with_one_size_back(attempts: _Attempts, small: _Place) -> None:
+    """Take the small sizes but for one: a factor that is a size shows itself as told at that size alone."""
+    first = attempts.at
+    told = sizes_of(first.case)
+    at = _resizing(attempts)
+    if at is None:
+        return
+    sizes = sizes_of(small.case)
+    for name in sorted(told, key=lambda name: -told[name]):
+        case = at({**sizes, name: told[name]}) if sizes.get(name) != told[name] else None
+        if case is not None and attempts.fails(_Place(case, first.point, first.draw)):
+            return
+
+
+def _resizing(attempts: _Attempts) -> Callable[[dict[str, int]], Case | None] | None:
+    """What makes the case at other sizes; None for a target that has none."""
     function = attempts.planned.module.function_of(attempts.planned.target)
     if function is None:
-        return
-    first = attempts.at
+        return None
     parameters = attempts.planned.target.parameters
-    at = resizing(function, first.case, parameters, attempts.state.settings.seed)
+    return resizing(function, attempts.at.case, parameters, attempts.state.settings.seed)
+
+
+def _with_smaller_sizes(attempts: _Attempts) -> None:
+    first = attempts.at
+    at = _resizing(attempts)
+    if at is None:
+        return
     known: dict[str, bool] = {}
 
     def fails(sizes: dict[str, int]) -> bool:

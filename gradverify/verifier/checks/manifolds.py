@@ -18,6 +18,8 @@ from torch import Tensor
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.certificate import Certificate
+from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 Move = Callable[[Tensor], Tensor]
@@ -39,6 +41,10 @@ STEPS = (0.37, 7.3, -7.3)
 MOST_ENTRIES = 400
 """Entries of an input that are moved one by one."""
 
+LARGEST_JACOBIAN = 200_000
+"""Entries of a Jacobian that is built to see whether anything in it is wrong; of a larger one, a random
+direction tells. Doubling each of four sizes makes a Jacobian 256 times as large."""
+
 
 def persists(sample: Sample) -> bool:
     """Whether the mismatch at this sample is there on both kinds of manifold, as far as they apply."""
@@ -56,7 +62,9 @@ def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = 
     None where forward or backward refuses the inputs.
     """
     problem = second_order_problem(sample) if second_order else sample.problem
-    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    judged = judge_any_size(problem, rtol=sample.subject.settings.rtol, largest=LARGEST_JACOBIAN)
+    if isinstance(judged, Certificate):
+        return False
     if not isinstance(judged, Judged):
         return None
     wrong = judged.comparison.wrong | judged.comparison.nonfinite
