@@ -135,6 +135,8 @@ class Finding:
     """Which of several tests behind one code made it: each is told by itself."""
     cause: str = ""
     factor: float | None = None
+    suspected: str = ""
+    """Of an inconclusive one: the code that it would have if nothing of its inputs had been guessed."""
     expected: bool = False
     """An `xfail` of the spec covers it."""
     badness: float = 0.0

@@ -22,6 +22,7 @@ def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     return replace(
         finding,
         code="GV109",
+        suspected=finding.code,
         severity=rule("GV109").severity,
         message=f"inputs inferred: {finding.message}; but {what} {were} guessed",
         hint="If such inputs are valid, this is a mistake: confirm them in a spec, which "
@@ -46,6 +47,7 @@ def deliberate(finding: Finding, meant: str) -> Finding:
     return replace(
         finding,
         code="GV109",
+        suspected=finding.code,
         severity=rule("GV109").severity,
         message=said,
         hint=hint,
@@ -58,6 +60,7 @@ def refused(finding: Finding) -> Finding:
     return replace(
         finding,
         code="GV109",
+        suspected=finding.code,
         severity=rule("GV109").severity,
         message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
         hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
@@ -69,6 +72,7 @@ def unsteady(finding: Finding) -> Finding:
     return replace(
         finding,
         code="GV109",
+        suspected=finding.code,
         severity=rule("GV109").severity,
         message=f"on inferred inputs {finding.message}; but a little aside it is another one, "
         "so forward may have no derivative at these inputs (an iteration that does not converge, a pole)",
@@ -81,6 +85,7 @@ def doubted(finding: Finding) -> Finding:
     return replace(
         finding,
         code="GV109",
+        suspected=finding.code,
         severity=rule("GV109").severity,
         message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
         "so these inputs may not be valid",

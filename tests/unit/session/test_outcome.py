@@ -1,9 +1,11 @@
 """Verdicts from findings."""
 
+from dataclasses import replace
+
 import pytest
 
 from gradverify.model import Finding, Severity, Verdict
-from gradverify.session.outcome import status_of
+from gradverify.session.outcome import merge_findings, status_of
 
 WARNING = Finding("GV110", Severity.WARNING, "off")
 
@@ -22,3 +24,18 @@ WARNING = Finding("GV110", Severity.WARNING, "off")
 def test_strict(finding, verdict, strictly):
     assert status_of([finding], unchecked=False) is verdict
     assert status_of([finding], unchecked=False, strict=True) is strictly
+
+
+def test_what_is_suspected_in_one_case_and_certain_in_another_is_told_once():
+    certain = Finding("GV101", Severity.ERROR, "wrong", input="x", output=0)
+    suspected = Finding("GV109", Severity.WARNING, "guessed", input="x", output=0, suspected="GV101")
+    assert merge_findings([suspected, certain]) == (certain,)
+    others = [
+        replace(suspected, input="y"),
+        replace(suspected, output=1),
+        replace(suspected, suspected="GV201"),
+        replace(suspected, suspected=""),
+    ]
+    for other in others:
+        assert {f.code for f in merge_findings([other, certain])} == {"GV101", "GV109"}
+    assert merge_findings([suspected]) == (suspected,)
