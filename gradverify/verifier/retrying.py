@@ -15,7 +15,6 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.diagnosis import DRAWS, Place, causes_of, is_diagnosed
-from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.reading import reading_backward
 from gradverify.verifier.checks.subject import NoSample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
@@ -61,8 +60,8 @@ def _findings(subject: Subject, case: Case, request: Retry) -> Sequence[Finding]
         # They are ordinary values: what is checked at the first typical draw alone is checked here.
         sample = replace(sample, point=Point.TYPICAL, draw=0)
     results, _ = run_checks(sample, frozenset({rule(request.finding.code).family}))
-    kept = guarded(sample, results, (request.finding,))
-    return [f for result in kept.values() for f in result.findings]
+    # What was told as an error is one whatever was guessed, so no guard is asked here.
+    return [f for result in results.values() for f in result.findings]
 
 
 def _is_the_same(found: Finding, told: Finding) -> bool:
