@@ -35,6 +35,9 @@ LET_THROUGH: Callable[[BaseException], bool] | None = None
 LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
 """Parts of messages of errors after which a context answers every call with the same error."""
 
+OF_BACKWARD = 1_000_003
+"""Added to a seed for the states that backward starts from; any number does."""
+
 MAXIMAL_MESSAGE = 2000
 """Characters kept of an exception's message: some carry whole tensors."""
 
@@ -123,43 +126,71 @@ def _is_the_callers(error: BaseException) -> bool:
 class RandomStates:
     """The random states every call starts from, so that a stochastic forward repeats itself.
 
-    Covers torch (CPU and every CUDA device), `random` and NumPy where user code has loaded it.
+    Covers torch (CPU and every CUDA device), `random` and NumPy where user code has loaded it. Backward
+    starts from others than forward: between the two a training step draws as it likes, so a backward that
+    draws a mask again instead of keeping it must not find forward's.
     """
 
     def __init__(self, seed: int) -> None:
-        """Seed every generator once and remember the states."""
+        """Seed every generator for backward and for forward, and remember the states."""
+        self._of_backward = _Generators.seeded(seed + OF_BACKWARD)
+        self._of_forward = self._last = _Generators.seeded(seed)
+
+    def replay(self) -> None:
+        """Set every generator to where forward starts."""
+        self._last = self._of_forward
+        self._last.set_back()
+
+    def replay_for_backward(self) -> None:
+        """Set every generator to where backward starts."""
+        self._last = self._of_backward
+        self._last.set_back()
+
+    def untouched(self) -> bool:
+        """Whether nothing has drawn a random number since the last replay."""
+        return self._last.untouched()
+
+
+@dataclass(frozen=True)
+class _Generators:
+    """The states of every generator at one time."""
+
+    python: tuple[Any, ...]
+    torch: torch.Tensor
+    cuda: list[torch.Tensor]
+    numpy_seed: int
+
+    @classmethod
+    def seeded(cls, seed: int) -> _Generators:
+        """Seed them; NumPy when it is set back, where user code has loaded it by then."""
         random.seed(seed)
         # Not `torch.manual_seed`: for every kind of device not in use it keeps a stack trace, which takes
         # longer than a small forward.
         torch.default_generator.manual_seed(seed % 2**63)
         if cuda_in_use():
             torch.cuda.manual_seed_all(seed % 2**63)
-        self._python = random.getstate()
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else []
-        self._numpy_seed = seed % 2**32
+        cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else []
+        return cls(random.getstate(), torch.get_rng_state(), cuda, seed % 2**32)
 
-    def replay(self) -> None:
-        """Set every generator back."""
-        random.setstate(self._python)
-        torch.set_rng_state(self._torch)
-        if self._cuda:
-            torch.cuda.set_rng_state_all(self._cuda)
+    def set_back(self) -> None:
+        random.setstate(self.python)
+        torch.set_rng_state(self.torch)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(self.cuda)
         numpy = sys.modules.get("numpy")
         if numpy is not None:  # as an attribute: NumPy loads its `random` only when it is first asked for
-            numpy.random.seed(self._numpy_seed)
+            numpy.random.seed(self.numpy_seed)
 
     def untouched(self) -> bool:
-        """Whether nothing has drawn a random number since the last `replay`."""
-        if random.getstate() != self._python or not torch.equal(torch.get_rng_state(), self._torch):
+        if random.getstate() != self.python or not torch.equal(torch.get_rng_state(), self.torch):
             return False
-        if self._cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self._cuda)):
+        if self.cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self.cuda)):
             return False
         numpy = sys.modules.get("numpy")
         if numpy is None:
             return True
         now = numpy.random.get_state()
-        fresh = numpy.random.RandomState(self._numpy_seed).get_state()
+        fresh = numpy.random.RandomState(self.numpy_seed).get_state()
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
 
 
@@ -170,6 +201,9 @@ class FreeRunning(RandomStates):
         """Nothing is remembered."""
 
     def replay(self) -> None:
+        """Leave every generator as it is."""
+
+    def replay_for_backward(self) -> None:
         """Leave every generator as it is."""
 
 

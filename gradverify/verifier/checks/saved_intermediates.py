@@ -184,7 +184,7 @@ class _Forward:
         for name, value in self.context.attributes.items():
             setattr(context, name, _cut(value, cut))
         backward = getattr(self.function, backward_name(self.function))
-        self.sample.problem.random_states.replay()
+        self.sample.problem.random_states.replay_for_backward()
         with torch.enable_grad():
             result = backward(context, *self._grad_outputs())
         results = result if isinstance(result, tuple | list) else (result,)

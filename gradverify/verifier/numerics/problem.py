@@ -196,7 +196,7 @@ class CallProblem:
         rows = []
         for given in cotangents:
             self.counter.backward += 1
-            self.random_states.replay()
+            self.random_states.replay_for_backward()
             result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
             if isinstance(result, Raised):
                 return result
@@ -206,7 +206,7 @@ class CallProblem:
     def back(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Returned[Gradients] | Raised:
         """Backward through one graph."""
         self.counter.backward += 1
-        self.random_states.replay()
+        self.random_states.replay_for_backward()
         return guard.call(differentiate, graph.outputs, graph.leaves, cotangents)
 
     @cached_property
@@ -292,6 +292,7 @@ class VjpProblem:
             return graph
         cotangents = tuple(u.requires_grad_() for u in copies(primals[self._count :]))
         self.counter.backward += 1
+        self.first_order.random_states.replay_for_backward()
         result = guard.call(differentiate_with_graph, graph.value.outputs, graph.value.leaves, cotangents)
         if isinstance(result, Raised):
             return result
@@ -306,6 +307,7 @@ class VjpProblem:
         if isinstance(graph, Raised):
             return graph
         self.counter.backward += 1
+        self.first_order.random_states.replay_for_backward()
         return guard.call(differentiate, graph.value.outputs, graph.value.leaves, cotangents)
 
     def pull_back_each(

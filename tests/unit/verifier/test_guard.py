@@ -90,6 +90,13 @@ def test_random_states_are_replayed():
     assert draw() != first
     states.replay()
     assert draw() == first
+    states.replay_for_backward()
+    assert states.untouched()
+    second = draw()
+    assert not states.untouched()
+    assert all(one != other for one, other in zip(first, second, strict=True))
+    states.replay_for_backward()
+    assert draw() == second
 
 
 def test_global_state_is_restored(monkeypatch, tmp_path):

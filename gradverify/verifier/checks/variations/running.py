@@ -140,7 +140,7 @@ def backward(
     """
     problem, reader = sample.problem, sample.subject.reader
     problem.counter.backward += 1
-    problem.random_states.replay()
+    problem.random_states.replay_for_backward()
     before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
     result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
