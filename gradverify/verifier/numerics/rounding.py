@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -18,6 +20,14 @@ SCALES = (1.1, 1.37, 0.83)
 
 ROUND_OFF = 1e-9
 """A spread beyond this share of the row's largest value is not rounding and excuses nothing."""
+
+OF_ONE = 1e-12
+"""Rows whose largest entry is below this, for a grad_output of one, may be nothing but rounding: numbers like
+one cancel in backward where a derivative is zero, as in exp(x) exp(-x) - 1."""
+
+ASIDE = 2**20
+"""Units in the last place by which inputs are moved to see that: what is a value of its own hardly moves
+(2e-10 of itself), what is rounding is another one each time, where a few units may leave it as it is."""
 
 ROWS_APART = 48
 """Up to this many rows each is measured at moved inputs of its own."""
@@ -36,18 +46,27 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
 
     Measured: the same rows with grad_outputs of other sizes at inputs moved by a few units in the last
     place. A spread beyond `ROUND_OFF` of the largest value is not rounding (it is a backward that is not
-    linear, or one that jumps) and excuses nothing.
+    linear, or one that jumps) and excuses nothing. Rows without any large value are looked at further aside.
     """
+    tiny = rows & (analytical.abs().amax(dim=1) < OF_ONE)
+    bound = _of_ordinary_rows(problem, rows & ~tiny, analytical)
+    if tiny.any():
+        generator = torch.Generator().manual_seed(20_262)
+        spread = _spread_of_many(problem, tiny, analytical, generator, scales=3 * SCALES, most=ASIDE)
+        bound += torch.where(spread <= OF_ONE, 3 * spread, 0.0)
+    return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+
+
+def _of_ordinary_rows(problem: Problem, rows: Tensor, analytical: Tensor) -> Tensor:
     inputs = Layout.of(problem.primals)
     generator = torch.Generator().manual_seed(20_261)
     bound = torch.zeros_like(analytical)
     x = inputs.flatten(problem.primals)
     share = _largest_share(inputs)
     if rows.sum() > ROWS_APART:
-        spread = _spread_of_many(problem, rows, analytical, generator)
+        spread = _spread_of_many(problem, rows, analytical, generator, scales=SCALES, most=4)
         limit = share * analytical.abs().amax(dim=1, keepdim=True).clamp_min(EPSILON)
-        bound = torch.where(spread <= limit, 3 * spread, 0.0)
-        return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+        return torch.where(spread <= limit, 3 * spread, 0.0)
     for position in rows.nonzero().flatten().tolist():
         spread = torch.zeros(inputs.size, dtype=torch.float64)
         for scale in SCALES:
@@ -58,17 +77,25 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
             spread = torch.maximum(spread, (row.value - analytical[position]).abs())
         largest = max(analytical[position].abs().max().item(), EPSILON)
         bound[position] = torch.where(spread <= share * largest, 3 * spread, 0.0)
-    return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+    return bound
 
 
-def _spread_of_many(problem: Problem, rows: Tensor, analytical: Tensor, generator: torch.Generator) -> Tensor:
+def _spread_of_many(
+    problem: Problem,
+    rows: Tensor,
+    analytical: Tensor,
+    generator: torch.Generator,
+    *,
+    scales: Sequence[float],
+    most: int,
+) -> Tensor:
     """How far rows change, M × N: all of them at the same moved inputs, one graph for each size."""
     inputs = Layout.of(problem.primals)
     x = inputs.flatten(problem.primals)
     asked = rows.nonzero().flatten().tolist()
     spread = torch.zeros_like(analytical)
-    for scale in SCALES:
-        moved = inputs.unflatten(nudged(x, inputs, generator, most=4))
+    for scale in scales:
+        moved = inputs.unflatten(nudged(x, inputs, generator, most=most))
         units = (unit_cotangent(problem, position, scale) for position in asked)
         result = problem.pull_back_each(moved, units)
         if isinstance(result, Raised):
@@ -81,8 +108,9 @@ def _spread_of_many(problem: Problem, rows: Tensor, analytical: Tensor, generato
 
 def may_be_round_off(difference: Tensor, inputs: Layout, analytical: Tensor) -> Tensor:
     """Differences (absolute, M × N) that the rounding of backward could be, as large as it may be at most."""
-    largest = analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True).clamp_min(EPSILON)
-    return ~(difference > (3 * _largest_share(inputs) + 4 * EPSILON) * largest)
+    largest = analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
+    most = (3 * _largest_share(inputs) + 4 * EPSILON) * largest.clamp_min(EPSILON)
+    return ~(difference > torch.where(largest < OF_ONE, 4 * OF_ONE, most))
 
 
 def _largest_share(inputs: Layout) -> float:

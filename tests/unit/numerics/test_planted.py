@@ -192,3 +192,48 @@ def test_error_in_the_double_backward_is_found(maps):
     expected = torch.zeros_like(second.comparison.wrong)
     expected[:, : POINT.numel()] = torch.eye(POINT.numel(), dtype=torch.bool)
     assert torch.equal(second.comparison.wrong, expected)
+
+
+class FirstOfGiven(torch.autograd.Function):
+    """-log of the chance that a list of one is in its order, which is none: exp(s) exp(-s) - 1 is zero."""
+
+    @staticmethod
+    def forward(ctx, s):
+        tails = torch.logcumsumexp(s.flip(1), 1).flip(1)
+        ctx.save_for_backward(s, tails)
+        return (tails - s).sum(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        s, tails = ctx.saved_tensors
+        return g[:, None] * (torch.exp(s) * torch.cumsum(torch.exp(-tails), 1) - 1)
+
+
+@pytest.mark.parametrize("rows", [2, 60])
+@pytest.mark.parametrize("size", [0.01, 1.0, 30.0])
+def test_what_cancels_where_the_derivative_is_zero_is_rounding(maps, rows, size):
+    for seed in range(8):
+        generator = torch.Generator().manual_seed(seed)
+        s = size * torch.randn(rows, 1, generator=generator, dtype=torch.float64)
+        assert not maps.judged(FirstOfGiven.apply, s).comparison.wrong.any()
+
+
+class TinyUnits(torch.autograd.Function):
+    """In units so small that every entry is below the rounding of one; backward forgets the mask."""
+
+    @staticmethod
+    def forward(ctx, x, mask):
+        ctx.save_for_backward(x)
+        return 1e-20 * x**2 * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2e-20 * x * g, None
+
+
+def test_a_gradient_in_tiny_units_is_wrong_where_it_should_be_zero(maps):
+    x = torch.linspace(0.5, 2.0, 6, dtype=torch.float64)
+    mask = torch.tensor([1.0, 0, 1, 1, 0, 1], dtype=torch.float64)
+    wrong = maps.judged(lambda x: TinyUnits.apply(x, mask), x).comparison.wrong
+    assert wrong.nonzero().tolist() == [[1, 1], [4, 4]]
