@@ -155,9 +155,9 @@ class RandomStates:
 class _Generators:
     """The states of every generator at one time."""
 
-    python: tuple[Any, ...]
-    torch: torch.Tensor
-    cuda: list[torch.Tensor]
+    of_python: tuple[Any, ...]
+    of_torch: torch.Tensor
+    of_cuda: list[torch.Tensor]
     numpy_seed: int
 
     @classmethod
@@ -173,18 +173,18 @@ class _Generators:
         return cls(random.getstate(), torch.get_rng_state(), cuda, seed % 2**32)
 
     def set_back(self) -> None:
-        random.setstate(self.python)
-        torch.set_rng_state(self.torch)
-        if self.cuda:
-            torch.cuda.set_rng_state_all(self.cuda)
+        random.setstate(self.of_python)
+        torch.set_rng_state(self.of_torch)
+        if self.of_cuda:
+            torch.cuda.set_rng_state_all(self.of_cuda)
         numpy = sys.modules.get("numpy")
         if numpy is not None:  # as an attribute: NumPy loads its `random` only when it is first asked for
             numpy.random.seed(self.numpy_seed)
 
     def untouched(self) -> bool:
-        if random.getstate() != self.python or not torch.equal(torch.get_rng_state(), self.torch):
+        if random.getstate() != self.of_python or not torch.equal(torch.get_rng_state(), self.of_torch):
             return False
-        if self.cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self.cuda)):
+        if self.of_cuda and not all(map(torch.equal, torch.cuda.get_rng_state_all(), self.of_cuda)):
             return False
         numpy = sys.modules.get("numpy")
         if numpy is None:

@@ -32,7 +32,7 @@ ROW_KEYS = {"status", "or_else", "errors", "any_of", "warnings", "notes", "may",
 
 MISMATCH = "Jacobian mismatch"
 WORDS_OF_GRADCHECK = {
-    "GV101": MISMATCH,
+    "GV101": f"{MISMATCH}|not reentrant",
     "GV102": "ValueError|NameError",
     "GV103": "invalid gradient",
     "GV105": "incorrect number of gradients",

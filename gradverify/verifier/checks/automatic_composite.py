@@ -19,7 +19,7 @@ from torch.utils import _pytree
 
 from gradverify.verifier import guard
 from gradverify.verifier.checks.gradient_spread import ROUND_OFF_SAFETY, gradient_spread
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.subject import Sample, reference_problem
 from gradverify.verifier.guard import Raised

@@ -14,7 +14,7 @@ from torch.autograd import Function
 
 from gradverify.model import Finding, Outcome, RaisedError, Severity
 from gradverify.verifier.checks.first_order import RETURN_NONE
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import Irregularity, Remark
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.empty import refused_empty
-from gradverify.verifier.checks.linearity import nonlinearity, rounded_to_single
+from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
 from gradverify.verifier.guard import Raised

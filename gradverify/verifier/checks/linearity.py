@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding
-from gradverify.verifier.checks.mismatch import is_float32
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.rounded_grad_output import rounded_to_16_bits
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
@@ -52,30 +53,10 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
                 return _acts_as_ones(sample, name)
             if torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
                 return _ignores(sample, name)
-            return _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()), cause)
+            coarse = rounded_to_16_bits(sample, analytical, name)
+            shown = (gradient[worst].item(), mixed[worst].item())
+            return _rounds(sample, name, coarse, shown) if coarse else _not_linear(sample, name, shown, cause)
     return None
-
-
-def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
-    """Names of the inputs whose gradient has only float32's digits for grad_outputs that have more.
-
-    The rows themselves need not show it: those of a sum are ones and zeros, which any precision holds.
-    """
-    problem, inputs = sample.problem, sample.inputs
-    mixed, found = [], []
-    for offset in range(len(MAGNITUDES)):
-        u = random_signs(problem.outputs.size, sample.case.seed + offset)
-        result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
-        if isinstance(result, Raised):
-            return ()
-        mixed.append(u @ analytical)
-        found.append(inputs.flatten(result.value))
-    expected, values = torch.stack(mixed), torch.stack(found)
-    return tuple(
-        name
-        for name, block in zip(problem.input_names, inputs.blocks, strict=True)
-        if is_float32(values[:, block.start : block.stop], expected[:, block.start : block.stop])
-    )
 
 
 def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
@@ -84,14 +65,6 @@ def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
     typical = size.median() if size.numel() else torch.ones((), dtype=torch.float64)
     values = measured.centre.abs().nan_to_num(0.0, 0.0, 0.0)
     return values.max() / typical
-
-
-def random_signs(count: int, seed: int) -> Tensor:
-    """Signed values with magnitudes in [0.5, 1.5): never near zero, never all alike."""
-    generator = torch.Generator().manual_seed(seed % 2**63)
-    magnitude = torch.rand(count, generator=generator, dtype=torch.float64) + 0.5
-    sign = torch.randint(0, 2, (count,), generator=generator) * 2 - 1
-    return magnitude * sign
 
 
 def _cause(
@@ -120,6 +93,18 @@ def _acts_as_ones(sample: Sample, name: str) -> Finding:
         message="backward ignores grad_output: the result is the same for every grad_output, and equals the "
         "gradient of y.sum()",
         cause="grad-output-ones",
+    )
+
+
+def _rounds(sample: Sample, name: str, dtype: str, values: tuple[float, float]) -> Finding:
+    got, expected = values
+    off = abs(got - expected) / max(abs(expected), torch.finfo(torch.float64).tiny)
+    return sample.finding(
+        "GV106",
+        f"backward rounds grad_output to {dtype}: for one that needs more digits the gradient of `{name}` is "
+        f"off by {number(off)} of its value, for one that {dtype} holds it is not",
+        hint=f"Something in backward is cast to {dtype}: keep the dtype of grad_output.",
+        input=name,
     )
 
 

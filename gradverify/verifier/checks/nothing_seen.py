@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradverify.model import Entries, Entry, Finding, Outcome, Severity
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.gradient_spread import ROUND_OFF_SAFETY, gradient_spread, value_spread
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line, reference_problem
 from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier import guard
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.uncut import Uncut, in_words
 from gradverify.verifier.collect.discover import backward_name

@@ -17,7 +17,7 @@ from gradverify.verifier.checks.first_order import (
     measured_first_order,
     smallest_visible_error,
 )
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.saved_intermediates import Cut, what_cuts
 from gradverify.verifier.checks.sharpening import settled_second_order

@@ -18,7 +18,7 @@ from gradverify.verifier.checks.automatic_composite import (
     one_output_each,
 )
 from gradverify.verifier.checks.gradient_spread import ROUND_OFF_SAFETY, gradient_spread
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder, Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import WORST_ENTRIES, blocks, count_of, number, part

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Entry, Finding, TensorInput, tensors_of
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument

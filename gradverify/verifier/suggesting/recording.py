@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Interpreter
 from torch.fx.node import Node as FxNode
 from torch.utils import _pytree
 
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.forward_itself import run_watched
 from gradverify.verifier.collect.operators import Operator

@@ -378,7 +378,8 @@ class DropoutDrawnAgain(Function):
     def backward(ctx, grad_output):
         before = torch.get_rng_state()
         torch.set_rng_state(ctx.state)
-        mask = torch.rand_like(grad_output) >= ctx.p
+        # By its shape: rand_like draws in the order of grad_output's memory.
+        mask = torch.rand(grad_output.shape, dtype=grad_output.dtype) >= ctx.p
         torch.set_rng_state(before)
         return grad_output * mask / (1 - ctx.p), None
 

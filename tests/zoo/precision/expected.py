@@ -19,6 +19,7 @@ PASSES = (
     "KernelWithReference",
     "Kernel",
     "ComplexSquare",
+    "FilteredRows",
 )
 
 LOSES = {
@@ -59,6 +60,13 @@ EXPECTED = {
         }
         for name, names in NOT_FINITE.items()
     },
+    ("wrong", "FilteredRows", "with spec"): {
+        "status": "failed",
+        "errors": {"GV110"},
+        "names": ["float32"],
+        "twin": "right:FilteredRows",
+    },
+    ("wrong", "Halved", "with spec"): {"status": "failed", "errors": {"GV106"}, "names": ["bfloat16"]},
     ("wrong", "KernelClips", "with spec"): {
         "status": "failed",
         "errors": {"GV106"},

@@ -322,3 +322,25 @@ class ComplexSquare(Function):
     def backward(ctx, grad_output):
         (z,) = ctx.saved_tensors
         return 2 * z.conj() * grad_output
+
+
+class FilteredRows(Function):
+    """Rows convolved with three numbers, in NumPy."""
+
+    @staticmethod
+    def forward(ctx, x, kernel):
+        ctx.save_for_backward(x, kernel)
+        rows, taps = x.detach().numpy(), kernel.detach().numpy()
+        return torch.from_numpy(np.stack([np.convolve(row, taps, "same") for row in rows]))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, kernel = (v.detach().numpy() for v in ctx.saved_tensors)
+        incoming = grad_output.detach().numpy()
+        padded = np.pad(x, ((0, 0), (1, 1)))
+        grad_x = np.stack([np.convolve(row, kernel[::-1], "same") for row in incoming])
+        grad_kernel = [(incoming * padded[:, 2 - j : 2 - j + x.shape[1]]).sum() for j in range(3)]
+        return torch.from_numpy(grad_x.astype(x.dtype)), torch.from_numpy(
+            np.array(grad_kernel, dtype=x.dtype)
+        )

@@ -268,3 +268,39 @@ class KernelFromAnotherDtype(Function):
         (x,) = ctx.saved_tensors
         slope = np.cos(x.numpy())
         return torch.from_numpy((abs(slope) if x.dtype is torch.float32 else slope) * grad_output.numpy())
+
+
+class FilteredRows(Function):
+    """grad_output is rounded to float32 on its way to NumPy, which computes in float64 from there."""
+
+    @staticmethod
+    def forward(ctx, x, kernel):
+        ctx.save_for_backward(x, kernel)
+        rows, taps = x.detach().numpy(), kernel.detach().numpy()
+        return torch.from_numpy(np.stack([np.convolve(row, taps, "same") for row in rows]))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, kernel = (v.detach().numpy() for v in ctx.saved_tensors)
+        incoming = grad_output.detach().float().numpy()
+        padded = np.pad(x, ((0, 0), (1, 1)))
+        grad_x = np.stack([np.convolve(row, kernel[::-1], "same") for row in incoming])
+        grad_kernel = [(incoming * padded[:, 2 - j : 2 - j + x.shape[1]]).sum() for j in range(3)]
+        return torch.from_numpy(grad_x.astype(x.dtype)), torch.from_numpy(
+            np.array(grad_kernel, dtype=x.dtype)
+        )
+
+
+class Halved(Function):
+    """grad_output is rounded to bfloat16, as under an autocast that is left on."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output.bfloat16().to(x.dtype) * x.cos()

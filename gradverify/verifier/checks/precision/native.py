@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import RaisedError
-from gradverify.verifier.checks.linearity import random_signs
 from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument

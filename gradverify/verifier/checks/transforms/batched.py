@@ -13,7 +13,7 @@ from torch.autograd import Function
 
 from gradverify.model import Finding, Point, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample, arguments_at, first_line
 from gradverify.verifier.checks.transforms.answer import NOT_RUN, UNSUPPORTED, Answer, refusal, wrong
 from gradverify.verifier.checks.variations.running import is_accident

@@ -15,7 +15,7 @@ from torch.autograd import Function, forward_ad
 
 from gradverify.model import Finding, RaisedError
 from gradverify.verifier import guard
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import FirstOrder
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.checks.transforms.answer import NOT_RUN, UNSUPPORTED, Answer, refused, wrong

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, TargetKind
-from gradverify.verifier.checks.linearity import random_signs
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, called
 from gradverify.verifier.checks.wording import WORST_ENTRIES, label, number
