@@ -23,6 +23,10 @@ from gradverify.verifier.guard import default_dtype
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
 
+FAINT = 1e-2
+"""Share of the difference that was told below which it is not told at another place: two numbers that are
+normalised are -1 and 1 whatever they are, so that a mistake in that shows there by 1e-6 instead of 0.3."""
+
 Build = Callable[[Case], tuple[Subject, Case] | Finding]
 
 
@@ -74,7 +78,15 @@ def _is_the_same(found: Finding, told: Finding) -> bool:
         return False
     if rule(told.code).family is Family.CONTRACT and _words(found.message) != _words(told.message):
         return False  # another layout, another call
+    if _size(found) < FAINT * _size(told):
+        return False
     return _place_of(found.raised) == _place_of(told.raised) and _is_whole(found) <= _is_whole(told)
+
+
+def _size(finding: Finding) -> float:
+    """The largest difference among the entries that it shows; 0 where it shows none."""
+    worst = finding.entries.worst if finding.entries is not None else ()
+    return max((abs(e.actual - e.expected) for e in worst), default=0.0)
 
 
 def _words(message: str) -> str:

@@ -66,6 +66,21 @@ class OnlyLarge(Function):
         return 5 * g * x
 
 
+class Normalised(Function):
+    @staticmethod
+    def forward(ctx, x):
+        centred = x - x.mean(-1, keepdim=True)
+        rstd = (centred.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+        ctx.save_for_backward(centred * rstd, rstd)
+        return centred * rstd
+
+    @staticmethod
+    def backward(ctx, g):
+        y, rstd = ctx.saved_tensors
+        g = g - g.mean(-1, keepdim=True)
+        return 2 * rstd * (g - y * (g * y).mean(-1, keepdim=True))  # of two numbers, y is -1 and 1
+
+
 class Unit(Function):
     @staticmethod
     def forward(ctx, u):
@@ -85,6 +100,7 @@ functions:
   Tail: {sizes: {n: 7}, inputs: {x: [n]}}
   Mean: {sizes: {b: [4, 3], d: 2}, inputs: {x: [b, d]}}
   OnlyLarge: {sizes: {n: 4}, inputs: {x: [n]}}
+  Normalised: {inputs: {x: [b, d]}, sizes: {b: 3, d: 6}, ignore: {GV2: "the first order alone"}}
   Unit: {sizes: {b: 4, d: 3}, inputs: {u: {shape: [b, d], structure: unit-norm}}}
 """
 
@@ -135,6 +151,13 @@ def test_a_factor_that_follows_a_size_keeps_that_size(found):
     finding = only(found["Mean"])
     assert finding["factor"] == finding["case"]["shrunk"]["sizes"]["b"] == 4
     assert finding["case"]["shrunk"]["sizes"]["d"] <= 2
+
+
+def test_it_is_not_told_where_it_hardly_shows(found):
+    finding = only(found["Normalised"])
+    assert finding["case"]["shrunk"]["sizes"]["d"] == 3
+    worst = finding["entries"]["worst"][0]
+    assert abs(worst["analytical"] - worst["numerical"]) > 0.01
 
 
 def test_a_process_that_ends_at_smaller_sizes_costs_no_verdict(found):
