@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Entries, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Engine, Entries, Finding, Outcome, RaisedError, Severity, indexed
 from gradverify.verifier import guard
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.first_order import (
@@ -28,7 +28,6 @@ from gradverify.verifier.checks.wording import (
     count_of,
     entries_of,
     is_finite,
-    label,
     map_of,
     number,
     part,
@@ -198,7 +197,7 @@ def _worst_place(judged: Judged, pair: _Pair) -> tuple[str, float]:
         pair.output.index(pair.output.start + row),
         pair.source.index(pair.source.start + column),
     )
-    place = f"d grad of {label(pair.gradient_of, index_out)} / d {label(pair.by, index_in)}"
+    place = f"d grad of {indexed(pair.gradient_of, index_out)} / d {indexed(pair.by, index_in)}"
     return place, values[row, column].item()
 
 
