@@ -67,15 +67,20 @@ class Join(torch.autograd.Function):
     ) -> Tensor:
         """The result."""
         del others
-        ctx.switches, ctx.changes = switches, changes
+        # Looked up in every backward, of which there are many with another change each.
+        ctx.switches, ctx.places = switches, {change: place for place, change in enumerate(changes)}
+        ctx.count = len(changes)
         # A copy: forward may write into its result, which views of a Function refuse.
         return result.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """The result's gradient; also for the change that is switched on."""
-        instead = ctx.switches.instead
-        return gradient, None, None, *(gradient if c == instead else None for c in ctx.changes)
+        others: list[Tensor | None] = [None] * ctx.count
+        place = ctx.places.get(ctx.switches.instead)
+        if place is not None:
+            others[place] = gradient
+        return gradient, None, None, *others
 
 
 class Weighted(torch.autograd.Function):
