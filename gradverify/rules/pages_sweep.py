@@ -176,6 +176,7 @@ class Double(torch.autograd.Function):
             "The same call several times, with the random states of torch, NumPy and `random` replayed."
             " Differences within rounding are a note that suggests a `nondet_tol`; beyond, it is an error."
             " One run is where fresh memory is full of NaN: what changes was read before it was written."
+            " Where backward draws random numbers, it also runs with other states than forward found."
         ),
         matters=(
             "`Backward is not reentrant` does not tell atomic additions, which only round otherwise, from a"
@@ -194,7 +195,8 @@ class Jitter(torch.autograd.Function):
 """,
         remedy=(
             "Look for a race between threads or blocks, for memory that is read before it is written"
-            " (`torch.empty`), for random numbers from a source of their own."
+            " (`torch.empty`), for random numbers from a source of their own. Draw a mask in forward,"
+            " and save it."
         ),
     ),
 )

@@ -10,6 +10,7 @@ from gradverify.model import Finding, Outcome, Severity
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.aliasing import same_tensor_twice
+from gradverify.verifier.checks.variations.drawing import drawn_in_backward
 from gradverify.verifier.checks.variations.grad_output_layouts import grad_output_layouts
 from gradverify.verifier.checks.variations.input_layouts import input_layouts
 from gradverify.verifier.checks.variations.keeping import growing_memory, tensor_on_ctx
@@ -53,6 +54,7 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 
 VARIATIONS = (
     Variation(repeated_runs, unless=frozenset({"GV410"})),
+    Variation(drawn_in_backward, unless=frozenset({"GV410"})),
     Variation(mutation),
     Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}),

@@ -131,16 +131,22 @@ def called(
 
 
 def backward(
-    sample: Sample, call: Call, grad_outputs: Sequence[Tensor | None]
+    sample: Sample,
+    call: Call,
+    grad_outputs: Sequence[Tensor | None],
+    *,
+    states: guard.RandomStates | None = None,
 ) -> Returned[Gradients] | Raised:
     """Backward, leaving the graph; None for the inputs that do not require grad.
+
+    It finds the random states that forward found, or those given.
 
     What only the engine would refuse (a wrong number of gradients, a shape that does not fit) is
     `Raised` too, unless backward always returns that.
     """
     problem, reader = sample.problem, sample.subject.reader
     problem.counter.backward += 1
-    problem.random_states.replay()
+    (states or problem.random_states).replay()
     before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
     result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
