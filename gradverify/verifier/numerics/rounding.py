@@ -22,6 +22,17 @@ ROUND_OFF = 1e-9
 ROWS_APART = 48
 """Up to this many rows each is measured at moved inputs of its own."""
 
+NOTHING = 64 * EPSILON
+"""A row no larger than this, for a grad_output of 1, may be what is left where 1 - 1 was meant: such a row is
+rounding if it changes by as much as it is when inputs hardly move."""
+
+MORE_MOVES = 4
+"""Times `SCALES` that such a row is asked: so small a number takes few values, and may repeat itself."""
+
+FAR = 4096
+"""Units in the last place by which inputs move for such a row: a derivative changes by 1e-12 of itself, and
+what is rounded is rounded anew."""
+
 LOW_PRECISION = 64.0
 """The same for inputs of lower precision, in units of their own rounding."""
 
@@ -36,7 +47,7 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
 
     Measured: the same rows with grad_outputs of other sizes at inputs moved by a few units in the last
     place. A spread beyond `ROUND_OFF` of the largest value is not rounding (it is a backward that is not
-    linear, or one that jumps) and excuses nothing.
+    linear, or one that jumps) and excuses nothing, but for what is next to nothing itself.
     """
     inputs = Layout.of(problem.primals)
     generator = torch.Generator().manual_seed(20_261)
@@ -46,19 +57,27 @@ def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Te
     if rows.sum() > ROWS_APART:
         spread = _spread_of_many(problem, rows, analytical, generator)
         limit = share * analytical.abs().amax(dim=1, keepdim=True).clamp_min(EPSILON)
-        bound = torch.where(spread <= limit, 3 * spread, 0.0)
+        bound = torch.where((spread <= limit) | _is_nothing(spread, analytical), 3 * spread, 0.0)
         return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
     for position in rows.nonzero().flatten().tolist():
         spread = torch.zeros(inputs.size, dtype=torch.float64)
-        for scale in SCALES:
-            moved = inputs.unflatten(nudged(x, inputs, generator, most=4))
+        nothing = bool(analytical[position].abs().max() <= NOTHING)
+        for scale in SCALES * (MORE_MOVES if nothing else 1):
+            moved = inputs.unflatten(nudged(x, inputs, generator, most=FAR if nothing else 4))
             row = analytical_row(problem, inputs, position, moved, scale)
             if isinstance(row, Raised):
                 break
             spread = torch.maximum(spread, (row.value - analytical[position]).abs())
         largest = max(analytical[position].abs().max().item(), EPSILON)
-        bound[position] = torch.where(spread <= share * largest, 3 * spread, 0.0)
+        explained = (spread <= share * largest) | _is_nothing(spread, analytical[position])
+        bound[position] = torch.where(explained, 3 * spread, 0.0)
     return bound + 4 * EPSILON * analytical.abs() * rows[:, None]
+
+
+def _is_nothing(spread: Tensor, analytical: Tensor) -> Tensor:
+    """Entries of rows that are next to nothing, and change by as much when inputs hardly move."""
+    row = analytical.abs().amax(dim=-1, keepdim=True) <= NOTHING
+    return row & (spread >= analytical.abs()) & (spread <= NOTHING)
 
 
 def _spread_of_many(problem: Problem, rows: Tensor, analytical: Tensor, generator: torch.Generator) -> Tensor:
@@ -76,13 +95,16 @@ def _spread_of_many(problem: Problem, rows: Tensor, analytical: Tensor, generato
         for position, gradients in zip(asked, result.value, strict=True):
             difference = (inputs.flatten(gradients) / scale - analytical[position]).abs()
             spread[position] = torch.maximum(spread[position], difference)
+    nothing = rows & (analytical.abs().amax(dim=1) <= NOTHING)
+    if nothing.any():  # each takes few values, and all of them together what any of them may take
+        spread[nothing] = spread[nothing].amax()
     return spread
 
 
 def may_be_round_off(difference: Tensor, inputs: Layout, analytical: Tensor) -> Tensor:
     """Differences (absolute, M × N) that the rounding of backward could be, as large as it may be at most."""
     largest = analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True).clamp_min(EPSILON)
-    return ~(difference > (3 * _largest_share(inputs) + 4 * EPSILON) * largest)
+    return (largest <= NOTHING) | ~(difference > (3 * _largest_share(inputs) + 4 * EPSILON) * largest)
 
 
 def _largest_share(inputs: Layout) -> float:
