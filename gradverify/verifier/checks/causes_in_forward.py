@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import operator
+import re
 from collections.abc import Callable
 
 from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs
+from gradverify.verifier.numerics.diagnosis.paths.naming import ITS_RESULT
 from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
 
 WOULD_BE = "is what it would be"
@@ -68,7 +72,29 @@ def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
 def _number(cause: Cause, gradient: str, where: InForward) -> Said:
     named = where.argument or "the number"
     value = cause.law.replace("{}", named)
-    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{value}` in {_place(where)}")
+    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{_computed(value)}` in {_place(where)}")
+
+
+def _computed(expression: str) -> str:
+    """A product or the like of plain numbers by its value: `0.5`, not `2 * 0.25`."""
+    if not re.fullmatch(r"[0-9.]+ [*/+-] [0-9.]+|[0-9.]+\*\*2", expression):
+        return expression
+    tree = ast.parse(expression, mode="eval").body
+    match tree:
+        case ast.BinOp(left=ast.Constant(value=a), op=op, right=ast.Constant(value=b)):
+            value = _OPERATORS[type(op)](float(a), float(b))  # type: ignore[arg-type]
+            return f"{value:.12g}"
+        case _:
+            return expression
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Pow: operator.pow,
+}
 
 
 def _value(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -109,6 +135,10 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
         return Said(
             f"{gradient} lacks {_derivative(where)}, and is right otherwise",
             "Multiply by it: a factor of the chain rule is missing.",
+        )
+    if cause.law == ITS_RESULT:
+        return Said(
+            f"{gradient} has {_place(where)} itself for its derivative{_times(cause)}, and is right otherwise"
         )
     return Said(f"{gradient} has `{cause.law}` for {_derivative(where)}, and is right otherwise")
 
@@ -236,7 +266,8 @@ def _through(where: InForward) -> str:
     if where.inside:
         return f"{where.inside} in {_place(where)}"
     if where.argument and where.argument != where.expression:
-        return f"`{where.argument}` in {_place(where)}"
+        divisor = "the divisor " if where.is_divisor else ""
+        return f"{divisor}`{where.argument}` in {_place(where)}"
     return _place(where)
 
 

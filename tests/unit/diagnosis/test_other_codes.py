@@ -96,3 +96,23 @@ def test_a_failure_of_what_torch_cannot_trace_offers_nothing():
     (finding,) = findings_on(InNumpy, {"x": "bn"})
     assert "3 times too large" in finding.hint
     assert "suggest" not in finding.hint
+
+
+class RoundsGradOutput(torch.autograd.Function):
+    """Every row of the Jacobian is right: ones and zeros fit into any precision."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.from_numpy(x.detach().numpy() * w.detach().numpy())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g.float().double() * w, g * x
+
+
+def test_a_grad_output_that_is_rounded_is_told():
+    (found,) = findings_on(RoundsGradOutput, {"x": "bn", "w": "bn"})
+    assert (found.code, found.input, found.cause) == ("GV110", "x", "float32-inside")

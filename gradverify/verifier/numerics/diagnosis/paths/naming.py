@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward, Strength
+from gradverify.verifier.numerics.diagnosis.chain import written
 from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
@@ -13,8 +14,13 @@ from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EA
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import argument_text, bracketed, text_of
 
+ITS_RESULT = "its result"
+"""The value of an operation, in a formula of it."""
+
 _INSIDE = {("div", 1): "what it divides by", ("sub", 1): "what it subtracts", ("mul", 1): "its factor"}
 """What carries a part of the derivative inside an operation that is made of others."""
+
+_DIVISORS = frozenset({("div", 1), ("rdiv", 0)})
 
 _NAMES = {
     "output": "wrong-saved",
@@ -85,11 +91,10 @@ def _of_change(change: Change, share: float, law: str, own: OwnForward) -> Cause
 
 def _formula(change: Change, share: float, own: OwnForward) -> str:
     value = bracketed(argument_text(change.edge.site, own.path(change.edge)) or "its argument")
-    name = "its result" if change.of_result else value
-    multiple = MULTIPLES.get(share)
-    if multiple is None or change.name == "1":
+    name = ITS_RESULT if change.of_result else value
+    if share not in MULTIPLES or change.name == "1":
         return f"{share:.6g}"
-    return multiple + change.name.replace("{}", name)
+    return written(share, change.name.replace("{}", name))
 
 
 def cause_of_exchange(exchange: Exchange, own: OwnForward) -> Cause:
@@ -119,6 +124,7 @@ def where_of(edge: Edge, own: OwnForward) -> InForward:
         others=site.operation in LINEAR_IN_EACH,
         inside=_INSIDE.get((site.operation, edge.place), f"its `{site.operation}`") if site.part else "",
         beside=_beside(edge, own),
+        is_divisor=(site.operation, edge.place) in _DIVISORS,
         inside_of=site.outer,
     )
 
