@@ -47,7 +47,7 @@ def _zero(cause: Cause, pairs: Pairs) -> Said:
 
 def _ignored_output(cause: Cause, pairs: Pairs) -> Said:
     return Said(
-        f"the part of {of_gradient(pairs[0])} that comes through output `{cause.other}` is missing",
+        f"the part of the gradient of `{pairs[0].name}` that comes through output `{cause.other}` is missing",
         f"Backward does not use the grad_output of `{cause.other}` for `{pairs[0].name}`: add its term.",
     )
 

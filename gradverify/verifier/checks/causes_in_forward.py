@@ -138,7 +138,8 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
         )
     if cause.law == ITS_RESULT:
         return Said(
-            f"{gradient} has {_place(where)} itself for its derivative{_times(cause)}, and is right otherwise"
+            f"{gradient} has the value of {_place(where)} in place of its derivative{_times(cause)}, and is "
+            "right otherwise"
         )
     return Said(f"{gradient} has `{cause.law}` for {_derivative(where)}, and is right otherwise")
 

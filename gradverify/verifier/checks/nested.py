@@ -22,20 +22,24 @@ MOST_NODES = 2000
 """Nodes of a double backward's graph that are walked through."""
 
 
+_Edge = tuple[int, int]
+"""A node, by its identity, and the number of one of the nodes before it."""
+
+
 def is_connected(second: VjpProblem, gradient: int, by: int) -> bool:
     """Whether a gradient has any way back to an input or grad_output, whatever comes through it."""
     found = _graph(second, gradient)
-    return found is not None and _leads(found[0].grad_fn, found[1][by], but=())
+    return found is not None and _leads(found[0].grad_fn, found[1][by], but=frozenset())
 
 
 def what_gives_nothing(second: VjpProblem, gradient: int, by: int) -> tuple[str, ...]:
-    """Functions that get a grad_output and return None or zeros, where every way back leads through them."""
+    """Functions that get a grad_output and pass None or zeros on, where every way back leads through them."""
     found = _graph(second, gradient)
     if found is None:
         return ()
     value, leaves = found
     nodes = [n for n in _nodes(value.grad_fn) if isinstance(n, BackwardCFunction)]
-    silent: list[Any] = []
+    silent: list[tuple[Any, int]] = []
     handles = [node.register_hook(_noting(node, silent)) for node in nodes]
     try:
         layout = Layout.of([value])
@@ -44,10 +48,12 @@ def what_gives_nothing(second: VjpProblem, gradient: int, by: int) -> tuple[str,
     finally:
         for handle in handles:
             handle.remove()
-    ends_there = bool(silent) and not _leads(value.grad_fn, leaves[by], but=silent)
-    if isinstance(ran, Raised) or not ends_there or not _leads(value.grad_fn, leaves[by], but=()):
+    leaf, start = leaves[by], value.grad_fn
+    edges = frozenset((id(node), k) for node, k in silent)
+    if isinstance(ran, Raised) or _leads(start, leaf, but=edges):
         return ()
-    return tuple(dict.fromkeys(_name(node) for node in silent))
+    on_the_way = (node for node, k in silent if _leads(node.next_functions[k][0], leaf, but=frozenset()))
+    return tuple(dict.fromkeys(_name(node) for node in on_the_way))
 
 
 def _graph(second: VjpProblem, gradient: int) -> tuple[Tensor, Sequence[Tensor]] | None:
@@ -57,22 +63,22 @@ def _graph(second: VjpProblem, gradient: int) -> tuple[Tensor, Sequence[Tensor]]
     return graph.value.outputs[gradient], graph.value.leaves
 
 
-def _noting(node: Any, silent: list[Any]) -> Any:  # noqa: ANN401 - torch's nodes have no type of their own
+def _noting(node: Any, silent: list[tuple[Any, int]]) -> Any:  # noqa: ANN401 - torch's nodes have no type
     def note(passed_on: Sequence[Tensor | None], came: Sequence[Tensor | None]) -> None:
-        if _any(came) and not _any(passed_on):
-            silent.append(node)
+        if any(_is_something(g) for g in came):
+            silent.extend((node, k) for k, g in enumerate(passed_on) if not _is_something(g))
 
     return note
 
 
-def _any(gradients: Sequence[Tensor | None]) -> bool:
-    return any(g is not None and bool(g.any()) for g in gradients)
+def _is_something(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.any())
 
 
-def _nodes(start: Any, but: Sequence[Any] = ()) -> list[Any]:  # noqa: ANN401
-    """Nodes on ways back from one, none of which leads through certain others."""
+def _nodes(start: Any, but: frozenset[_Edge] = frozenset()) -> list[Any]:  # noqa: ANN401
+    """Nodes on ways back from one that lead along none of certain edges."""
     seen: list[Any] = []
-    known = {id(node) for node in but}
+    known: set[int] = set()
     todo = [start]
     while todo and len(seen) < MOST_NODES:
         node = todo.pop()
@@ -80,11 +86,11 @@ def _nodes(start: Any, but: Sequence[Any] = ()) -> list[Any]:  # noqa: ANN401
             continue
         known.add(id(node))
         seen.append(node)
-        todo += [before for before, _ in node.next_functions]
+        todo += [before for k, (before, _) in enumerate(node.next_functions) if (id(node), k) not in but]
     return seen
 
 
-def _leads(start: Any, leaf: Tensor, *, but: Sequence[Any]) -> bool:  # noqa: ANN401
+def _leads(start: Any, leaf: Tensor, *, but: frozenset[_Edge]) -> bool:  # noqa: ANN401
     return any(getattr(node, "variable", None) is leaf for node in _nodes(start, but))
 
 
