@@ -302,9 +302,20 @@ def _summed(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _operand(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind in {"replaced", "exchanged"}:
+        return _other_constant(cause, pairs)
     ones = f"Does backward use `{cause.other}` wherever forward does?"
     advice = ones if cause.kind == "all ones" else ""
     return Said(f"{of_gradient(pairs[0])} is what it would be if `{cause.other}` were {cause.kind}", advice)
+
+
+def _other_constant(cause: Cause, pairs: Pairs) -> Said:
+    one, other = f"`{cause.other}`", f"`{cause.law}`"
+    instead = f"{other} in place of {one}" if cause.kind == "replaced" else f"{one} and {other} exchanged"
+    return Said(
+        f"{of_gradient(pairs[0])} is what it would be with {instead}",
+        "Look at the order in which they are saved and unpacked, and at which of them backward uses.",
+    )
 
 
 def _wrong_saved(cause: Cause, pairs: Pairs) -> Said:

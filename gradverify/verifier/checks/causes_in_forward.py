@@ -189,17 +189,33 @@ def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
         "gradient": "what goes back through",
         "grad_output": "what comes back to",
         "operand": f"{_other(cause)} in",
+        "operand reshaped": f"{_other(cause)} in",
     }[cause.law]
+    how = "transposed and reshaped" if cause.law == "operand reshaped" else "transposed"
     return Said(
-        f"{gradient} {WOULD_BE} with {what} {_place(where)} transposed{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {what} {_place(where)} {how}{_times(cause)}",
         "A transpose is missing there, or one too many.",
     )
 
 
 def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
-    place = _place(where)
+    what = _derivative(where) if cause.law == "derivative" else f"{_other(cause)} of {_place(where)}"
+    return Said(f"{gradient} lacks a `.conj()`, or has one too many, for {what}{_times(cause)}")
+
+
+def _slice(cause: Cause, gradient: str, where: InForward) -> Said:
+    through = f"`{where.argument}`" if where.argument else "a value"
     return Said(
-        f"{gradient} lacks a `.conj()`, or has one too many, for {_other(cause)} of {place}{_times(cause)}"
+        f"{through} is spread over the result of {_place(where)}, but {gradient} comes from the {cause.law} "
+        f"of it only{_times(cause)}",
+        "Sum over that dimension instead of indexing it.",
+    )
+
+
+def _one_pass(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} is made of the {cause.law} pass of a loop alone, of those that use {_through(where)}",
+        "Add the passes up: is there a `=` where a `+=` is meant?",
     )
 
 
@@ -237,6 +253,8 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "ones": _factor,
     "formula": _formula,
     "duplicates": _duplicates,
+    "slice": _slice,
+    "pass": _one_pass,
     "reduced": _reduced,
     "output": _output,
     "argument": _argument,

@@ -76,6 +76,8 @@ class Instrumented(TorchFunctionMode):
     """The latest results with their gradients, by their texts."""
     paths: dict[Site, tuple[ArgumentPath, ...]] = field(default_factory=dict)
     """Where each argument of a call stands."""
+    is_plain: bool = False
+    """Nothing is to be switched or noted."""
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -83,7 +85,8 @@ class Instrumented(TorchFunctionMode):
         self._part = 0
         self._site: Site | None = None
         # One backward is asked of such a run: nothing is noted for others, and nothing can be switched.
-        self._is_exchange = bool(self.exchanged or self.moved or self.instead or self.turned)
+        altered = self.exchanged or self.moved or self.instead or self.turned
+        self._is_exchange = self.is_plain or bool(altered)
 
     def __torch_function__(
         self,

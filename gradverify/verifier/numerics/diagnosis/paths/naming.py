@@ -7,7 +7,7 @@ from pathlib import Path
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward, Strength
 from gradverify.verifier.numerics.diagnosis.chain import written
 from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
-from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
@@ -31,6 +31,7 @@ _NAMES = {
     "argument": "operand",
     "reduced": "wrong-reduction-dim",
     "duplicates": "duplicates",
+    "slice": "not-summed-over-broadcast",
     "nothing": "chain-factor",
     "times": "chain-factor",
 }
@@ -47,7 +48,13 @@ def cause_of(candidate: Candidate, law: str, own: OwnForward) -> Cause:
 
 
 def _of_part(candidate: Candidate, law: str, own: OwnForward) -> Cause:
-    edges = sorted(candidate.altered.dropped, key=lambda e: (e.site.line, e.site.start, e.place))
+    one = next((c for c in candidate.altered.dropped if isinstance(c, OnePass)), None)
+    if one is not None:
+        return Cause("duplicates", Strength.WEAK, kind="pass", law=one.which, where=where_of(one.edge, own))
+    edges = sorted(
+        (c for c in candidate.altered.dropped if isinstance(c, Edge)),
+        key=lambda e: (e.site.line, e.site.start, e.place),
+    )
     return Cause(
         "missing-term",
         Strength.WEAK,
