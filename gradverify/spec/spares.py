@@ -106,18 +106,23 @@ def _other_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         other = {name: n for name, n in sizes.items() if stays(n)}
         for name, n in sizes.items():
             if name not in other:
-                other[name] = 2 * n if doubled else _unused(n, set(other.values()))
+                chosen = [(sizes[known], m) for known, m in other.items()]
+                other[name] = 2 * n if doubled else _unused(n, chosen)
         if any(other[name] != n for name, n in sizes.items()):
             yield {name: other[name] for name in sizes}
 
 
-def _unused(n: int, taken: set[int]) -> int:
-    """The smallest size that nothing else has, and that is odd where it was even, or the other way round.
+def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
+    """The smallest size that nothing else has, odd where it was even, and apart from the others otherwise.
 
-    At lengths of one parity alone, strided windows and halves allow readings that are wrong at the others.
+    `chosen` are sizes with those in their places. At lengths of one parity alone, strided windows and halves
+    allow readings that are wrong at the others; where m - n stays what it was, m - 1 may be n.
     """
     start = SMALLEST + (SMALLEST + n + 1) % 2
-    return next(k for k in range(start, start + 2 * len(taken) + 2, 2) if k not in taken)
+    most = start + 2 * (2 * len(chosen) + 1)
+    return next(
+        k for k in range(start, most, 2) if all(k != other and k - other != n - was for was, other in chosen)
+    )
 
 
 def _shapes(an_input: Input) -> tuple[tuple[int, ...], ...]:
