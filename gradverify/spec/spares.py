@@ -116,12 +116,14 @@ def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
     """The smallest size that nothing else has, odd where it was even, and apart from the others otherwise.
 
     `chosen` are sizes with those in their places. At lengths of one parity alone, strided windows and halves
-    allow readings that are wrong at the others; where m - n stays what it was, m - 1 may be n.
+    allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
     """
     start = SMALLEST + (SMALLEST + n + 1) % 2
     most = start + 2 * (2 * len(chosen) + 1)
     return next(
-        k for k in range(start, most, 2) if all(k != other and k - other != n - was for was, other in chosen)
+        k
+        for k in range(start, most, 2)
+        if all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
     )
 
 

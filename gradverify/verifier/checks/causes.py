@@ -152,8 +152,8 @@ def _unknown_factors(cause: Cause, pairs: Pairs) -> Said:
         where = f"by one factor for {each} ({cause.law})"
     return Said(
         f"{of_gradient(pairs[0])} is off {where}",
-        "A factor that depends on the data is missing or one too many (a norm, a count, a derivative of what "
-        "comes before), or backward computes one from other values than forward has.",
+        "A factor is missing or one too many there (a norm, a count, a derivative of what comes before), or "
+        "backward computes one from other values than forward has.",
     )
 
 
