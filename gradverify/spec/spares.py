@@ -17,6 +17,9 @@ MOST_SPARES = 3
 SMALLEST = 3
 """Other sizes start here: at 1 and 2 a flip, a shift and a transposition are the same."""
 
+REACH = 5
+"""A size is odd where it was even as long as it need not grow by more than this: Jacobians grow with it."""
+
 SPARE_ID = "other sizes"
 """The id of a spare of a case without named sizes."""
 
@@ -113,17 +116,17 @@ def _other_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
 
 
 def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
-    """The smallest size that nothing else has, odd where it was even, and apart from the others otherwise.
+    """A small size that nothing else has, odd where it was even, and not as far from the others as it was.
 
     `chosen` are sizes with those in their places. At lengths of one parity alone, strided windows and halves
     allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
     """
-    start = SMALLEST + (SMALLEST + n + 1) % 2
-    most = start + 2 * (2 * len(chosen) + 1)
+    first = SMALLEST + (SMALLEST + n + 1) % 2
+    near, any_other = range(first, n + REACH, 2), range(SMALLEST, SMALLEST + 2 * len(chosen) + 2)
     return next(
         k
-        for k in range(start, most, 2)
-        if all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
+        for k in (*near, *any_other, *range(n + REACH, n + REACH + 4 * len(chosen) + 4))
+        if k != n and all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
     )
 
 
