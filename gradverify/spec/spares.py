@@ -122,10 +122,11 @@ def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
     allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
     """
     first = SMALLEST + (SMALLEST + n + 1) % 2
-    near, any_other = range(first, n + REACH, 2), range(SMALLEST, SMALLEST + 2 * len(chosen) + 2)
+    near, all_others = range(first, n + REACH, 2), range(SMALLEST, n + REACH + 4 * len(chosen) + 4)
+    sizes: tuple[int, ...] = (*near, *all_others)
     return next(
         k
-        for k in (*near, *any_other, *range(n + REACH, n + REACH + 4 * len(chosen) + 4))
+        for k in sizes
         if k != n and all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
     )
 
