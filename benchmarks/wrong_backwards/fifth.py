@@ -667,7 +667,6 @@ fn("SegmentSoftplus", "x: [t]\nsegment: {shape: [t], dtype: int64, range: [0, d]
 ''',
  ("one-forgotten", "(g / total)[segment]", "(g / (total - 1))[segment]", "none operand chain-factor"),
  ("softmax-over-all", "(g / total)[segment] * x.exp()", "g[segment] * torch.softmax(x, 0)", "none chain-factor"),
- ("output-not-exponentiated", "total.log()\n", "total.log().clone()\n        # ----\n", "none"),
 )
 
 fn("FactorEmbedding", "table: [k, d]\nproject: [d, m]\nids: {shape: [t], dtype: int64, range: [0, k]}", '''
