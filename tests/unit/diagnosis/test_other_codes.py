@@ -116,3 +116,42 @@ class RoundsGradOutput(torch.autograd.Function):
 def test_a_grad_output_that_is_rounded_is_told():
     (found,) = findings_on(RoundsGradOutput, {"x": "bn", "w": "bn"})
     assert (found.code, found.input, found.cause) == ("GV110", "x", "float32-inside")
+
+
+class ReadsMemory(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        slope = x.cos()
+        return g.as_strided(x.shape, x.stride()) * slope
+
+
+class ReadsMemoryElsewhere(ReadsMemory):
+    """Through NumPy, which shows no call: the first that gets other values is told."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        base = g.detach().untyped_storage()
+        memory = torch.tensor([], dtype=g.dtype).set_(base, g.storage_offset(), (x.numel(),), (1,))
+        return torch.from_numpy(memory.numpy().copy()).reshape(x.shape) * x.cos()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (ReadsMemory, "`g.as_strided(x.shape, x.stride())` (test_other_codes.py:"),
+        (ReadsMemoryElsewhere, "(test_other_codes.py:"),
+    ],
+)
+def test_the_line_that_reads_memory_is_named(function, words):
+    (found,) = findings_on(function, {"x": "bn"}, select=("GV1", "GV404"))
+    assert found.code == "GV404"
+    assert words in found.hint
