@@ -1,14 +1,14 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|second|third|fourth] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|second|third|fourth|fifth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
-once more, by the hand that did it. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one
-that is true but says less than the right one; "wrong cause" names one that is not in the set's list. Right
-Functions must pass at every seed.
+once more, by the hand that did it, `fifth` by a third hand that knew none of the others. Prints Markdown. "no
+cause" is a finding without a cause; "coarser" is one that is true but says less than the right one; "wrong
+cause" names one that is not in the set's list. Right Functions must pass at every seed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,16 @@ from typing import Any
 
 SETS = Path(__file__).parent / "wrong_backwards"
 
-SETS_IN_ORDER = ("first", "second", "third", "fourth")
+SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth")
 
-HEAD = '"""A set of wrong backwards, or the right ones of it."""\n\nimport math\n\nimport torch\n'
+HEAD = """'A set of wrong backwards, or the right ones of it.'
+
+import math
+
+import numpy as np
+import torch
+from torch.autograd.function import once_differentiable
+"""
 
 KINDS = ("right", "coarser", "none", "wrong", "missed")
 
@@ -162,7 +169,10 @@ def written(name: str, folder: Path, shard: tuple[int, int]) -> dict[str, Wrong]
 
 
 def a_class(name: str, body: str) -> str:
-    return f"\n\nclass {name}(torch.autograd.Function):{body.rstrip()}\n"
+    """A Function; `SELF` in its body is its name, and what it needs beside it stands above a line `@@`."""
+    above, mark, inside = body.replace("SELF", name).partition("@@\n")
+    above, inside = (above.strip("\n"), inside) if mark else ("", above)
+    return f"\n\n{above}\n\n\nclass {name}(torch.autograd.Function):\n{inside.strip(chr(10)).rstrip()}\n"
 
 
 def replaced(source: str, old: str | tuple[str, ...], new: str | tuple[str, ...]) -> str:
@@ -188,7 +198,8 @@ def spec_of(name: str, inputs: str, sizes: dict[str, str], twice: tuple[str, ...
 
 def checked(folder: Path, module: str, seed: int, timeout: str) -> list[dict[str, Any]]:
     """The targets of a report, which is left beside the module."""
-    command = [sys.executable, "-m", "gradverify", "check", module, "--format", "json", "--seed", str(seed)]
+    spec = module.replace(".py", ".gradverify.yaml")
+    command = [sys.executable, "-m", "gradverify", "check", spec, "--format", "json", "--seed", str(seed)]
     command += ["--timeout", timeout]
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if not ran.stdout:

@@ -288,10 +288,10 @@ fn("BilinearSample", "image: [n, m]\nuv: {shape: [k, 2], range: [0.05, 0.95]}", 
         dx = (image[i, j + 1] - image[i, j]) * (1 - fy) + (image[i + 1, j + 1] - image[i + 1, j]) * fy
         return d, torch.stack((g * dy * (H - 1), g * dx * (W - 1)), 1)
 ''',
- ("pixels", "g * dx * (W - 1)", "g * dx", "region constant-factor"),
- ("width-for-size", "g * dx * (W - 1)", "g * dx * W", "region constant-factor"),
+ ("pixels", "g * dx * (W - 1)", "g * dx", "region constant-factor =missing-term"),
+ ("width-for-size", "g * dx * (W - 1)", "g * dx * W", "region constant-factor =missing-term"),
  ("not-accumulated", "d.index_put_((i + a, j + c), g * wy * wx, accumulate=True)", "d[i + a, j + c] = g * wy * wx", "duplicates none"),
- ("nearest-edge", "(image[i, j + 1] - image[i, j]) * (1 - fy) + (image[i + 1, j + 1] - image[i + 1, j]) * fy", "image[i, j + 1] - image[i, j]", "none missing-term ~region"),
+ ("nearest-edge", "(image[i, j + 1] - image[i, j]) * (1 - fy) + (image[i + 1, j + 1] - image[i + 1, j]) * fy", "image[i, j + 1] - image[i, j]", "none missing-term ~region =wrong-saved"),
  ("axes-swapped", "torch.stack((g * dy * (H - 1), g * dx * (W - 1)), 1)", "torch.stack((g * dx * (W - 1), g * dy * (H - 1)), 1)", "permuted"),
 )
 fn("GatedScan", "a: {shape: [b, t], range: [-0.9, 0.9]}\nx: [b, t]\ns: [b]", '''
@@ -316,7 +316,7 @@ fn("GatedScan", "a: {shape: [b, t], range: [-0.9, 0.9]}\nx: [b, t]\ns: [b]", '''
 ''',
  ("no-carry", "dx[:, i] = g[:, i] + carry", "dx[:, i] = g[:, i]", "missing-term diagonal-only ~region ~not-summed-over-broadcast"),
  ("state-after", "dx * states[:, :-1]", "dx * states[:, 1:]", "wrong-saved chain-factor none =operand"),
- ("gate-before", "carry = a[:, i] * dx", "carry = a[:, i - 1] * dx", "operand permuted none"),
+ ("gate-before", "carry = a[:, i] * dx", "carry = a[:, i - 1] * dx", "operand permuted none =wrong-saved"),
  ("start-ungated", "return dx * states[:, :-1], dx, carry", "return dx * states[:, :-1], dx, dx[:, 0]", "chain-factor operand none"),
 )
 fn("SelectiveScan", "x: [b, m]\ndelta: [b, m]\nout: [b, m]", '''
@@ -887,7 +887,7 @@ fn("FourierFeatures", "x: [b, n]\nB: [n, m]", '''
         return dphase @ B.t(), x.t() @ dphase
 ''',
  ("no-two-pi", "dphase = 2 * math.pi * (", "dphase = (", "constant-factor"),
- ("cosine-sign", "(gs * c - gc * s)", "(gs * c + gc * s)", "region"),
+ ("cosine-sign", "(gs * c - gc * s)", "(gs * c + gc * s)", "region =missing-term"),
  ("cosine-ignored", "(gs * c - gc * s)", "(gs * c)", "region missing-term"),
  ("phases-swapped", "(gs * c - gc * s)", "(gs * s - gc * c)", "none =chain-factor"),
 )

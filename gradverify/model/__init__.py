@@ -49,11 +49,13 @@ from gradverify.model.words import (
     InputSource,
     Nested,
     Outcome,
+    Part,
     Point,
     Scalar,
     Severity,
     TargetKind,
     Verdict,
+    indexed,
 )
 
 __all__ = [
@@ -92,6 +94,7 @@ __all__ = [
     "ObjectInput",
     "Outcome",
     "Parameter",
+    "Part",
     "PassedOver",
     "Point",
     "Precision",
@@ -109,6 +112,7 @@ __all__ = [
     "TargetReport",
     "TensorInput",
     "Verdict",
+    "indexed",
     "shown_path",
     "tensors_of",
 ]

@@ -13,7 +13,7 @@ class Entry:
     """One entry of a Jacobian (or of a forward value) that was compared."""
 
     output: tuple[int, ...]
-    """Index into the output tensor; complex tensors are indexed as `view_as_real`."""
+    """Index into the output tensor; of a complex one, a `Part` stands last, as in `view_as_real`."""
     input: tuple[int, ...] | None
     """Index into the input tensor; None where whole values, not derivatives, were compared."""
     actual: float

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Sequence
+from enum import IntEnum, StrEnum
 
 Scalar = bool | int | float | str | None
 """A literal argument: what a YAML scalar can be."""
 
 Nested = Scalar | tuple["Nested", ...]
 """A literal tensor value, as nested tuples of scalars."""
+
+
+class Part(IntEnum):
+    """The last index into a complex tensor that is seen as real numbers, as `view_as_real` counts."""
+
+    REAL = 0
+    IMAG = 1
+
+
+def indexed(name: str, index: Sequence[int]) -> str:
+    """A name with its index, `x[0,2]`, `z[0].imag`; a scalar has no brackets."""
+    *places, last = index or (None,)
+    if isinstance(last, Part):
+        return f"{indexed(name, places)}.{last.name.lower()}"
+    return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 class Severity(StrEnum):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Entry, Finding
+from gradverify.model import Entry, Finding, Part, indexed
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import INDENT, LABEL, verbatim
-from gradverify.report.words import clean, figures, indexed, number, plural, small
+from gradverify.report.words import clean, figures, number, plural, small
 from gradverify.rules import Family, rule
 
 WORST = 3
@@ -86,10 +86,15 @@ def _output(finding: Finding) -> str:
     gradients are differentiated again it is `grad`, and the message says of which input.
     """
     if finding.map is not None and finding.map.row_labels:
-        return clean(finding.map.row_labels[0].partition("[")[0])
+        return clean(_without_index(finding.map.row_labels[0]))
     if finding.output is None or rule(finding.code).family is Family.GRADGRADCHECK:
         return "grad"
     return f"y{finding.output or ''}"
+
+
+def _without_index(label: str) -> str:
+    """`y` of `y[0,1]`, `y[0].real` and `y.real`."""
+    return label.removesuffix(f".{Part.REAL.name.lower()}").partition("[")[0]
 
 
 def _table(rows: Sequence[_Row], heads: tuple[str, str]) -> list[str]:

@@ -19,6 +19,7 @@ _ASCII = ".:+#@"
 _UNJUDGED = "?"
 _LOOKS = ("dim", "", "yellow", "red", "bold red")
 _LAST_INDEX = re.compile(r"(\d+)\]$")
+_PARTS = ".real", ".imag"
 _GAP = "   "
 """Between the picture and its legend."""
 
@@ -64,10 +65,11 @@ def _line(label: str, row: Text | None, entry: Text | None, columns: tuple[int, 
 
 
 def _groups(labels: Sequence[str]) -> list[_Group]:
-    """Group columns by all indices but the last: `x[0,:]`."""
+    """Group columns by all indices but the last: `x[0,:]`; both parts of a complex number, `z[0]`."""
 
     def heading(place: int) -> str:
-        return _LAST_INDEX.sub(":]", clean(labels[place]))
+        name = clean(labels[place])
+        return name[: -len(_PARTS[0])] if name.endswith(_PARTS) else _LAST_INDEX.sub(":]", name)
 
     return [_Group(name, tuple(places)) for name, places in groupby(range(len(labels)), heading)]
 
@@ -101,4 +103,6 @@ def _legend(picture: JacobianMap, style: TextStyle) -> list[Text]:
     ]
     if -1 in used:
         lines.append(Text.assemble(_cell(-1, style), " not judged"))
+    if picture.column_labels[0].endswith(_PARTS):
+        lines.append(Text("two of each: its real and imaginary part", "dim"))
     return lines

@@ -84,8 +84,3 @@ def figures(first: float, second: float) -> tuple[str, str]:
         if pair[0] != pair[1] or first == second:
             return pair
     return number(first), number(second)
-
-
-def indexed(name: str, index: Sequence[int]) -> str:
-    """Return a name with its index, `x[0,2]`; a scalar has no brackets."""
-    return f"{name}[{','.join(map(str, index))}]" if index else name

@@ -17,6 +17,9 @@ MOST_SPARES = 3
 SMALLEST = 3
 """Other sizes start here: at 1 and 2 a flip, a shift and a transposition are the same."""
 
+REACH = 5
+"""A size is odd where it was even as long as it need not grow by more than this: Jacobians grow with it."""
+
 SPARE_ID = "other sizes"
 """The id of a spare of a case without named sizes."""
 
@@ -106,14 +109,26 @@ def _other_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
         other = {name: n for name, n in sizes.items() if stays(n)}
         for name, n in sizes.items():
             if name not in other:
-                other[name] = 2 * n if doubled else _unused(n, set(other.values()))
+                chosen = [(sizes[known], m) for known, m in other.items()]
+                other[name] = 2 * n if doubled else _unused(n, chosen)
         if any(other[name] != n for name, n in sizes.items()):
             yield {name: other[name] for name in sizes}
 
 
-def _unused(n: int, taken: set[int]) -> int:
-    """The smallest size that nothing else has, and that differs from what it was."""
-    return next(k for k in range(SMALLEST, SMALLEST + len(taken) + 2) if k != n and k not in taken)
+def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
+    """A small size that nothing else has, odd where it was even, and not as far from the others as it was.
+
+    `chosen` are sizes with those in their places. At lengths of one parity alone, strided windows and halves
+    allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
+    """
+    first = SMALLEST + (SMALLEST + n + 1) % 2
+    near, all_others = range(first, n + REACH, 2), range(SMALLEST, n + REACH + 4 * len(chosen) + 4)
+    sizes: tuple[int, ...] = (*near, *all_others)
+    return next(
+        k
+        for k in sizes
+        if k != n and all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
+    )
 
 
 def _shapes(an_input: Input) -> tuple[tuple[int, ...], ...]:

@@ -150,6 +150,10 @@ class RandomStates:
         """Whether nothing has drawn a random number since the last replay."""
         return self._last.untouched()
 
+    def forwards_alone(self) -> RandomStates:
+        """The same where backward finds what forward found, too: it draws the same numbers there."""
+        return _ForwardsAlone(self)
+
 
 @dataclass(frozen=True)
 class _Generators:
@@ -192,6 +196,22 @@ class _Generators:
         now = numpy.random.get_state()
         fresh = numpy.random.RandomState(self.numpy_seed).get_state()
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
+
+
+class _ForwardsAlone(RandomStates):
+    """Those of another, without backward's own."""
+
+    def __init__(self, states: RandomStates) -> None:
+        self._states = states
+
+    def replay(self) -> None:
+        self._states.replay()
+
+    def replay_for_backward(self) -> None:
+        self._states.replay()
+
+    def untouched(self) -> bool:
+        return self._states.untouched()
 
 
 class FreeRunning(RandomStates):

@@ -40,14 +40,14 @@ def _zero(cause: Cause, pairs: Pairs) -> Said:
     del cause
     return Said(
         f"{of_gradient(pairs[0])} is zero at every entry",
-        f"Return the gradient of `{pairs[0].name}`. If none is intended, say so in the spec: "
-        f"`{pairs[0].name}: {{..., requires_grad: false}}`.",
+        f"Is it None, or zeros, or do the terms that it is made of cancel? If none is intended, say so in "
+        f"the spec: `{pairs[0].name}: {{..., requires_grad: false}}`.",
     )
 
 
 def _ignored_output(cause: Cause, pairs: Pairs) -> Said:
     return Said(
-        f"the part of {of_gradient(pairs[0])} that comes through output `{cause.other}` is missing",
+        f"the part of the gradient of `{pairs[0].name}` that comes through output `{cause.other}` is missing",
         f"Backward does not use the grad_output of `{cause.other}` for `{pairs[0].name}`: add its term.",
     )
 
@@ -152,8 +152,8 @@ def _unknown_factors(cause: Cause, pairs: Pairs) -> Said:
         where = f"by one factor for {each} ({cause.law})"
     return Said(
         f"{of_gradient(pairs[0])} is off {where}",
-        "A factor that depends on the data is missing or one too many: a norm, a count, a derivative of what "
-        "comes before.",
+        "A factor is missing or one too many there (a norm, a count, a derivative of what comes before), or "
+        "backward computes one from other values than forward has.",
     )
 
 
@@ -256,10 +256,25 @@ _ORDERS = {
 def _permuted(cause: Cause, pairs: Pairs) -> Said:
     if cause.kind in _ORDERS:
         return _in_order(cause, pairs)
-    along = f"{cause.kind} along dimension{_dims(cause)}"
+    along = f"{_arranged(cause.kind)} along dimension{_dims(cause)}"
+    if cause.kind == "anywhere":
+        return Said(
+            f"{of_gradient(pairs[0])} has the right numbers in the wrong places",
+            "Look at how backward reshapes, permutes or indexes: is a permute missing before a reshape?",
+        )
     if cause.side == "input":
         return Said(f"{of_gradient(pairs[0])} has the right numbers in the wrong places: it is {along}")
     return Said(f"{of_gradient(pairs[0])} is right for a grad_output that is {along}")
+
+
+def _arranged(kind: str) -> str:
+    """What halves and groups are told as: which way round is not in the short word."""
+    count = kind.rpartition(" ")[2]
+    if kind.startswith("apart"):
+        return f"taken apart (the first of every {count} entries, then the second ones, and so on)"
+    if kind.startswith("interleaved"):
+        return f"interleaved (one entry of each of its {kind.split()[-2]} parts in turn)"
+    return kind
 
 
 def _in_order(cause: Cause, pairs: Pairs) -> Said:
@@ -287,8 +302,20 @@ def _summed(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _operand(cause: Cause, pairs: Pairs) -> Said:
-    advice = f"Multiply by `{cause.other}`." if cause.kind == "all ones" else ""
+    if cause.kind in {"replaced", "exchanged"}:
+        return _other_constant(cause, pairs)
+    ones = f"Does backward use `{cause.other}` wherever forward does?"
+    advice = ones if cause.kind == "all ones" else ""
     return Said(f"{of_gradient(pairs[0])} is what it would be if `{cause.other}` were {cause.kind}", advice)
+
+
+def _other_constant(cause: Cause, pairs: Pairs) -> Said:
+    one, other = f"`{cause.other}`", f"`{cause.law}`"
+    instead = f"{other} in place of {one}" if cause.kind == "replaced" else f"{one} and {other} exchanged"
+    return Said(
+        f"{of_gradient(pairs[0])} is what it would be with {instead}",
+        "Look at the order in which they are saved and unpacked, and at which of them backward uses.",
+    )
 
 
 def _wrong_saved(cause: Cause, pairs: Pairs) -> Said:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import operator
+import re
 from collections.abc import Callable
 
 from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs
+from gradverify.verifier.numerics.diagnosis.paths.naming import ITS_RESULT
 from gradverify.verifier.numerics.diagnosis.paths.sites import bracketed
 
 WOULD_BE = "is what it would be"
@@ -68,7 +72,29 @@ def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
 def _number(cause: Cause, gradient: str, where: InForward) -> Said:
     named = where.argument or "the number"
     value = cause.law.replace("{}", named)
-    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{value}` in {_place(where)}")
+    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{_computed(value)}` in {_place(where)}")
+
+
+def _computed(expression: str) -> str:
+    """A product or the like of plain numbers by its value: `0.5`, not `2 * 0.25`."""
+    if not re.fullmatch(r"[0-9.]+ [*/+-] [0-9.]+|[0-9.]+\*\*2", expression):
+        return expression
+    tree = ast.parse(expression, mode="eval").body
+    match tree:
+        case ast.BinOp(left=ast.Constant(value=a), op=op, right=ast.Constant(value=b)):
+            value = _OPERATORS[type(op)](float(a), float(b))  # type: ignore[arg-type]
+            return f"{value:.12g}"
+        case _:
+            return expression
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Pow: operator.pow,
+}
 
 
 def _value(cause: Cause, gradient: str, where: InForward) -> Said:
@@ -109,6 +135,11 @@ def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
         return Said(
             f"{gradient} lacks {_derivative(where)}, and is right otherwise",
             "Multiply by it: a factor of the chain rule is missing.",
+        )
+    if cause.law == ITS_RESULT:
+        return Said(
+            f"{gradient} has the value of {_place(where)} in place of its derivative{_times(cause)}, and is "
+            "right otherwise"
         )
     return Said(f"{gradient} has `{cause.law}` for {_derivative(where)}, and is right otherwise")
 
@@ -158,17 +189,33 @@ def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
         "gradient": "what goes back through",
         "grad_output": "what comes back to",
         "operand": f"{_other(cause)} in",
+        "operand reshaped": f"{_other(cause)} in",
     }[cause.law]
+    how = "transposed and reshaped" if cause.law == "operand reshaped" else "transposed"
     return Said(
-        f"{gradient} {WOULD_BE} with {what} {_place(where)} transposed{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {what} {_place(where)} {how}{_times(cause)}",
         "A transpose is missing there, or one too many.",
     )
 
 
 def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
-    place = _place(where)
+    what = _derivative(where) if cause.law == "derivative" else f"{_other(cause)} of {_place(where)}"
+    return Said(f"{gradient} lacks a `.conj()`, or has one too many, for {what}{_times(cause)}")
+
+
+def _slice(cause: Cause, gradient: str, where: InForward) -> Said:
+    through = f"`{where.argument}`" if where.argument else "a value"
     return Said(
-        f"{gradient} lacks a `.conj()`, or has one too many, for {_other(cause)} of {place}{_times(cause)}"
+        f"{through} is spread over the result of {_place(where)}, but {gradient} comes from the {cause.law} "
+        f"of it only{_times(cause)}",
+        "Sum over that dimension instead of indexing it.",
+    )
+
+
+def _one_pass(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} is made of the {cause.law} pass of a loop alone, of those that use {_through(where)}",
+        "Add the passes up: is there a `=` where a `+=` is meant?",
     )
 
 
@@ -206,6 +253,8 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "ones": _factor,
     "formula": _formula,
     "duplicates": _duplicates,
+    "slice": _slice,
+    "pass": _one_pass,
     "reduced": _reduced,
     "output": _output,
     "argument": _argument,
@@ -236,7 +285,8 @@ def _through(where: InForward) -> str:
     if where.inside:
         return f"{where.inside} in {_place(where)}"
     if where.argument and where.argument != where.expression:
-        return f"`{where.argument}` in {_place(where)}"
+        divisor = "the divisor " if where.is_divisor else ""
+        return f"{divisor}`{where.argument}` in {_place(where)}"
     return _place(where)
 
 

@@ -27,10 +27,19 @@ def region(cause: Cause, pairs: Pairs) -> Said:
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
     return Said(
         f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
-        "Look at the bounds of the loop, slice or mask that backward uses there."
-        if not cause.factor
+        _BOUNDS
+        if cause.factor == 0
+        else _TERM_THERE
+        if cause.factor is None
         else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
     )
+
+
+_BOUNDS = "Look at the bounds of the loop, slice or mask that backward uses there."
+_TERM_THERE = (
+    "Is a term missing that goes there alone, as that of a diagonal, a first state or a boundary, or has it "
+    "another coefficient? Look, too, at the bounds of the loop, slice or mask that backward uses."
+)
 
 
 def _place(cause: Cause, name: str) -> str:
@@ -50,6 +59,8 @@ def _place(cause: Cause, name: str) -> str:
         "even": "the even indices",
         "ends": "both ends",
         "inner": "all but the first and the last slice",
+        "all but the first": "the slices behind the first one",
+        "all but the last": "the slices before the last one",
         "first": "the first slice",
         "last": "the last slice",
     }
@@ -110,12 +121,11 @@ def missing(cause: Cause, pairs: Pairs) -> Said:
             "the term of each entry by itself is missing"
         )
     if cause.kind == "offset":
-        named = (
-            "the same at every entry" if cause.law == "1" else f"a multiple of `{cause.law}` at every entry"
-        )
+        each = f"for each entry of `{pairs[0].output_name}`"
+        named = "the same at" if cause.law == "1" else f"a multiple of `{cause.law}` at"
         return Said(
-            f"{of_gradient(pairs[0])} lacks a term that is {named.replace(' and ', '` and `')}, or has it "
-            "with another coefficient"
+            f"{of_gradient(pairs[0])} lacks a term that is, {each}, {named.replace(' and ', '` and `')} all "
+            f"entries of `{pairs[0].name}` that it depends on, or has it with another coefficient"
         )
     of_dim = f" along dimension {cause.dim}" if cause.dim is not None else ""
     if cause.law == "1":

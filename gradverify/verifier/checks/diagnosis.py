@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetKind, TargetPlan
 from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
+from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.evidence import measured_point, measured_second_point
-from gradverify.verifier.checks.second_order import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause

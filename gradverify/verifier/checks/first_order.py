@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
@@ -91,6 +92,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     if not single and all(f.severity is not Severity.ERROR for f in findings):
         names = rounded_to_single(sample, judged.comparison.analytical)
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
+    findings = told_of_draws(sample, findings)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Entry, Finding, Severity
+from gradverify.model import Entry, Finding, Severity, indexed
 from gradverify.model.points import is_declared
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
     count_of,
     entries_of,
-    label,
     largest_difference,
     map_of,
     number,
@@ -121,7 +120,9 @@ def _named(sample: Sample, finding: Finding, position: int, name: str) -> _Named
     several = sample.outputs_returned > 1
     assert finding.entries is not None  # noqa: S101 - `_located` gave it some
     worst = finding.entries.worst[0]
-    place = f"d {label(_output_label(sample, position), worst.output)} / d {label(name, worst.input or ())}"
+    place = (
+        f"d {indexed(_output_label(sample, position), worst.output)} / d {indexed(name, worst.input or ())}"
+    )
     return _Named(
         name,
         f" of output {position}" if several else "",

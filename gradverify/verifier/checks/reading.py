@@ -136,6 +136,12 @@ def without_reading(function: type[Function] | None) -> Iterator[None]:
         setattr(function, name, reading)
 
 
+def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
+    """The class's own backward, whether it is being read or not."""
+    backward = getattr(function, backward_name(function))
+    return getattr(backward, _ORIGINAL, backward)
+
+
 def _reading(
     original: Callable[..., Any], reader: Reader, several: Kinds = (tuple, list)
 ) -> Callable[..., Any]:

@@ -10,6 +10,9 @@ the graph (`detach`, `.data`, `no_grad`) made to leave it as it is.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +23,7 @@ from torch.autograd import Function
 
 from gradverify.verifier import guard
 from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.uncut import Uncut, in_words
 from gradverify.verifier.collect.discover import backward_name
@@ -85,7 +89,19 @@ def _calls_that_cut(
     if not found or len(found) > MOST_CUTS:
         return None
     alone = [site for site in found if is_right(frozenset({site})) is None]
-    return Cut(calls=tuple(in_words(site, found[site]) for site in alone or found))
+    return Cut(calls=tuple(in_words(site, found[site]) for site in _outermost(alone or list(found))))
+
+
+def _outermost(sites: Sequence[Site]) -> list[Site]:
+    """Those that are no part of the expression of another one."""
+
+    def is_within(site: Site, other: Site) -> bool:
+        if (site.start, site.end) == (other.start, other.end):
+            return False
+        same_line = (site.file, site.line) == (other.file, other.line) and other.end >= 0
+        return same_line and other.start <= site.start <= site.end <= other.end
+
+    return [site for site in sites if not any(is_within(site, other) for other in sites)]
 
 
 MOST_CUTS = 12
@@ -173,7 +189,7 @@ class _Forward:
     def _name(self, position: int) -> str:
         value = self.context.saved_tensors[position]
         own = (n for n, v in self.names.items() if v is value and n != "ctx")
-        return next(own, f"ctx.saved_tensors[{position}]")
+        return next(own, None) or _unpacked_as(self.function, position) or f"ctx.saved_tensors[{position}]"
 
     def gradients(self, constant: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """The leaves, and what backward's own code makes of them where these values have no graph."""
@@ -210,6 +226,23 @@ class _Forward:
                 yield torch.zeros_like(output)
             else:
                 yield None
+
+
+def _unpacked_as(function: type[Function], position: int) -> str:
+    """What backward calls a saved tensor where it unpacks them all; empty where that cannot be told."""
+    backward = inspect.unwrap(own_backward(function))
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(backward)))
+    except (OSError, TypeError, SyntaxError):
+        return ""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Attribute(attr="saved_tensors")):
+                plain = [name.id for name in names if isinstance(name, ast.Name)]
+                return plain[position] if len(plain) == len(names) and position < len(plain) else ""
+            case _:
+                pass
+    return ""
 
 
 def _cut(value: Any, cut: set[int]) -> Any:  # noqa: ANN401 - whatever forward keeps

@@ -24,7 +24,9 @@ def of_gradient(pair: Pair) -> str:
     if pair.point.order > 1:
         of = f"`{pair.output_name}` (the gradient of `{pair.output_name[2:]}`)"
         return f"the derivative of {of} by `{pair.name}`"
-    return f"the gradient of `{pair.name}`"
+    # What is true of one output would spoil the gradient through the others.
+    through = f" through output `{pair.output_name}`" if len(pair.point.outputs.blocks) > 1 else ""
+    return f"the gradient of `{pair.name}`{through}"
 
 
 def cotangent(pair: Pair) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
-from gradverify.model import Engine, Entries, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Engine, Finding, Outcome, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
+from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY, because_of, detached, partly_cut
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -19,23 +18,19 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
-from gradverify.verifier.checks.saved_intermediates import Cut, what_cuts
+from gradverify.verifier.checks.saved_intermediates import what_cuts
+from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
 from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import (
-    blocks,
     by_how_much,
     count_of,
-    entries_of,
     is_finite,
-    label,
     map_of,
-    number,
     part,
 )
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import Certificate, certify
-from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
@@ -48,21 +43,6 @@ ACCIDENTS = frozenset(
 """Exceptions that nobody raises to refuse a double backward."""
 
 NONE_KNOWN = NoComposite("none was asked for")
-
-FIRST_ORDER_ONLY = (
-    "If no second derivative is meant, say so: @torch.autograd.function.once_differentiable above backward."
-)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """One block of the second-order Jacobian: the gradient of one input by another input or grad_output."""
-
-    gradient_of: str
-    by: str
-    output: Block
-    source: Block
-    position: int
 
 
 def second_order_problem(sample: Sample) -> VjpProblem:
@@ -118,15 +98,17 @@ def compare_second_order(
 ) -> CheckResult:
     """What a judged second-order problem says, in findings."""
     comparison = judged.comparison
-    pairs = _pairs(second, judged)
-    wrong = [p for p in pairs if _wrong(judged, p).any()]
+    pairs = second_pairs(second, judged)
+    wrong = [p for p in pairs if wrong_in(judged, p).any()]
     cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
     because = what_cuts(sample, second, judged) if wrong else None
     if wrong and not comparison.analytical.any():
-        finding = _because_of(_detached(sample, judged, wrong), because)
+        finding = because_of(detached(sample, second, judged, wrong), because)
         return CheckResult((finding,), _detached_outcome(sample), capability="wrong")
     findings = [
-        _because_of(_partly_cut(sample, judged, p) if p in cut else _mismatch(sample, judged, p), because)
+        because_of(
+            partly_cut(sample, second, judged, p) if p in cut else _mismatch(sample, judged, p), because
+        )
         for p in wrong
     ]
     return CheckResult(
@@ -179,92 +161,8 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
     return CheckResult((finding,), Outcome.PASSED, capability="no")
 
 
-def _pairs(second: VjpProblem, judged: Judged) -> list[_Pair]:
-    names = second.input_names
-    return [
-        _Pair(names[o], names[i], output, source, o)
-        for o, output, i, source in blocks(judged.outputs, judged.inputs)
-    ]
-
-
-def _wrong(judged: Judged, pair: _Pair) -> Tensor:
-    return part(judged.comparison.wrong | judged.comparison.nonfinite, pair.output, pair.source)
-
-
-def _worst_place(judged: Judged, pair: _Pair) -> tuple[str, float]:
-    values = part(judged.comparison.numerical, pair.output, pair.source)
-    row, column = divmod(int(values.abs().argmax()), values.shape[1])
-    index_out, index_in = (
-        pair.output.index(pair.output.start + row),
-        pair.source.index(pair.source.start + column),
-    )
-    place = f"d grad of {label(pair.gradient_of, index_out)} / d {label(pair.by, index_in)}"
-    return place, values[row, column].item()
-
-
-def _detached(sample: Sample, judged: Judged, wrong: list[_Pair]) -> Finding:
-    worst = max(wrong, key=lambda p: abs(_worst_place(judged, p)[1]))
-    place, value = _worst_place(judged, worst)
-    return sample.finding(
-        "GV202",
-        f"the second derivative is silently cut: for autograd the gradient of `{worst.gradient_of}` depends "
-        f"on nothing, but {place} is {number(value)}",
-        hint="Mark backward with @torch.autograd.function.once_differentiable, so that a double backward "
-        "raises instead of losing a term; or build it from differentiable operations. To accept it: "
-        'ignore: {GV2: "first order only"}.',
-        input=worst.by,
-        output=worst.position,
-        severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
-        cause="detached",
-    )
-
-
 def _detached_outcome(sample: Sample) -> Outcome:
     return Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
-
-
-def _partly_cut(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
-    place, value = _worst_place(judged, pair)
-    return sample.finding(
-        "GV202",
-        f"part of the second derivative is silently cut: the gradient of `{pair.gradient_of}` does not "
-        f"depend on `{pair.by}` for autograd, but {place} is {number(value)}",
-        hint="Something that backward uses is detached (an intermediate kept on ctx instead of saved as an "
-        "input or output, .detach(), .data, no_grad), or a Function that backward calls returns None or "
-        f"zeros for it. Recompute it in backward from saved inputs. {FIRST_ORDER_ONLY}",
-        input=pair.by,
-        output=pair.position,
-        entries=_entries(judged, pair),
-        cause="detached",
-    )
-
-
-def _because_of(finding: Finding, cut: Cut | None) -> Finding:
-    """The finding with its cause, where a value without its graph is all that is wrong."""
-    if cut is None:
-        return finding
-    hint = _of_calls(cut.calls) if cut.calls else _of_kept(cut.kept)
-    return replace(finding, hint=f"{hint} {FIRST_ORDER_ONLY}", cause="detached")
-
-
-def _of_calls(calls: Sequence[str]) -> str:
-    what = " and ".join(calls)
-    cuts, it = ("cut", "them") if len(calls) > 1 else ("cuts", "it")
-    return f"{what} {cuts} the graph: without {it} the second derivative is right (tried here)."
-
-
-def _of_kept(kept: Sequence[str]) -> str:
-    names = " and ".join(f"`{name}`" for name in kept)
-    are, them, its, depend = (
-        ("are neither inputs nor outputs", "them", "their", "they depend")
-        if len(kept) > 1
-        else ("is neither an input nor an output", "it", "its", "it depends")
-    )
-    return (
-        f"{names}, which forward keeps, {are}: in backward, {depend} on nothing for autograd. "
-        f"With {its} graph the second derivative is right (tried here). Compute {them} in backward from "
-        "saved inputs and outputs."
-    )
 
 
 NOT_FINITE = (
@@ -274,12 +172,12 @@ NOT_FINITE = (
 """The usual origin of a NaN in a second derivative whose first is finite."""
 
 
-def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
-    entries = _entries(judged, pair)
+def _mismatch(sample: Sample, judged: Judged, pair: SecondPair) -> Finding:
+    entries = entries_in(judged, pair)
     comparison = judged.comparison
     difference = part((comparison.analytical - comparison.numerical).abs(), pair.output, pair.source)
     bound = part(comparison.bound, pair.output, pair.source)
-    wrong = _wrong(judged, pair)
+    wrong = wrong_in(judged, pair)
     return sample.finding(
         "GV201",
         f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
@@ -304,27 +202,15 @@ def _mismatch(sample: Sample, judged: Judged, pair: _Pair) -> Finding:
     )
 
 
-def _entries(judged: Judged, pair: _Pair) -> Entries:
-    comparison = judged.comparison
-    return entries_of(
-        part(comparison.analytical, pair.output, pair.source),
-        part(comparison.numerical, pair.output, pair.source),
-        part(comparison.bound, pair.output, pair.source),
-        _wrong(judged, pair),
-        pair.output,
-        pair.source,
-    )
-
-
 def _uncovered(
-    sample: Sample, judged: Judged, pairs: list[_Pair], first: FirstOrder
+    sample: Sample, judged: Judged, pairs: list[SecondPair], first: FirstOrder
 ) -> dict[tuple[int, str], Uncovered]:
     """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
     found = {}
     for pair in pairs:
         covered = part(judged.comparison.covered, pair.output, pair.source)
         kinks = part(judged.comparison.kinks, pair.output, pair.source)
-        mask = ~covered & ~kinks & ~_wrong(judged, pair)
+        mask = ~covered & ~kinks & ~wrong_in(judged, pair)
         if mask.any() and not _vanishes(sample, first, pair.position):
             reason = "the numerical second derivative is too noisy here"
             found[pair.position, f"second order, {pair.by}"] = Uncovered(mask, reason)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, JacobianMap
+from gradverify.model import Entries, Entry, JacobianMap, indexed
 from gradverify.verifier.numerics.flat import Block, Layout
 
 WORST_ENTRIES = 5
@@ -71,8 +71,8 @@ def map_of(
                 row.append(1 + sum(not value < t for t in thresholds))
         levels.append(tuple(row))
     return JacobianMap(
-        row_labels=tuple(label(names[0], output.index(output.start + i)) for i in range(rows)),
-        column_labels=tuple(label(names[1], source.index(source.start + j)) for j in range(columns)),
+        row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
+        column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
         levels=tuple(levels),
         thresholds=(thresholds[0], thresholds[1], thresholds[2]),
         actual=_rounded(pair[0]),
@@ -83,11 +83,6 @@ def map_of(
 def _rounded(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
     """The values to the digits that a report shows."""
     return tuple(tuple(float(number(value)) for value in row) for row in matrix.tolist())
-
-
-def label(name: str, index: Sequence[int]) -> str:
-    """`x[0,2]`; a scalar has no brackets."""
-    return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 def output_name(position: int, outputs_returned: int) -> str:

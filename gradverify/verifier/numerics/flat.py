@@ -10,6 +10,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from gradverify.model import Part
+
 
 @dataclass(frozen=True)
 class Block:
@@ -43,7 +45,7 @@ class Block:
         for size in reversed(self.shape):
             rest, here = divmod(rest, size)
             index.append(here)
-        return tuple(reversed(index))
+        return (*reversed(index[1:]), Part(index[0])) if self.is_complex else tuple(reversed(index))
 
 
 @dataclass(frozen=True)

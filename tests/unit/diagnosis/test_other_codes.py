@@ -96,3 +96,62 @@ def test_a_failure_of_what_torch_cannot_trace_offers_nothing():
     (finding,) = findings_on(InNumpy, {"x": "bn"})
     assert "3 times too large" in finding.hint
     assert "suggest" not in finding.hint
+
+
+class RoundsGradOutput(torch.autograd.Function):
+    """Every row of the Jacobian is right: ones and zeros fit into any precision."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.from_numpy(x.detach().numpy() * w.detach().numpy())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g.float().double() * w, g * x
+
+
+def test_a_grad_output_that_is_rounded_is_told():
+    (found,) = findings_on(RoundsGradOutput, {"x": "bn", "w": "bn"})
+    assert (found.code, found.input, found.cause) == ("GV110", "x", "float32-inside")
+
+
+class ReadsMemory(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        slope = x.cos()
+        return g.as_strided(x.shape, x.stride()) * slope
+
+
+class ReadsMemoryElsewhere(ReadsMemory):
+    """Through NumPy, which shows no call: the first that gets other values is told."""
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        base = g.detach().untyped_storage()
+        memory = torch.tensor([], dtype=g.dtype).set_(base, g.storage_offset(), (x.numel(),), (1,))
+        return torch.from_numpy(memory.numpy().copy()).reshape(x.shape) * x.cos()
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (ReadsMemory, "`g.as_strided(x.shape, x.stride())` (test_other_codes.py:"),
+        (ReadsMemoryElsewhere, "(test_other_codes.py:"),
+    ],
+)
+def test_the_line_that_reads_memory_is_named(function, words):
+    (found,) = findings_on(function, {"x": "bn"}, select=("GV1", "GV404"))
+    assert found.code == "GV404"
+    assert words in found.hint

@@ -49,5 +49,5 @@ def test_groups_are_crossed():
     by_kind = {named.kind: named.apply for named in _reorderings(1)}
     six = torch.arange(6)[None]
     assert by_kind["interleaved in 2 groups"](six).tolist() == [[0, 3, 1, 4, 2, 5]]
-    assert by_kind["interleaved in groups of 2"](six).tolist() == [[0, 2, 4, 1, 3, 5]]
-    assert by_kind["interleaved in groups of 4"](six).tolist() == [[0, 1, 2, 3, 4, 5]]
+    assert by_kind["apart in groups of 2"](six).tolist() == [[0, 2, 4, 1, 3, 5]]
+    assert by_kind["apart in groups of 4"](six).tolist() == [[0, 1, 2, 3, 4, 5]]

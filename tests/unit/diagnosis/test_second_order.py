@@ -140,3 +140,64 @@ def test_a_factor_at_some_entries_only_is_no_factor():
 
 def test_a_right_double_backward_with_harmless_constants_passes():
     assert not _found(_nested(lambda t, g, gg, _: (gg * g * (1 - t * t), gg * t)))
+
+
+class Slope(Function):
+    """2 x, whose own derivative was never written."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.zeros_like(g)
+
+
+class SlopeOfNothing(Slope):
+    @staticmethod
+    def backward(ctx, g):
+        return None
+
+
+def _squared(slope):
+    class Squared(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * slope.apply(ctx.saved_tensors[0])
+
+    return Squared
+
+
+@pytest.mark.parametrize("slope", [Slope, SlopeOfNothing])
+def test_a_function_that_backward_calls_and_that_returns_nothing_is_named(slope):
+    (found,) = findings_on(_squared(slope), NAMES, select=("GV1", "GV2"))
+    assert found.code == "GV202"
+    assert found.message.startswith("part of the second derivative comes out as zero: that of the gradient")
+    assert found.hint.startswith(f"`{slope.__name__}`, which backward calls, returns None or zeros for `x`. ")
+    assert "detached" not in found.hint
+
+
+class Constant(Function):
+    """Its derivative goes through numbers that do not move with the input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.abs()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * torch.tensor(x.abs().tolist(), dtype=x.dtype) + 0 * torch.sign(x)
+
+
+def test_a_function_beside_the_way_is_not_named():
+    (found,) = findings_on(Constant, NAMES, select=("GV1", "GV2"))
+    assert found.code == "GV202"
+    assert "which backward calls" not in found.hint

@@ -237,3 +237,45 @@ def test_a_gradient_in_tiny_units_is_wrong_where_it_should_be_zero(maps):
     mask = torch.tensor([1.0, 0, 1, 1, 0, 1], dtype=torch.float64)
     wrong = maps.judged(lambda x: TinyUnits.apply(x, mask), x).comparison.wrong
     assert wrong.nonzero().tolist() == [[1, 1], [4, 4]]
+
+
+class Surplus(torch.autograd.Function):
+    """What the logarithm of a sum of exponentials exceeds its terms by: nothing, where there is one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.logsumexp(1)
+        ctx.save_for_backward(x, y)
+        return y - x.sum(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g[:, None] * (x.exp() * (-y).exp()[:, None] - 1)
+
+
+@pytest.mark.parametrize("rows", [2, 60])
+def test_a_gradient_that_cancels_to_nothing_is_right_where_nothing_is_right(maps, rows):
+    seen = 0
+    for seed in range(20):
+        x = torch.randn(rows, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        comparison = maps.judged(Surplus.apply, x).comparison
+        seen += int((comparison.analytical != 0).any())
+        assert not (comparison.wrong | comparison.imprecise).any()
+    assert seen >= 5, "these points have no rounding to be excused"
+
+
+def test_a_small_gradient_is_wrong_all_the_same(maps):
+    class Small(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return 1e-15 * x.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return 2e-15 * g * x.cos()
+
+    comparison = maps.judged(Small.apply, POINT).comparison
+    assert torch.equal(comparison.wrong, torch.eye(COLUMNS, dtype=torch.bool))

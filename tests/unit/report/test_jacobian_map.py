@@ -45,3 +45,14 @@ def test_a_scalar_and_entries_not_judged():
 
 def test_empty():
     assert drawn(JacobianMap((), (), (), (0.1, 0.2, 0.3))) == []
+
+
+def test_the_parts_of_a_complex_number_stand_under_one_heading():
+    labels = ("z[0].real", "z[0].imag")
+    picture = JacobianMap(("y",), labels, ((0, 4),), (1e-9, 1e-6, 1e-3))
+    assert drawn(picture) == [
+        "   z[0]   |difference|",
+        "y  · █    · right",
+        "          █ larger",
+        "          two of each: its real and imaginary part",
+    ]

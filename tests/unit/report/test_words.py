@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from gradverify.report.words import clean, clean_lines, figures, indexed, listed, number, plural, small, wrap
+from gradverify.model import Part, indexed
+from gradverify.report.words import clean, clean_lines, figures, listed, number, plural, small, wrap
 
 
 @pytest.mark.parametrize(
@@ -70,4 +71,5 @@ def test_small_words():
     ]
     assert [listed([]), listed(["a"]), listed(["a", "b", "c"])] == ["", "a", "a, b and c"]
     assert [indexed("y", (0, 2)), indexed("y", ())] == ["y[0,2]", "y"]
+    assert [indexed("z", (0, Part.IMAG)), indexed("z", (Part.REAL,))] == ["z[0].imag", "z.real"]
     assert [small(3e-10), small(1.7e-8), small(0.15)] == ["3e-10", "1.7e-08", "0.15"]

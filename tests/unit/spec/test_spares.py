@@ -44,3 +44,11 @@ def test_nothing_is_resized_where_an_integer_may_follow_a_size():
     index = TensorInput("index", (4,), dtype="int64", range=(0, 4))
     assert resized(Case("base", 1, inputs=(TensorInput("x", (4, 3)), index))) == ()
     assert resized(Case("base", 1, inputs=(TensorInput("x", (4, 3)), LiteralInput("n", 4)))) == ()
+
+
+def test_lengths_change_their_parity_and_neighbours_are_none_any_more(plan):
+    found = spares(plan, "{sizes: {h: 4, w: 5, k: 6}, inputs: {x: [h, w], at: [k]}}")
+    sizes = dict(found[0].sizes)
+    assert all((sizes[name] - n) % 2 for name, n in {"h": 4, "w": 5, "k": 6}.items())
+    assert sizes["w"] - sizes["h"] != 1
+    assert sizes["k"] - sizes["w"] != 1

@@ -366,24 +366,6 @@ class Dropout(Function):
         return grad_output * mask, None
 
 
-class DropoutDrawnAgain(Function):
-    """Keeps the state of the generator instead of the mask, which is drawn again from it."""
-
-    @staticmethod
-    def forward(ctx, x, p):
-        ctx.state, ctx.p = torch.get_rng_state(), p
-        return x * (torch.rand_like(x) >= p) / (1 - p)
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        before = torch.get_rng_state()
-        torch.set_rng_state(ctx.state)
-        # By its shape: rand_like draws in the order of grad_output's memory.
-        mask = torch.rand(grad_output.shape, dtype=grad_output.dtype) >= ctx.p
-        torch.set_rng_state(before)
-        return grad_output * mask / (1 - ctx.p), None
-
-
 class MaskedSquare(Function):
     """x**2 where the mask is true, and everywhere without a mask."""
 

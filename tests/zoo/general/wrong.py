@@ -392,19 +392,6 @@ class Dropout(Function):
         return grad_output * mask, None
 
 
-class DropoutDrawnAgain(Function):
-    """The mask is drawn again, from wherever the generator is by then: it is another one."""
-
-    @staticmethod
-    def forward(ctx, x, p):
-        ctx.p = p
-        return x * (torch.rand_like(x) >= p) / (1 - p)
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return grad_output * (torch.rand_like(grad_output) >= ctx.p) / (1 - ctx.p), None
-
-
 class MaskedSquare(Function):
     """The mask, being optional, was forgotten in backward: right whenever there is none."""
 

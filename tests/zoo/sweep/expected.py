@@ -2,8 +2,8 @@
 
 RIGHT = [
     "Scale", "ImageScale", "OnlyContiguous", "Views", "Linear", "NeedsBoth", "ReluInPlace", "BatchMean",
-    "SumBoth", "TotalOf", "Windowed", "Cached", "Dropout", "SoftmaxScores", "RowLargest", "SinCos",
-    "ByPointer", "Gather", "Mean", "Power", "scaled_sum", "ToSparse",
+    "SumBoth", "TotalOf", "Windowed", "Cached", "Dropout", "DropoutDrawnAgain", "SoftmaxScores", "RowLargest",
+    "SinCos", "ByPointer", "Gather", "Mean", "Power", "scaled_sum", "ToSparse",
 ]  # fmt: skip
 
 WRONG = {
@@ -37,6 +37,7 @@ WRONG = {
     "Clipped": ("GV408", "other sizes or options"),
     "Reshaped": ("GV408", "raises RuntimeError"),
     "FirstAtASize": ("GV408", "first call"),
+    "DrawsAgain": ("GV101", "random numbers of its own"),
     "Accumulates": ("GV409", "retain_graph"),
     "FreesEarly": ("GV409", "AttributeError"),
     "Leaks": ("GV411", "memory grows"),

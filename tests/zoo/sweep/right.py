@@ -206,6 +206,21 @@ class Dropout(Function):
         return g * mask, None
 
 
+class DropoutDrawnAgain(Function):
+    """Saves memory: the mask is drawn once more, from the state that forward found."""
+
+    @staticmethod
+    def forward(ctx, x, p):
+        ctx.state, ctx.p = torch.get_rng_state(), p
+        return x * (torch.rand_like(x) > p) / (1 - p)
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            return g * (torch.rand(g.shape, dtype=g.dtype) > ctx.p) / (1 - ctx.p), None
+
+
 class OtherOrder(Function):
     """Adds up in another order each time, as atomic additions do."""
 

@@ -444,6 +444,20 @@ class Jitters(Function):
         return g * (2 + 1e-3 * torch.rand((), generator=Jitters.source))
 
 
+class DrawsAgain(Function):
+    """The mask of a path that is dropped, drawn once more: another one in every training step."""
+
+    @staticmethod
+    def forward(ctx, x, p):
+        ctx.p = p
+        return x * (torch.rand_like(x[:, :1]) > p) / (1 - p)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return g * (torch.rand_like(g[:, :1]) > ctx.p) / (1 - ctx.p), None
+
+
 class Accumulates(Function):
     """A buffer of ctx that a second backward adds to."""
 

@@ -11,6 +11,7 @@ from gradverify.verifier.checks.variations.arranging import ARRANGEMENTS, descri
 from gradverify.verifier.checks.variations.running import backward, called
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.checks.variations.where_read import where_read
 from gradverify.verifier.checks.wording import output_name
 from gradverify.verifier.guard import Raised
 
@@ -100,7 +101,7 @@ def _one(
         "GV404",
         f"the gradient of `{difference.name}` is wrong {when}: {difference.place} is {difference.values}, "
         "which a contiguous one gives",
-        hint=HINT,
+        hint=where_read(base, given, base.grad_outputs(u)) + HINT,
         input=difference.name,
         output=number,
     )

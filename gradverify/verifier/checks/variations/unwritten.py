@@ -9,13 +9,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Swept
+from gradverify.model import Finding, Swept, indexed
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import backward, called, is_accident
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified, cotangents
-from gradverify.verifier.checks.wording import label
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.flat import Layout
@@ -165,4 +164,4 @@ def _output_names(sample: Sample) -> tuple[str, ...]:
 
 def _place(layout: Layout, names: tuple[str, ...], entry: int) -> tuple[str, str]:
     position = layout.block_of(entry)
-    return label(names[position], layout.blocks[position].index(entry)), names[position]
+    return indexed(names[position], layout.blocks[position].index(entry)), names[position]

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Entries, Entry, Finding, TargetKind
+from gradverify.model import Entries, Entry, Finding, TargetKind, indexed
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.variations.running import Call, backward, called
-from gradverify.verifier.checks.wording import WORST_ENTRIES, label, number
+from gradverify.verifier.checks.wording import WORST_ENTRIES, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
@@ -238,7 +238,7 @@ def _worst(
     worst = int(torch.where(off > bound, off, -1.0).argmax())
     position = layout.block_of(worst)
     block = layout.blocks[position]
-    place = label(names[position], block.index(worst))
+    place = indexed(names[position], block.index(worst))
     part = slice(block.start, block.stop)
     entries = _entries(got[part], wanted[part], off[part], bound[part], block)
     return Difference(

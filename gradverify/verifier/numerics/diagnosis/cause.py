@@ -33,6 +33,8 @@ class InForward:
     """Whether the argument's derivative is made of the other arguments, as in a product."""
     beside: str = ""
     """The other argument of two; empty where that cannot be told."""
+    is_divisor: bool = False
+    """Whether the argument is what a quotient is divided by: its text may stand elsewhere in it, too."""
     inside: str = ""
     """What of the expression is meant, where that is one operation made of several."""
     inside_of: str = ""

@@ -138,6 +138,8 @@ def _law(lines: Sequence[_Lines], side: Side) -> str | None:
 
 def written(multiple: float, formula: str) -> str:
     """A multiple of a formula as people write it: `1 / (2 * x)`, not `1/2 * 1 / x`."""
+    if multiple == -1 and formula.startswith("1 / (1 - ") and formula.count("(") == 1:
+        return f"1 / ({formula[len('1 / (1 - ') : -1]} - 1)"
     if not formula.startswith("1 / ") or abs(multiple) == 1:
         return MULTIPLES[multiple] + formula
     below, sign = formula.removeprefix("1 / "), "-" if multiple < 0 else ""
@@ -156,8 +158,8 @@ def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Callable[[Pair], Tens
     for tensor in tensors:
         for dim in range(len(side_shape(pair, side))):
             parts = tensor.is_complex and dim == len(side_shape(pair, side)) - 1
-            for kind, reduce in REDUCTIONS[:1] if parts else REDUCTIONS:
-                name = f"{tensor.name}.abs()" if parts else f"{tensor.name}.{kind}({dim})"
+            for text, reduce in REDUCTIONS[:1] if parts else REDUCTIONS:
+                name = f"{tensor.name}.abs()" if parts else f"{tensor.name}.{text.format(dim=dim)}"
                 yield name, _reduced(tensor.of, side, dim, reduce)
 
 

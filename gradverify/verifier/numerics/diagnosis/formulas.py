@@ -68,17 +68,26 @@ FUNCTIONS: tuple[tuple[str, Function], ...] = (
 """Factors that derivatives are made of, and their inverses: for one too many, and for a missing one."""
 
 REDUCTIONS: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
-    ("norm", lambda t, dim: t.norm(dim=dim, keepdim=True)),
-    ("sum", lambda t, dim: t.sum(dim, keepdim=True)),
-    ("mean", lambda t, dim: t.mean(dim, keepdim=True)),
-    ("std", lambda t, dim: t.std(dim, keepdim=True, correction=0)),
+    ("norm(dim={dim}, keepdim=True)", lambda t, dim: t.norm(dim=dim, keepdim=True)),
+    ("sum({dim}, keepdim=True)", lambda t, dim: t.sum(dim, keepdim=True)),
+    ("mean({dim}, keepdim=True)", lambda t, dim: t.mean(dim, keepdim=True)),
+    ("std({dim}, keepdim=True, correction=0)", lambda t, dim: t.std(dim, keepdim=True, correction=0)),
 )
-"""Numbers that a slice comes to."""
+"""Numbers that a slice comes to, as they can be copied: `x.norm(1)` is another one."""
 
 WITH_EPSILON: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
-    ("{name}.var({dim}, correction=0) + {epsilon}", lambda t, dim: t.var(dim, keepdim=True, correction=0)),
-    ("{name}.square().mean({dim}) + {epsilon}", lambda t, dim: t.square().mean(dim, keepdim=True)),
-    ("{name}.square().sum({dim}) + {epsilon}", lambda t, dim: t.square().sum(dim, keepdim=True)),
+    (
+        "{name}.var({dim}, keepdim=True, correction=0) + {epsilon}",
+        lambda t, dim: t.var(dim, keepdim=True, correction=0),
+    ),
+    (
+        "{name}.square().mean({dim}, keepdim=True) + {epsilon}",
+        lambda t, dim: t.square().mean(dim, keepdim=True),
+    ),
+    (
+        "{name}.square().sum({dim}, keepdim=True) + {epsilon}",
+        lambda t, dim: t.square().sum(dim, keepdim=True),
+    ),
 )
 """Sums with a small number that keeps them from zero."""
 

@@ -8,11 +8,12 @@ from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
 from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
+from gradverify.verifier.numerics.diagnosis.constants import other_constant
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
-from gradverify.verifier.numerics.diagnosis.orders import other_order, sorted_order
+from gradverify.verifier.numerics.diagnosis.orders import anywhere, other_order, sorted_order
 from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
 from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
@@ -50,11 +51,13 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     operand,
     chain_factor,
     output_for_input,
-    irregular_region,
     sorted_order,
     altered_forward,
+    irregular_region,
+    other_constant,
     one_use_counts,
     other_order,
+    anywhere,
     operand_sign,
     coupling_term,
     slice_factor,

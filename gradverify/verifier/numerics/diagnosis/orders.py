@@ -19,6 +19,9 @@ LEAST_MOVED = 4
 MOST_COMPARED = 20_000_000
 """Entries that may be compared to find which line stands where."""
 
+LARGEST_ANYWHERE = 60_000
+"""Entries of a block whose lines are compared with each other: as many times the lines are compared."""
+
 Order = Callable[[Tensor, int], Tensor]
 
 
@@ -75,6 +78,27 @@ def other_order(pairs: Pairs) -> Cause | None:
                 side_in_words = "input" if side == "column" else "output"
                 return Cause("permuted", Strength.WEAK, side=side_in_words, kind="unknown", dim=dim)
     return None
+
+
+def anywhere(pairs: Pairs) -> Cause | None:
+    """The gradients of the entries are right, each of another entry: no dimension tells which of which."""
+    if pairs[0].source_block.is_complex or any(pair.claimed.numel() > LARGEST_ANYWHERE for pair in pairs):
+        return None
+    moved = []
+    for pair in pairs:
+        claimed, true, allowed = _lines(pair, "column")
+        if _has_twins(true, allowed):
+            return None
+        moved.append(_matched(claimed, true, allowed))
+    if None in moved or sum(m or 0 for m in moved) < LEAST_MOVED:
+        return None
+    return Cause("permuted", Strength.WEAK, side="input", kind="anywhere")
+
+
+def _has_twins(lines: Tensor, allowed: Tensor) -> bool:
+    """Whether two lines are one, or zero: among such, much is an order."""
+    same = ((lines[:, None] - lines[None]).abs() <= allowed[None]).all(dim=2)
+    return bool((same.sum(dim=1) > 1).any()) or bool((lines.abs() <= allowed).all(dim=1).any())
 
 
 def side_length(pair: Pair, side: Side) -> int:

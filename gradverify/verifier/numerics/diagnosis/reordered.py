@@ -70,8 +70,20 @@ def _regroupings(dims: int) -> Iterator[_Named]:
     for dim in reversed(range(dims)):
         yield _Named("permuted", "exchanged by halves", dim, None, _halves(dim))
         for size in GROUPS:
-            yield _Named("permuted", f"interleaved in groups of {size}", dim, None, _grouped(dim, size))
-            yield _Named("permuted", f"interleaved in {size} groups", dim, None, _interleaved(dim, size))
+            yield _Named(
+                "permuted",
+                f"apart in groups of {size}",
+                dim,
+                None,
+                _grouped(dim, size),
+            )
+            yield _Named(
+                "permuted",
+                f"interleaved in {size} groups",
+                dim,
+                None,
+                _interleaved(dim, size),
+            )
         yield _Named("permuted", "moved on by 1 (the first slice empty)", dim, None, _moved(dim, 1))
         yield _Named("permuted", "moved back by 1 (the last slice empty)", dim, None, _moved(dim, -1))
 

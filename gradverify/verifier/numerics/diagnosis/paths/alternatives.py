@@ -14,12 +14,14 @@ from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
 from gradverify.verifier.numerics.diagnosis.paths.operations import (
     ALONG,
     BEHIND_A_NUMBER,
+    BROADCASTING,
     ELEMENTWISE,
     INDEXED,
     INSTEAD,
     LINEAR_IN_EACH,
 )
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site
+from gradverify.verifier.numerics.diagnosis.paths.switches import Conjugated
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS, Values
 
 
@@ -160,6 +162,11 @@ def _of_gradients(argument: _Argument, result: Tensor) -> Iterator[tuple[Change,
         for words, summed in _sums(value):
             own = value.detach() + summed - summed.detach()
             yield Change(edge, "reduced", words), argument.with_own(own)
+        if call.name in BROADCASTING:
+            for words, sliced in _slices(value, result):
+                yield Change(edge, "slice", words), argument.with_own(sliced)
+    if value.is_complex():
+        yield Change(edge, "conjugate", "derivative"), _unconjugated(argument)
     if INDEXED.get(call.name) == edge.place:
         yield Change(edge, "duplicates"), _last_uses(call, edge.place)
     if is_square(value):
@@ -213,6 +220,25 @@ def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield "all", value.sum()
 
 
+def _slices(value: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """A value that is spread over a dimension, of which one slice alone has a gradient."""
+    if value.dim() > result.dim():
+        return
+    spread = value.expand(result.shape)
+    whole = (1,) * (result.dim() - value.dim()) + tuple(value.shape)
+    for dim, (own, n) in enumerate(zip(whole, result.shape, strict=True)):
+        for words, place in (("first", 0), ("last", n - 1)) if own == 1 < n else ():
+            along = [-1 if k == dim else 1 for k in range(result.dim())]
+            kept = (torch.arange(n) == place).reshape(along)
+            yield f"{words} slice along dimension {dim}", torch.where(kept, spread, spread.detach())
+
+
+def _unconjugated(argument: _Argument) -> Make:
+    """The operation with the conjugate of its derivative: what comes back is conjugated before and behind."""
+    make = argument.with_own(Conjugated.apply(argument.value))  # type: ignore[no-untyped-call]
+    return lambda: Conjugated.apply(make())  # type: ignore[no-untyped-call]
+
+
 def _last_uses(call: Called, place: int) -> Make:
     """The entries picked; of several uses of one, the last alone has a gradient."""
 
@@ -245,6 +271,8 @@ def _operands(call: Called, edge: Edge, number: int, values: Values) -> Iterator
         leaf = leaf.to(torch.get_default_dtype())  # a mask counts as ones and zeros
     if leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]:
         yield Change(edge, "transposed", "operand", other=number), leaf.mT
+    if leaf.dim() > 1:
+        yield Change(edge, "transposed", "operand reshaped", other=number), leaf.mT.reshape(leaf.shape)
     if leaf.is_complex():
         yield Change(edge, "conjugate", other=number), leaf.conj()
     else:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.formulas import FUNCTIONS, MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.alternatives import EVERY
-from gradverify.verifier.numerics.diagnosis.paths.changes import Edge
+from gradverify.verifier.numerics.diagnosis.paths.changes import Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.glance import SAME, Candidate, Glance
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
 
@@ -32,6 +32,7 @@ def candidates(glance: Glance) -> Iterator[Candidate]:
             parts[edge] = part
     lacking = right - glance.claimed
     yield from _in_order(_parts_with_coefficient(glance, parts, lacking))
+    yield from _one_pass(glance, parts)
     yield from _two_parts(glance, parts, lacking)
     yield from _replaced(glance, parts)
 
@@ -52,6 +53,20 @@ def _parts_with_coefficient(glance: Glance, parts: dict[Edge, Tensor], lacking: 
         if bool((lacking - (1 - share) * part).abs().le(glance.allowed).all()):
             found.append(Candidate(Altered(frozenset({edge})), rounded(share)))
     return found
+
+
+def _one_pass(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
+    """Of a value that a loop uses, the first or the last use alone counts."""
+    for edge in reversed(parts):
+        for which in PASSES if edge.place != EVERY and glance.own.passes(edge) > 1 else ():
+            candidate = Candidate(Altered(frozenset({OnePass(edge, which)})), 0.0)
+            given = glance.given(candidate)
+            if given is not None and glance.agrees(given):
+                yield candidate
+
+
+PASSES = ("first", "last")
+"""Passes of a loop that an assignment in place of a sum leaves."""
 
 
 def rounded(share: float) -> float:
@@ -75,6 +90,7 @@ def _two_parts(glance: Glance, parts: dict[Edge, Tensor], lacking: Tensor) -> It
 _ORDER = (
     "formula",
     "duplicates",
+    "slice",
     "reduced",
     "output",
     "argument",

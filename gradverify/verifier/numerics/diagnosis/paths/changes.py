@@ -17,6 +17,15 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class OnePass:
+    """Of the passes of a loop that use a value, one alone counts."""
+
+    edge: Edge
+    which: str
+    """`first` or `last`."""
+
+
+@dataclass(frozen=True)
 class Change:
     """One argument's derivative, taken otherwise."""
 

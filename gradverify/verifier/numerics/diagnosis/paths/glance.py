@@ -64,19 +64,20 @@ class Glance:
     def of(self, altered: Altered) -> Tensor | None:
         """Forward's own gradient with a change."""
         if altered not in self._seen:
-            whole = self.own.pulled_back(self.pair.output, self.u, altered)
-            self._seen[altered] = None if whole is None else self._cut(whole)
+            self._seen[altered] = self.cut(self.own.pulled_back(self.pair.output, self.u, altered))
         return self._seen[altered]
 
-    def _cut(self, whole: Tensor) -> Tensor | None:
+    def cut(self, whole: Tensor | None) -> Tensor | None:
+        """The entries that are judged of a gradient by all inputs; None where it is not finite."""
+        if whole is None:
+            return None
         block = self.pair.source_block
         own = whole[block.start : block.stop][self.judged]
         return own if bool(own.isfinite().all()) else None
 
     def at_others(self, mode: Instrumented) -> Tensor | None:
         """What backward would give with other numbers or values in forward."""
-        whole = self.own.at_others(mode, self.pair.output, self.u)
-        return None if whole is None else self._cut(whole)
+        return self.cut(self.own.at_others(mode, self.pair.output, self.u))
 
     def agrees(self, gradient: Tensor) -> bool:
         """Whether backward gives this gradient."""

@@ -76,12 +76,17 @@ class Instrumented(TorchFunctionMode):
     """The latest results with their gradients, by their texts."""
     paths: dict[Site, tuple[ArgumentPath, ...]] = field(default_factory=dict)
     """Where each argument of a call stands."""
+    is_plain: bool = False
+    """Nothing is to be switched or noted."""
     calls: int = 0
 
     def __post_init__(self) -> None:
         super().__init__()
         self._part = 0
         self._site: Site | None = None
+        # One backward is asked of such a run: nothing is noted for others, and nothing can be switched.
+        altered = self.exchanged or self.moved or self.instead or self.turned
+        self._is_exchange = self.is_plain or bool(altered)
 
     def __torch_function__(
         self,
@@ -95,7 +100,7 @@ class Instrumented(TorchFunctionMode):
         named = dict(kwargs or {})
         leaves, structure = _pytree.tree_flatten((args, named))
         site = self._site_now(name)
-        if site not in self.paths:
+        if site not in self.paths and not self._is_exchange:
             self.paths[site] = paths_of((args, named))
         leaves = self._with_constants(leaves, site, name)
         if not any(_flows(leaf) for leaf in leaves) or name.startswith("get ") or not torch.is_grad_enabled():
@@ -138,7 +143,8 @@ class Instrumented(TorchFunctionMode):
 
     def _aside(self, site: Site, result: Any) -> Any:  # noqa: ANN401
         """The result, kept by its value alone: masks, counts, and slices of what has a gradient."""
-        if self._site is None and isinstance(result, Tensor) and result.layout is torch.strided:
+        noted = self._site is None and not self._is_exchange
+        if noted and isinstance(result, Tensor) and result.layout is torch.strided:
             self.aside.setdefault(site, []).append(result.detach().clone())
         return result
 
@@ -158,6 +164,8 @@ class Instrumented(TorchFunctionMode):
         """The result, by another value where one is to be tried; kept."""
         if not isinstance(result, Tensor) or not _flows(result):
             return result
+        if self._is_exchange and site not in self.moved:
+            return result
         known = self.results.setdefault(site, [])
         other = self.moved[site](result.detach(), len(known)) if site in self.moved else None
         known.append(result.detach().clone())
@@ -168,12 +176,14 @@ class Instrumented(TorchFunctionMode):
         if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
             return leaf
         value = leaf if edge.site.part else self._exchanged(leaf, edge)
-        if not value.requires_grad:
+        if not value.requires_grad or self._is_exchange:
             return value
         self.edges.setdefault(edge, [])
         return Tap.apply(value, self.switches, edge)  # type: ignore[no-untyped-call]
 
     def _exchanged(self, leaf: Tensor, edge: Edge) -> Tensor:
+        if self._is_exchange and edge not in self.instead:
+            return leaf
         known = self.given.setdefault(edge, [])
         other = self.instead[edge](len(known)) if edge in self.instead else None
         known.append(leaf.detach())
@@ -181,7 +191,8 @@ class Instrumented(TorchFunctionMode):
 
     def _made(self, name: str, again: _Again, tapped: list[Any], site: Site) -> Any:  # noqa: ANN401
         """The result; of an operation that is made of others, these are run one by one."""
-        rule = MADE_OF.get(name) if self._site is None else None
+        inside = self._site is None and (bool(self.turned) or not self._is_exchange)
+        rule = MADE_OF.get(name) if inside else None
         if rule is None:
             return again(tapped)
         args, named = _pytree.tree_unflatten(tapped, again.structure)

@@ -5,16 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward, Strength
+from gradverify.verifier.numerics.diagnosis.chain import written
 from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
-from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import argument_text, bracketed, text_of
 
+ITS_RESULT = "its result"
+"""The value of an operation, in a formula of it."""
+
 _INSIDE = {("div", 1): "what it divides by", ("sub", 1): "what it subtracts", ("mul", 1): "its factor"}
 """What carries a part of the derivative inside an operation that is made of others."""
+
+_DIVISORS = frozenset({("div", 1), ("rdiv", 0)})
 
 _NAMES = {
     "output": "wrong-saved",
@@ -25,6 +31,7 @@ _NAMES = {
     "argument": "operand",
     "reduced": "wrong-reduction-dim",
     "duplicates": "duplicates",
+    "slice": "not-summed-over-broadcast",
     "nothing": "chain-factor",
     "times": "chain-factor",
 }
@@ -41,7 +48,13 @@ def cause_of(candidate: Candidate, law: str, own: OwnForward) -> Cause:
 
 
 def _of_part(candidate: Candidate, law: str, own: OwnForward) -> Cause:
-    edges = sorted(candidate.altered.dropped, key=lambda e: (e.site.line, e.site.start, e.place))
+    one = next((c for c in candidate.altered.dropped if isinstance(c, OnePass)), None)
+    if one is not None:
+        return Cause("duplicates", Strength.WEAK, kind="pass", law=one.which, where=where_of(one.edge, own))
+    edges = sorted(
+        (c for c in candidate.altered.dropped if isinstance(c, Edge)),
+        key=lambda e: (e.site.line, e.site.start, e.place),
+    )
     return Cause(
         "missing-term",
         Strength.WEAK,
@@ -85,11 +98,10 @@ def _of_change(change: Change, share: float, law: str, own: OwnForward) -> Cause
 
 def _formula(change: Change, share: float, own: OwnForward) -> str:
     value = bracketed(argument_text(change.edge.site, own.path(change.edge)) or "its argument")
-    name = "its result" if change.of_result else value
-    multiple = MULTIPLES.get(share)
-    if multiple is None or change.name == "1":
+    name = ITS_RESULT if change.of_result else value
+    if share not in MULTIPLES or change.name == "1":
         return f"{share:.6g}"
-    return multiple + change.name.replace("{}", name)
+    return written(share, change.name.replace("{}", name))
 
 
 def cause_of_exchange(exchange: Exchange, own: OwnForward) -> Cause:
@@ -119,6 +131,7 @@ def where_of(edge: Edge, own: OwnForward) -> InForward:
         others=site.operation in LINEAR_IN_EACH,
         inside=_INSIDE.get((site.operation, edge.place), f"its `{site.operation}`") if site.part else "",
         beside=_beside(edge, own),
+        is_divisor=(site.operation, edge.place) in _DIVISORS,
         inside_of=site.outer,
     )
 

@@ -53,6 +53,25 @@ LINEAR_IN_EACH = frozenset(
 )
 """Operations in whose derivative other arguments stand: another value may be taken for them."""
 
+BROADCASTING = frozenset(
+    {
+        "mul",
+        "div",
+        "rdiv",
+        "add",
+        "sub",
+        "rsub",
+        "pow",
+        "rpow",
+        "where",
+        "maximum",
+        "minimum",
+        "lerp",
+        "addcmul",
+    }
+)
+"""Operations entry by entry, over which a smaller argument is spread."""
+
 ALONG = frozenset(
     {
         "softmax",
@@ -210,6 +229,13 @@ def _whole(index: Any) -> Tensor:  # noqa: ANN401 - whatever stands in brackets
     raise TypeError
 
 
+_EXPONENTIAL = (
+    ("`exp(A)ᵀ @ grad_output`, as if everything commuted", lambda a: torch.matrix_exp(a.detach()) @ a),
+    ("`grad_output @ exp(A)ᵀ`, as if everything commuted", lambda a: a @ torch.matrix_exp(a.detach())),
+    ("`exp(A) * grad_output`, entry by entry", lambda a: torch.matrix_exp(a.detach()) * a),
+)
+"""What is written for the derivative of a matrix function by those who think of numbers."""
+
 INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
     "maximum": (("the smaller one", torch.minimum),),
     "minimum": (("the larger one", torch.maximum),),
@@ -243,6 +269,8 @@ INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("the index one further", lambda x, index: x[(_whole(index) + 1) % x.shape[0]]),
         ("the index one before", lambda x, index: x[(_whole(index) - 1) % x.shape[0]]),
     ),
+    "matrix_exp": _EXPONENTIAL,
+    "linalg_matrix_exp": _EXPONENTIAL,
     "solve": (("a product in place of the solve", torch.matmul),),
     "linalg_solve": (("a product in place of the solve", torch.matmul),),
     "solve_triangular": (("a product in place of the solve", lambda a, b, **_: a @ b),),
@@ -255,6 +283,8 @@ def instead_cause(operation: str) -> str:
     """The cause whose name fits such an exchange best."""
     if operation in _IN_PLACES:
         return "permuted"
+    if "matrix_exp" in operation:
+        return "chain-factor"
     return "operand" if "solve" in operation else "branch"
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
-from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.instrumented import Factor, Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.sites import ArgumentPath, Site
 from gradverify.verifier.numerics.diagnosis.paths.switches import Switches
@@ -31,7 +31,7 @@ SAME_VALUES = 1e-9
 class Altered:
     """What is altered of forward's derivative."""
 
-    dropped: frozenset[Edge] = frozenset()
+    dropped: frozenset[Edge | OnePass] = frozenset()
     instead: Change | None = None
 
 
@@ -114,6 +114,20 @@ class OwnForward:
             self._kept[key] = rows
         return self._kept[key]
 
+    def with_arguments(self, others: Mapping[str, str]) -> OwnForward:
+        """Forward with other arguments in the places of some, by their names."""
+        problem = self.problem
+        if problem is None:
+            return OwnForward(lambda: None)
+        values = {a.name: a.value for a in problem.arguments}
+        arguments = tuple(replace(a, value=values[others.get(a.name, a.name)]) for a in problem.arguments)
+        changed = replace(problem, arguments=arguments)
+        return OwnForward(lambda: changed)
+
+    def derivative(self, output: int, u: Tensor | None) -> Tensor | None:
+        """The gradient for a grad_output of one output, or all its rows, without any switches."""
+        return self.at_others(Instrumented(is_plain=True), output, u)
+
     @property
     def input_names(self) -> list[str]:
         """Tensors that forward is called with."""
@@ -137,6 +151,10 @@ class OwnForward:
         """What each operation of forward gave; empty where these are too many to be exchanged."""
         run = self._run
         return {} if run is None or run.mode.values is None else run.mode.results
+
+    def passes(self, edge: Edge) -> int:
+        """How often forward comes by a use of a value."""
+        return 0 if self._run is None else self._run.mode.switches.passes.get(edge, 0)
 
     @property
     def sites(self) -> list[Site]:

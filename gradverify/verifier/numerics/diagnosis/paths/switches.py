@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.formulas import FUNCTIONS
-from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
+from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge, OnePass
 
 FORMULAS = {"1": torch.ones_like, **dict(FUNCTIONS)}
 """Local derivatives by how they are written; `{}` stands for the value."""
@@ -19,8 +19,21 @@ FORMULAS = {"1": torch.ones_like, **dict(FUNCTIONS)}
 class Switches:
     """What is altered in the next backward."""
 
-    dropped: frozenset[Edge] = frozenset()
+    dropped: frozenset[Edge | OnePass] = frozenset()
     instead: Change | None = None
+    passes: dict[Edge, int] = field(default_factory=dict)
+    """How often forward has come by each use."""
+
+    def is_cut(self, edge: Edge, number: int) -> bool:
+        """Whether a pass of a use has no gradient."""
+        if not self.dropped:
+            return False
+        last = self.passes.get(edge, 1) - 1
+        return (
+            edge in self.dropped
+            or (number > 0 and OnePass(edge, "first") in self.dropped)
+            or (number < last and OnePass(edge, "last") in self.dropped)
+        )
 
 
 class Tap(torch.autograd.Function):
@@ -30,12 +43,14 @@ class Tap(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, switches: Switches, edge: Edge) -> Tensor:  # noqa: ANN401
         """The value."""
         ctx.switches, ctx.edge = switches, edge
+        ctx.number = switches.passes.get(edge, 0)
+        switches.passes[edge] = ctx.number + 1
         return value.view_as(value)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None]:  # noqa: ANN401
         """Its gradient, or none where the use is cut."""
-        return None if ctx.edge in ctx.switches.dropped else gradient, None, None
+        return None if ctx.switches.is_cut(ctx.edge, ctx.number) else gradient, None, None
 
 
 class Carried(torch.autograd.Function):
@@ -54,6 +69,22 @@ class Carried(torch.autograd.Function):
         return gradient, None
 
 
+class Conjugated(torch.autograd.Function):
+    """A value whose gradient is conjugated."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ANN401
+        """The value."""
+        del ctx
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        """The conjugate of the gradient."""
+        del ctx
+        return gradient.conj().resolve_conj()
+
+
 class Join(torch.autograd.Function):
     """The result of an operation; gradients also go through other derivatives of it, when switched on."""
 
@@ -67,15 +98,20 @@ class Join(torch.autograd.Function):
     ) -> Tensor:
         """The result."""
         del others
-        ctx.switches, ctx.changes = switches, changes
+        # Looked up in every backward, of which there are many with another change each.
+        ctx.switches, ctx.places = switches, {change: place for place, change in enumerate(changes)}
+        ctx.count = len(changes)
         # A copy: forward may write into its result, which views of a Function refuse.
         return result.clone()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         """The result's gradient; also for the change that is switched on."""
-        instead = ctx.switches.instead
-        return gradient, None, None, *(gradient if c == instead else None for c in ctx.changes)
+        others: list[Tensor | None] = [None] * ctx.count
+        place = ctx.places.get(ctx.switches.instead)
+        if place is not None:
+            others[place] = gradient
+        return gradient, None, None, *others
 
 
 class Weighted(torch.autograd.Function):
