@@ -65,14 +65,14 @@ def decide(question: Question) -> bool:
     with guard.leaving_the_callers():
         original = question.first_call()
         answer = _answer(question, original)
-    too_large = beyond_slow_mode(original)
     match answer:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            passed = _torch_decides(question, answer.reason, too_large)
+            passed = _torch_decides(question, answer.reason, beyond_slow_mode(original))
         case Right():
-            passed = _torch_decides(question, "", too_large) if question.options.parts_of_torch else True
+            more = question.options.parts_of_torch
+            passed = _torch_decides(question, "", beyond_slow_mode(original)) if more else True
     for finer in answer.finer:
         warnings.warn(
             f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2

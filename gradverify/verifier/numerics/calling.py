@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.autograd.graph
 from torch import Tensor
+from torch.autograd import Variable
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
@@ -17,7 +17,7 @@ from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 
-ENGINE: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+ENGINE: Any = getattr(getattr(Variable, "_execution_engine", None), "run_backward", None)
 """What `torch.autograd.grad` calls once it has looked at its arguments, which takes it as long as backward
 itself does for a small problem (13 µs of 30). There is no public name for it: where it is missing, we take
 the long way."""

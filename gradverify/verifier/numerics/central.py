@@ -84,7 +84,10 @@ class Weighed:
         if isinstance(negligible, float) and share * (self.largest + 2 * negligible) <= negligible:
             return True  # no row above `negligible` can be below its share then
         size = self.change.abs()
-        unseen = (size > negligible) & (self.size * share > size)
+        unseen = self.size * share > size
+        if not unseen.count_nonzero().item():
+            return True
+        unseen &= size > negligible
         if not unseen.count_nonzero().item():
             return True
         unseen &= self.size > least() / allowed * self.unit
