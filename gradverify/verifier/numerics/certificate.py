@@ -15,7 +15,7 @@ Soundings Analysis*, 1992, ch. 5.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -44,6 +44,10 @@ database."""
 LONG_STEP = 2.0**-8
 """Step for what is smooth at the first level and does not close: 16 times less rounding, and a truncation,
 h^4 / 30, that is still half of what the first level allows."""
+
+SHARE = 2.0**-14
+"""Share of atol that is still seen in an entry where that is asked for instead of relative errors: in rows
+that are zero but for rounding, as gradients beside a saturated softmax are, these are all that is seen."""
 
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
@@ -97,6 +101,9 @@ def certify(
         problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
     )
     tried = _tried(point, point.tangent, MAGNITUDES)
+    if tried.level is None and not tried.refused and tried.flat is None and atol:
+        point = _within(point, atol)
+        tried = _tried(point, point.tangent, MAGNITUDES)
     if tried.flat is not None and _is_flat(point, tried.flat):
         return _certificate(point, _levels(point)[0])
     if tried.refused:
@@ -106,6 +113,11 @@ def certify(
         proven = all(_closes_alone(point, number) for number in faint)
         return _certificate(point, tried.level) if proven else None
     return _certificate(point, _levels(point)[1]) if _closes_in_parts(point) else None
+
+
+def _within(point: ProofPoint, atol: float) -> ProofPoint:
+    """The same point, where a row counts at least so much that a small share of atol shows in it."""
+    return replace(point, least=SHARE * noticed(atol, point.tangent) / _levels(point)[0].allowed)
 
 
 def _closes_in_parts(point: ProofPoint) -> bool:
