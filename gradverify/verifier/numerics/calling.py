@@ -144,7 +144,13 @@ def _run_any_backward(
 
 
 def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
-    """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check."""
-    if gradient is None or gradient.layout is torch.strided or leaf.layout is not torch.strided:
+    """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check.
+
+    And zeros that torch keeps without memory have some: the first product of them loads torch's compiler,
+    which takes a second.
+    """
+    if gradient is None or leaf.layout is not torch.strided:
         return gradient
-    return gradient.to_dense()
+    if gradient.layout is not torch.strided:
+        return gradient.to_dense()
+    return gradient.clone() if gradient._is_zerotensor() else gradient  # noqa: SLF001 - no public name
