@@ -74,6 +74,8 @@ class _Tried:
     """Forward did not move at all."""
     refused: bool = False
     """Backward raises, or gives a gradient to what cannot move."""
+    open: CentralDifference | None = None
+    """What forward has at the first level, where none closed."""
 
 
 def certify(
@@ -101,9 +103,9 @@ def certify(
         problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
     )
     tried = _tried(point, point.tangent, MAGNITUDES)
-    if tried.level is None and not tried.refused and tried.flat is None and atol:
-        point = _within(point, atol)
-        tried = _tried(point, point.tangent, MAGNITUDES)
+    within = _within(point)
+    if tried.open is not None and within.least and tried.open.unbroken(within.least):
+        point, tried = within, _tried(within, point.tangent, MAGNITUDES)
     if tried.flat is not None and _is_flat(point, tried.flat):
         return _certificate(point, _levels(point)[0])
     if tried.refused:
@@ -115,9 +117,10 @@ def certify(
     return _certificate(point, _levels(point)[1]) if _closes_in_parts(point) else None
 
 
-def _within(point: ProofPoint, atol: float) -> ProofPoint:
+def _within(point: ProofPoint) -> ProofPoint:
     """The same point, where a row counts at least so much that a small share of atol shows in it."""
-    return replace(point, least=SHARE * noticed(atol, point.tangent) / _levels(point)[0].allowed)
+    seen = SHARE * noticed(point.atol, point.tangent) if point.atol else 0.0
+    return replace(point, least=seen / _levels(point)[0].allowed)
 
 
 def _closes_in_parts(point: ProofPoint) -> bool:
@@ -148,10 +151,12 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
     """The proof along one direction, at the first level and at the one that suits forward there."""
     level, coarse = _levels(point)
     functionals: Functionals | None = None
+    first: CentralDifference | None = None
     for last in (False, True):
         found = point.along(tangent, level)
+        first = first or found
         if found is None:
-            return _Tried()
+            return _Tried(open=first)
         if found.weighed.flat:
             return _Tried(flat=found)
         functionals = functionals or pull_back(point, found.weighed, magnitudes)
@@ -162,7 +167,7 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
             return _Tried(level, tuple(shares))
         if not last:
             level = Level(LONG_STEP, level.allowed) if found.smooth else coarse
-    return _Tried()
+    return _Tried(open=first)
 
 
 def _faint(point: ProofPoint, shares: tuple[float, ...], least: float) -> list[int]:
