@@ -382,3 +382,14 @@ def test_rows_that_are_rounding_alone_close_for_who_gives_a_tolerance(maps, faul
     problem = VjpProblem(maps.problem_of(function, *inputs), (u,))
     assert certify(problem, rtol=RTOL) is None
     assert (certify(problem, **TOLERANCES) is None) == (fault is not None)
+
+
+def test_a_small_error_in_small_rows_that_are_smooth_is_no_rounding(maps):
+    x = torch.linspace(0.3, 1.2, 100, dtype=torch.float64)
+
+    def function(x):
+        return 1e-5 * x.sin()
+
+    assert certify(maps.problem_of(function, x), **TOLERANCES) is not None
+    wrong = behind(function, at(7, lambda v: v * (1 + 1e-6)))
+    assert certify(maps.problem_of(wrong, x), **TOLERANCES) is None
