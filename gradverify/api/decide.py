@@ -19,7 +19,7 @@ from gradverify.api.copied import Copied
 from gradverify.api.given import DOUBLE, only_for_torch, require_usable
 from gradverify.api.gradient_error import GradientError
 from gradverify.api.options import Options
-from gradverify.api.orders import watched
+from gradverify.api.orders import graph_of_constants, watched
 from gradverify.api.original import (
     Original,
     call_original,
@@ -65,14 +65,14 @@ def decide(question: Question) -> bool:
     with guard.leaving_the_callers():
         original = question.first_call()
         answer = _answer(question, original)
-    too_large = beyond_slow_mode(original)
     match answer:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            passed = _torch_decides(question, answer.reason, too_large)
+            passed = _torch_decides(question, answer.reason, beyond_slow_mode(original))
         case Right():
-            passed = _torch_decides(question, "", too_large) if question.options.parts_of_torch else True
+            more = question.options.parts_of_torch
+            passed = _torch_decides(question, "", beyond_slow_mode(original)) if more else True
     for finer in answer.finer:
         warnings.warn(
             f"{name_of(question.user_function)}: {finer.code} {finer.message}", stacklevel=CALLER - 2
@@ -121,7 +121,7 @@ def _answer(question: Question, original: Original) -> Answer:
     """Our own answer: the short proof, else the rules that hold on the caller's tensors and the numbers."""
     refused = _not_ours(original)
     if refused is not None:
-        return refused
+        return Right() if not original.positions and _stays(question, original) else refused
     own, rtol, atol = question.graph_of(original), _finest(question.options), FAINT * question.options.atol
     if own.proves_quickly(rtol, atol) or own.proves(
         _as_differentiated(question.problem_of(original, guard.FreeRunning())), rtol, atol
@@ -129,6 +129,12 @@ def _answer(question: Question, original: Original) -> Answer:
         return _unlike_a_gradient(original, question.options, probed=not own.is_empty, linear=True) or Right()
     with states_kept():
         return _answer_at_length(question)
+
+
+def _stays(question: Question, original: Original) -> bool:
+    """Whether a function of which nothing can be differentiated has a derivative of zero."""
+    graph = graph_of_constants(question.function, original)
+    return graph is not None and graph.stays
 
 
 def _answer_at_length(question: Question) -> Answer:

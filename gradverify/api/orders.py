@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.api.given import as_tuple, is_differentiable
+from gradverify.api.given import DOUBLE, as_tuple, is_differentiable
 from gradverify.api.options import Options
 from gradverify.api.original import Original
 from gradverify.api.own_graph import OwnGraph
@@ -23,7 +23,7 @@ from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import blocks, count_of, entries_of, number, part
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.numerics.calling import differentiate, with_zeros
+from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import TINIEST
 from gradverify.verifier.numerics.problem import CallProblem, Problem, Tensors, VjpProblem
@@ -104,13 +104,11 @@ def gradients_of(
     returned: Sequence[Any], inputs: Sequence[Any], grad_outputs: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
     """The gradient of every input that requires grad, with its graph, from what the function returned."""
-    return torch.autograd.grad(
-        [o for o in returned if is_differentiable(o)],
-        [x for x in inputs if is_differentiable(x)],
-        grad_outputs,
-        create_graph=True,
-        allow_unused=True,
-    )
+    outputs = [o for o in returned if is_differentiable(o)]
+    leaves = [x for x in inputs if is_differentiable(x)]
+    if not outputs or len(outputs) != len(grad_outputs):  # torch knows what to say of that
+        return torch.autograd.grad(outputs, leaves, grad_outputs, create_graph=True, allow_unused=True)
+    return differentiate_with_graph(outputs, leaves, grad_outputs)
 
 
 def _requiring(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
@@ -135,7 +133,23 @@ def _requiring_if_inexact(argument: Any) -> Any:  # noqa: ANN401
 
 def first_order_graph(function: Callable[..., Any], original: Original) -> OwnGraph:
     """The call's own graph, and forward elsewhere."""
-    inputs, positions, outputs = original.inputs, original.positions, original.outputs
+    return _graph(function, original, original.positions, original.outputs)
+
+
+def graph_of_constants(function: Callable[..., Any], original: Original) -> OwnGraph | None:
+    """The same for a call of whose outputs none requires grad; None where some are no float64 tensors."""
+    returned = [(i, r) for i, r in enumerate(original.returned) if r is not None]
+    if not returned or not all(
+        isinstance(r, Tensor) and r.layout is torch.strided and r.dtype in DOUBLE for _, r in returned
+    ):
+        return None
+    return _graph(function, original, tuple(i for i, _ in returned), tuple(r for _, r in returned))
+
+
+def _graph(
+    function: Callable[..., Any], original: Original, positions: tuple[int, ...], outputs: Tensors
+) -> OwnGraph:
+    inputs = original.inputs
     shapes = [output.shape for output in outputs]
 
     def evaluate(moved: Sequence[Tensor]) -> Tensors:

@@ -14,7 +14,7 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Gradients, Tensors, VjpProblem
-from gradverify.verifier.numerics.quick import proves
+from gradverify.verifier.numerics.quick import is_constant, proves
 
 Cotangents = Sequence[Tensor | None]
 
@@ -67,6 +67,11 @@ class OwnGraph:
             return self._runs()
         with torch.no_grad():
             return proves(self, rtol, atol)
+
+    @property
+    def stays(self) -> bool:
+        """Whether the function gives the same around here: its derivative is zero, and backward not asked."""
+        return not self.is_empty and is_constant(self)
 
     def _runs(self) -> bool:
         """Whether backward runs, and gives zeros: all that is right without entries."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.autograd.graph
 from torch import Tensor
+from torch.autograd import Variable
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
@@ -17,7 +17,7 @@ from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
 
-ENGINE: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+ENGINE: Any = getattr(getattr(Variable, "_execution_engine", None), "run_backward", None)
 """What `torch.autograd.grad` calls once it has looked at its arguments, which takes it as long as backward
 itself does for a small problem (13 µs of 30). There is no public name for it: where it is missing, we take
 the long way."""
@@ -144,7 +144,13 @@ def _run_any_backward(
 
 
 def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
-    """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check."""
-    if gradient is None or gradient.layout is torch.strided or leaf.layout is not torch.strided:
+    """A sparse gradient of a dense input, as `Embedding(sparse=True)` gives it, is dense to every check.
+
+    And zeros that torch keeps without memory have some: the first product of them loads torch's compiler,
+    which takes a second.
+    """
+    if gradient is None or leaf.layout is not torch.strided:
         return gradient
-    return gradient.to_dense()
+    if gradient.layout is not torch.strided:
+        return gradient.to_dense()
+    return gradient.clone() if gradient._is_zerotensor() else gradient  # noqa: SLF001 - no public name

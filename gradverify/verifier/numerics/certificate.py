@@ -15,7 +15,7 @@ Soundings Analysis*, 1992, ch. 5.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -45,6 +45,10 @@ LONG_STEP = 2.0**-8
 """Step for what is smooth at the first level and does not close: 16 times less rounding, and a truncation,
 h^4 / 30, that is still half of what the first level allows."""
 
+SHARE = 2.0**-14
+"""Share of atol that is still seen in an entry where that is asked for instead of relative errors: in rows
+that are zero but for rounding, as gradients beside a saturated softmax are, these are all that is seen."""
+
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
@@ -70,6 +74,8 @@ class _Tried:
     """Forward did not move at all."""
     refused: bool = False
     """Backward raises, or gives a gradient to what cannot move."""
+    open: CentralDifference | None = None
+    """What forward has at the first level, where none closed."""
 
 
 def certify(
@@ -97,6 +103,9 @@ def certify(
         problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
     )
     tried = _tried(point, point.tangent, MAGNITUDES)
+    within = _within(point)
+    if tried.open is not None and _may_be_rounding(tried.open, within):
+        point, tried = within, _tried(within, point.tangent, MAGNITUDES)
     if tried.flat is not None and _is_flat(point, tried.flat):
         return _certificate(point, _levels(point)[0])
     if tried.refused:
@@ -108,6 +117,12 @@ def certify(
     return _certificate(point, _levels(point)[1]) if _closes_in_parts(point) else None
 
 
+def _within(point: ProofPoint) -> ProofPoint:
+    """The same point, where a row counts at least so much that a small share of atol shows in it."""
+    seen = SHARE * noticed(point.atol, point.tangent) if point.atol else 0.0
+    return replace(point, least=seen / _levels(point)[0].allowed)
+
+
 def _closes_in_parts(point: ProofPoint) -> bool:
     """Whether it closes for some rows at a time, or for each input by itself."""
     several = len(point.moving) > 1
@@ -115,6 +130,14 @@ def _closes_in_parts(point: ProofPoint) -> bool:
     if faint is not None and all(_closes_alone(point, number) for number in faint if several):
         return True
     return several and all(_closes_alone(point, number, MAGNITUDES) for number in point.moving)
+
+
+def _may_be_rounding(found: CentralDifference, within: ProofPoint) -> bool:
+    """Whether what did not close may be rounding in rows that are small for who asks for tolerances.
+
+    Where forward is smooth in every row, what does not close is the gradient.
+    """
+    return within.least > 0 and not found.smooth and found.unbroken(within.least)
 
 
 def _certificate(point: ProofPoint, level: Level) -> Certificate:
@@ -136,10 +159,12 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
     """The proof along one direction, at the first level and at the one that suits forward there."""
     level, coarse = _levels(point)
     functionals: Functionals | None = None
+    first: CentralDifference | None = None
     for last in (False, True):
         found = point.along(tangent, level)
+        first = first or found
         if found is None:
-            return _Tried()
+            return _Tried(open=first)
         if found.weighed.flat:
             return _Tried(flat=found)
         functionals = functionals or pull_back(point, found.weighed, magnitudes)
@@ -150,7 +175,7 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
             return _Tried(level, tuple(shares))
         if not last:
             level = Level(LONG_STEP, level.allowed) if found.smooth else coarse
-    return _Tried()
+    return _Tried(open=first)
 
 
 def _faint(point: ProofPoint, shares: tuple[float, ...], least: float) -> list[int]:

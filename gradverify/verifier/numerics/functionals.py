@@ -61,6 +61,8 @@ class ProofPoint:
     """Backward through a graph that is there already."""
     rtol: float
     atol: float | None
+    least: float = 0.0
+    """The derivative along v by which a row counts at least."""
 
     @cached_property
     def typical(self) -> float:
@@ -107,7 +109,7 @@ class ProofPoint:
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
-        return central_difference(self.problem, self.inputs, self.x, tangent, level)
+        return central_difference(self.problem, self.inputs, self.x, tangent, level, self.least)
 
 
 @dataclass(frozen=True)

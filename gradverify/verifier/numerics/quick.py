@@ -150,6 +150,14 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
 
 
+def is_constant(asked: Asked) -> bool:
+    """Whether forward stays what it is, beside x and further out on one side at least. 4 evaluations."""
+    inputs = Layout.of(asked.primals)
+    moves = moves_of(asked.primals, inputs, STEPS[0][1])
+    trial = _tried(asked, moves, asked.outputs.flatten(asked.here), 0.0)
+    return trial is not None and trial.weighed.flat and _flat_on_one_side(trial)
+
+
 def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     """Whether backward agrees with what forward has along all inputs, and along each that is faint there."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)

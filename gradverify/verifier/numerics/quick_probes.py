@@ -14,7 +14,7 @@ from torch import Tensor
 from gradverify.verifier.numerics.central import Weighed
 from gradverify.verifier.numerics.certificate import KEPT_ROWS, noticed
 from gradverify.verifier.numerics.flat import Layout, tensor_of, vector_of
-from gradverify.verifier.numerics.probes import short_values, signed_values, sizes_of
+from gradverify.verifier.numerics.probes import LESS_WIDE, short_values, signed_values, sizes_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def moves_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Moves:
     steps: list[Tensor | None] = []
     for primal, block in zip(primals, inputs.blocks, strict=True):
         x = primal if block.is_plain else vector_of(primal, block)
-        tangent = sizes_of(x).mul_(short_values(x.shape, block.start))
+        tangent = sizes_of(x, LESS_WIDE).mul_(short_values(x.shape, block.start))
         here.append(x)
         steps.append(torch.add(x, tangent, alpha=length, out=tangent).sub_(x))
     return Moves(inputs, here, steps, length)

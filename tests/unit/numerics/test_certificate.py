@@ -347,3 +347,49 @@ def test_noise_is_outgrown_by_a_longer_step(maps):
     assert certify(maps.problem_of(function, x), **TOLERANCES) is not None
     wrong = behind(function, at(7, lambda v: v * (1 + 1e-5)))
     assert certify(maps.problem_of(wrong, x), **TOLERANCES) is None
+
+
+class FaultyTwice(Function):
+    """Identity, right once, whose double backward applies a fault."""
+
+    @staticmethod
+    def forward(ctx, x, fault):
+        ctx.fault = fault
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Faulty.apply(grad_output, ctx.fault), None
+
+
+def attended(fault):
+    """The second order of attention so saturated that most of its gradients are rounding alone."""
+    generator = torch.Generator().manual_seed(1)
+    query, key, value, u = (
+        torch.randn(4, 6, 8, generator=generator, dtype=torch.float64) * size for size in (4, 4, 2, 1)
+    )
+
+    def function(query, key, value):
+        weights = (query @ key.mT / 8**0.5).softmax(-1)
+        return weights @ (value if fault is None else FaultyTwice.apply(value, fault))
+
+    return function, (query, key, value), u
+
+
+@pytest.mark.parametrize("fault", [None, FAULTS["scaled by 1 + 1e-6"], at(3, lambda v: v * (1 + 1e-4))])
+def test_rows_that_are_rounding_alone_close_for_who_gives_a_tolerance(maps, fault):
+    function, inputs, u = attended(fault)
+    problem = VjpProblem(maps.problem_of(function, *inputs), (u,))
+    assert certify(problem, rtol=RTOL) is None
+    assert (certify(problem, **TOLERANCES) is None) == (fault is not None)
+
+
+def test_a_small_error_in_small_rows_that_are_smooth_is_no_rounding(maps):
+    x = torch.linspace(0.3, 1.2, 100, dtype=torch.float64)
+
+    def function(x):
+        return 1e-5 * x.sin()
+
+    assert certify(maps.problem_of(function, x), **TOLERANCES) is not None
+    wrong = behind(function, at(7, lambda v: v * (1 + 1e-6)))
+    assert certify(maps.problem_of(wrong, x), **TOLERANCES) is None
