@@ -14,6 +14,7 @@ from typing import Any
 from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
+from gradverify.verifier.collect.inference.through_helpers import Helpers
 from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
 
 TRUSTING = re.compile(
@@ -59,10 +60,11 @@ def gather(
     """
     facts = {name: Facts() for name in names}
     kept: dict[str, str] = {}
+    helpers = Helpers(facts, _package_of(forward))
     definition = parsed(forward)
     if definition is not None:
         own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
-        reader = UseReader(facts, dict(zip(own, names, strict=False)))
+        reader = UseReader(facts, dict(zip(own, names, strict=False)), entered=helpers.entering(forward))
         reader.visit(definition)
         note_options(definition, reader.strings_of, _globals_of(forward))
         note_numbers(definition, reader.numbers_of)
@@ -79,14 +81,20 @@ def gather(
         note_numbers(undone, partial(_numbers_kept, kept, facts))
     found = [d for d in (definition, context, undone) if d is not None]
     cuts = NO_CUTS
-    for one in found:
+    for one in (*found, *helpers.entered):
         cuts = cuts.with_more(cuts_of(one))
     complexes = frozenset[str]().union(*(provided_for(d) for d in found))
-    return Evidence(facts, cuts, complexes, next((name for d in found for name in _trusting(d)), ""))
+    return Evidence(
+        facts, cuts, complexes, next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
+    )
 
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:
     return getattr(inspect.unwrap(function), "__globals__", {}) if function is not None else {}
+
+
+def _package_of(function: Callable[..., Any] | None) -> str:
+    return str(getattr(function, "__module__", None) or "").partition(".")[0]
 
 
 def _strings_kept(kept: Mapping[str, str], facts: Mapping[str, Facts], node: ast.expr) -> list[str] | None:

@@ -32,6 +32,10 @@ _RANKS = (
 )
 """Messages that name the rank they want."""
 
+BROADCAST = 0.3
+"""What one input costs that is a number, or has a dimension less: more than that two sizes agree."""
+
+_ELEMENTWISE = re.compile(r"must match the size of tensor|not broadcastable|could not be broadcast")
 _INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
@@ -59,6 +63,18 @@ def by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterat
         argument = state.arguments[place]
         if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1:
             yield dearer(state.with_argument(place, replace(argument, dims=argument.dims[:-1])), LOWER)
+
+
+def by_broadcast(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
+    several = [k for k in suspects if state.arguments[k].guess.kind is Kind.FLOAT and state.arguments[k].dims]
+    if len(several) < 2 or not _ELEMENTWISE.search(message):
+        return
+    for number, place in enumerate(reversed(several)):
+        argument = state.arguments[place]
+        for dims in dict.fromkeys((argument.dims[:-1], ())):
+            changed = state.with_argument(place, replace(argument, dims=dims))
+            yield dearer(changed, BROADCAST + 0.02 * number)
 
 
 def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:

@@ -83,7 +83,8 @@ def observed_calls(value: Any, target: Target, module: ModuleType | None) -> Ite
             continue
         arguments = solution.ran.arguments
         noted = calls_noted(value, partial(guard.call, user.run, *arguments))
-        literals = [a.guess for a in solution.state.arguments if a.guess.kind is Kind.LITERAL]
+        plain = {Kind.LITERAL, Kind.SIZE}
+        literals = [a.guess for a in solution.state.arguments if a.guess.kind in plain]
         for call in noted:
             yield Observed(
                 call,
