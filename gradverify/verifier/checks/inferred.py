@@ -20,7 +20,9 @@ from gradverify.verifier.checks.inconclusive import deliberate, doubted, invente
 from gradverify.verifier.checks.manifolds import persists, unread_slice
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
+    at_equal_lengths,
     at_even_sizes,
+    at_fewer_dimensions,
     at_other_shapes,
     odd_sizes_alone,
     of_returned_ranks,
@@ -158,6 +160,8 @@ class _Guard:
     """By order: what forward does not read where that makes the mismatch."""
     reshaped: tuple[str, ...] | None = None
     """Inputs with other shapes of which backward is right."""
+    lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
+    """By input and order: inputs with lengths of their own without which the mismatch is not there."""
     odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """By input: odd sizes without which the mismatch is not there."""
 
@@ -189,7 +193,7 @@ class _Guard:
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
             yield invented(finding, tuple(d.what for d in self.invented))
-        if finding.code in OF_SHAPES | {"GV102"}:
+        if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
             yield refused(finding)
@@ -202,6 +206,16 @@ class _Guard:
             yield invented(finding, (doubt,))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
+        key = (finding.input, _is_second_order(finding))
+        if key not in self.lengths:
+            self.lengths[key] = at_equal_lengths(self.sample, finding.input, second_order=key[1])
+        if self.lengths[key]:
+            names = " and ".join(f"`{name}`" for name in self.lengths[key])
+            yield invented(finding, (f"that the lengths of {names} may differ",))
+        if finding.code == "GV102" and (fewer := at_fewer_dimensions(self.sample)):
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
+        if finding.code not in OF_SHAPES | {"GV102"}:
+            return
         summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         if summed:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))

@@ -166,6 +166,25 @@ def test_what_helpers_do_with_a_parameter_tells_of_it():
     assert facts["scale"].numbers == [3.0]
 
 
+class Rowwise:
+    @staticmethod
+    def forward(ctx, x, w, scale):
+        y = x * scale
+        ctx.save_for_backward(w.contiguous(), y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        weight, y = ctx.saved_tensors
+        return g.mm(weight.t()), y.bmm(g), None
+
+
+def test_backward_tells_of_what_was_saved_under_its_own_names():
+    facts = gather(("x", "w", "scale"), Rowwise.forward, None, Rowwise.backward).facts
+    assert facts["w"].rank == 2
+    assert facts["x"].rank is None
+
+
 def state(*shapes):
     """Tensors of distinct symbols, with their sizes."""
     made, arguments = State((), ()), []
@@ -204,6 +223,23 @@ def test_the_names_of_a_helper_lead_to_the_parameters_that_it_got():
     call = "    return launched(x, scale=scale, start=state)"
     error = raising("not enough values to unpack", call, "    b, n, d = rows.shape  # noqa: RUF059")
     assert suspects_of(replace(given, arguments=renamed), error) == [0]
+
+
+def ranks_of(found):
+    return {tuple(len(a.dims) for a in s.arguments) for s in found}
+
+
+def test_an_error_that_says_nothing_may_be_about_dimensions():
+    silent = RaisedError("AssertionError", "")
+    assert {(2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 1, 1)} <= ranks_of(repairs(state(2, 2, 2), silent))
+    assert not ranks_of(repairs(state(2, 2, 2), RaisedError("ValueError", "alpha is negative")))
+
+
+def test_of_two_shapes_that_do_not_go_together_one_may_be_a_number():
+    message = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1"
+    error = RaisedError("RuntimeError", message)
+    assert {(2, 0), (2, 1), (0, 2), (1, 2)} <= ranks_of(repairs(state(2, 2), error, broadcast=True))
+    assert (2, 0) not in ranks_of(repairs(state(2, 2), error))
 
 
 def best(found):

@@ -13,9 +13,11 @@ from typing import Any
 
 from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
+from gradverify.verifier.collect.inference.saved import Saved
 from gradverify.verifier.collect.inference.through_helpers import Helpers
-from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
+from gradverify.verifier.collect.inference.uses import UseReader, called_name, is_none
 
 TRUSTING = re.compile(
     r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq"
@@ -60,23 +62,29 @@ def gather(
     """
     facts = {name: Facts() for name in names}
     kept: dict[str, str] = {}
-    helpers = Helpers(facts, _package_of(forward))
+    helpers, saved = Helpers(facts, _package_of(forward)), Saved()
     definition = parsed(forward)
     if definition is not None:
         own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
-        reader = UseReader(facts, dict(zip(own, names, strict=False)), entered=helpers.entering(forward))
+        entered = saved.noting(helpers.entering(forward))
+        reader = UseReader(facts, dict(zip(own, names, strict=False)), entered=entered)
         reader.visit(definition)
         note_options(definition, reader.strings_of, _globals_of(forward))
         note_numbers(definition, reader.numbers_of)
         kept |= reader.kept
     context = parsed(setup_context)
     if context is not None and len(context.args.args) >= 2:
-        reader = UseReader(facts, {}, context.args.args[1].arg, names)
+        reader = UseReader(facts, {}, context.args.args[1].arg, names, saved.noting())
         reader.visit(context)
         kept |= reader.kept
     undone = parsed(backward)
     if undone is not None:
         _note_gradients(facts, list(names), undone)
+        own_names = saved.in_backward(undone)
+        more = {name: Facts() for name in own_names.values()}
+        UseReader(more, own_names).visit(undone)
+        for name, of_backward in more.items():
+            facts[name].add(of_backward)
         note_options(undone, partial(_strings_kept, kept, facts), _globals_of(backward))
         note_numbers(undone, partial(_numbers_kept, kept, facts))
     found = [d for d in (definition, context, undone) if d is not None]

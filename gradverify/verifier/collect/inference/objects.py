@@ -18,7 +18,7 @@ from torch import nn
 from gradverify.model import Parameter, Scalar
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
-from gradverify.verifier.collect.inference.uses import Facts
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.guard import Raised
 
 MOST_FOUND = 3

@@ -19,7 +19,7 @@ from gradverify.verifier.collect.inference.multiples import (
     by_sums,
     by_unpacking,
 )
-from gradverify.verifier.collect.inference.ranks import by_broadcast, by_lower_rank, by_rank
+from gradverify.verifier.collect.inference.ranks import by_broadcast, by_fewer, by_lower_rank, by_rank
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
 
@@ -60,8 +60,8 @@ _RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+
 """A `view` or `reshape` into parts whose number does not divide a dimension."""
 
 
-def repairs(state: State, error: RaisedError) -> Iterator[State]:
-    """States to try next, each with its own cost."""
+def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Iterator[State]:
+    """States to try next, each with its own cost; `broadcast` says that some inputs may be numbers."""
     suspects = suspects_of(state, error)
     yield from _by_conditions(state, error)
     yield from (dearer(s, RETYPE) for s in by_refusal(state, error.message, suspects))
@@ -74,7 +74,8 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from (dearer(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
     yield from by_lower_rank(state, error.message, suspects)
-    yield from by_broadcast(state, error.message, suspects)
+    yield from by_broadcast(state, error.message, suspects) if broadcast else ()
+    yield from by_fewer(state, error)
 
 
 def suspects_of(state: State, error: RaisedError) -> list[int]:

@@ -18,6 +18,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import gather
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
 from gradverify.verifier.collect.inference.shapes import State, states
@@ -27,7 +28,6 @@ from gradverify.verifier.collect.inference.users import (
     modules_that_reach,
     parsed_source,
 )
-from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.inputs.arguments import seeded
 

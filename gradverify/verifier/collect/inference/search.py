@@ -100,10 +100,19 @@ class _Queue:
 
 
 def search(
-    caller: Caller, started: Iterable[State], parameters: Sequence[str], most: int = MOST_TRIES
+    caller: Caller,
+    started: Iterable[State],
+    parameters: Sequence[str],
+    most: int = MOST_TRIES,
+    *,
+    broadcast: bool = False,
 ) -> Solution | NoSolution:
-    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
-    running = _Search(caller, parameters, most)
+    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that.
+
+    With `broadcast`, shapes that do not go together may be a tensor's and a number's. Among all else that
+    they may be this finds what hides mistakes, so it is for the second search, when the first found nothing.
+    """
+    running = _Search(caller, parameters, most, broadcast)
     running.queue.push_all(started)
     return running.run()
 
@@ -150,6 +159,7 @@ class _Search:
     caller: Caller
     parameters: Sequence[str]
     most: int
+    broadcast: bool = False
     tries: int = 0
     queue: _Queue = field(default_factory=_Queue)
     refusals: _Refusals = field(default_factory=_Refusals)
@@ -170,7 +180,7 @@ class _Search:
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
                     self.attempts.append(Attempt(described(state), answer_of(result), lacking(result)))
-                self.queue.push_all(repairs(state, result))
+                self.queue.push_all(repairs(state, result, broadcast=self.broadcast))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.queue.push_all(evened(state, cuts))
@@ -279,7 +289,8 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         suspects = suspects_of(state, ran.backward)
         yield from by_call(state, ran.backward, suspects)
         if names_rank(ran.backward.message):
-            yield from by_rank(state, ran.backward, suspects)
+            # What has too many dimensions may be an index made of an input that the line does not name.
+            yield from by_rank(state, ran.backward, range(len(state.arguments)))
 
 
 def _keeping_all(state: State) -> Iterator[State]:

@@ -18,13 +18,13 @@ from gradverify.verifier.collect.inference.candidates import Guess, Kind, combin
 from gradverify.verifier.collect.inference.compressed import compressed
 from gradverify.verifier.collect.inference.elsewhere import trees_elsewhere
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
 from gradverify.verifier.collect.inference.shapes import Argument, State, states
 from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import names_that_reach, parsed_source
-from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
 

@@ -11,8 +11,9 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from gradverify.verifier.collect.inference.called_names import name_behind
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
-from gradverify.verifier.collect.inference.uses import Facts, UseReader
+from gradverify.verifier.collect.inference.uses import UseReader
 
 DEEPEST = 3
 """Functions within functions that are read."""
@@ -84,7 +85,7 @@ class Helpers:
         note_options(definition, reader.strings_of, function.__globals__)
         note_numbers(definition, reader.numbers_of)
         for name, more in inner.items():
-            _add(self.facts[name], more)
+            self.facts[name].add(more)
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef | None:
@@ -103,17 +104,3 @@ def _passed(definition: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[str, 
             break
         yield name, name_behind(argument)
     yield from ((k.arg, name_behind(k.value)) for k in call.keywords if k.arg is not None)
-
-
-def _add(facts: Facts, more: Facts) -> None:
-    """Take in what a helper tells, where forward itself does not say otherwise."""
-    facts.kinds |= more.kinds
-    if facts.rank is None:
-        facts.rank, facts.names = more.rank, facts.names or more.names
-    facts.least_rank = max(facts.least_rank, more.least_rank)
-    facts.arity = max(facts.arity, more.arity)
-    facts.strings += [s for s in more.strings if s not in facts.strings]
-    facts.numbers += [n for n in more.numbers if n not in facts.numbers]
-    facts.compared += [c for c in more.compared if c not in facts.compared]
-    facts.attributes |= more.attributes
-    facts.unpacked = facts.unpacked or more.unpacked

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from gradverify.verifier.collect.inference.called_names import name_behind
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.routines import (
     AXIS_CALLS,
     INDEX_ARGUMENT,
@@ -20,35 +19,6 @@ from gradverify.verifier.collect.inference.routines import (
     SIZE_CALLS,
     TENSOR_ATTRIBUTES,
 )
-
-
-@dataclass
-class Facts:
-    """What is known of one parameter."""
-
-    kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float callable module none sequence dtype`, each seen in some use."""
-    arity: int = 1
-    """Arguments that it is called with."""
-    rank: int | None = None
-    least_rank: int = 0
-    names: tuple[str, ...] = ()
-    """Names that the author gives to its dimensions."""
-    strings: list[str] = field(default_factory=list)
-    """What it is compared with."""
-    numbers: list[float] = field(default_factory=list)
-    """Numbers on either side of those that it is compared with."""
-    compared: list[str] = field(default_factory=list)
-    """Attributes that it is compared with, such as members of an enumeration."""
-    annotation: str = ""
-    axes: list[Any] = field(default_factory=list)
-    """Names of jaxtyping dimensions."""
-    attributes: set[str] = field(default_factory=set)
-    """What is read of it by name."""
-    unpacked: int = 0
-    """Names that it is unpacked to."""
-    gradient: bool | None = None
-    """Whether backward returns anything but None for it; None where that cannot be read."""
 
 
 def is_none(node: ast.expr) -> bool:
