@@ -17,7 +17,7 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.manifolds import persists, unread_slice
+from gradverify.verifier.checks.manifolds import persists, right_at_definite, unread_slice
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
     at_equal_lengths,
@@ -197,7 +197,7 @@ class _Guard:
             yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
             yield refused(finding)
-        if not self._persists(finding):
+        if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
@@ -212,7 +212,8 @@ class _Guard:
         if self.lengths[key]:
             names = " and ".join(f"`{name}`" for name in self.lengths[key])
             yield invented(finding, (f"that the lengths of {names} may differ",))
-        if finding.code == "GV102" and (fewer := at_fewer_dimensions(self.sample)):
+        one = None if finding.code == "GV102" else finding.input
+        if (one or finding.code == "GV102") and (fewer := at_fewer_dimensions(self.sample, one)):
             yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
         if finding.code not in OF_SHAPES | {"GV102"}:
             return
