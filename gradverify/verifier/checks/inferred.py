@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Doubt, Finding, Outcome, Severity
+from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
 from gradverify.rules import Family
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
@@ -131,11 +131,23 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
     redrawn = [d for d in inventions if d.of_values and not d.certain]
     if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
         swept += [d.what for d in redrawn]
+    swept += [d.what for d in sample.subject.doubts if d.extreme]
+    if _lost_entries(sample, finding.input):
+        swept.append(f"that zeros of `{finding.input}` are none of its entries")
     if swept:
         return invented(finding, swept)
     if _is_slight(finding):
         return invented(finding, ["that such values are valid"])
     return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else unsteady(finding)
+
+
+def _lost_entries(sample: Sample, name: str | None) -> bool:
+    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    names = sample.problem.input_names
+    if name not in names or not any(i.name == name and i.layout.startswith("sparse") for i in given):
+        return False
+    return bool((sample.problem.primals[names.index(name)] == 0).any())
 
 
 def _is_slight(finding: Finding) -> bool:
@@ -282,6 +294,7 @@ def _inventions(sample: Sample) -> tuple[Doubt, ...]:
         d
         for d in sample.subject.doubts
         if not d.intent
+        and not d.extreme
         and not (d.certain and options.get(d.name) in d.certain)
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)

@@ -11,6 +11,7 @@ from gradverify.verifier.collect.inference.candidates import FACTORS, Guess, Kin
 from gradverify.verifier.collect.inference.elsewhere import trees_elsewhere
 from gradverify.verifier.collect.inference.evidence import gather
 from gradverify.verifier.collect.inference.refused_gradients import unbroadcast
+from gradverify.verifier.collect.inference.relaxed import is_by_chance
 from gradverify.verifier.collect.inference.repairs import repairs, suspects_of
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
@@ -240,6 +241,33 @@ def test_of_two_shapes_that_do_not_go_together_one_may_be_a_number():
     error = RaisedError("RuntimeError", message)
     assert {(2, 0), (2, 1), (0, 2), (1, 2)} <= ranks_of(repairs(state(2, 2), error, broadcast=True))
     assert (2, 0) not in ranks_of(repairs(state(2, 2), error))
+
+
+def test_a_size_of_one_that_backward_keeps_is_one_of_the_inputs():
+    given = state(2, 2)
+    got = f"[{given.shape(given.arguments[0])[0]}, 1]"
+    message = f"invalid gradient at index 0 - got {got} but expected shape compatible with [4, 3]"
+    changed = unbroadcast(given, message, ("x", "w"))
+    assert changed.shape(changed.arguments[0]) == (4, 1)
+    assert changed.shape(changed.arguments[1]) == given.shape(given.arguments[1])
+
+
+def test_what_eigh_reads_is_symmetric():
+    message = "linalg.eigh: A must be batches of square matrices, but they are 4 by 3 matrices"
+    found = list(repairs(state(2), RaisedError("RuntimeError", message)))
+    assert any(s.arguments[0].structure == "symmetric" for s in found)
+    assert not is_by_chance(next(s for s in found if s.arguments[0].structure))
+
+
+def test_functions_of_several_arguments_and_modules_are_told_by_what_they_are_asked_for():
+    given = state(2)
+    called = Argument("f", Guess(Kind.CALLABLE, 0.3, found=False, path="torch.tanh"))
+    given = replace(given, arguments=(*given.arguments, called))
+    of_two = RaisedError("TypeError", "tanh() takes 1 positional argument but 2 were given")
+    assert [s.arguments[1].guess.path for s in repairs(given, of_two)] == ["torch.mul"]
+    asked = "'builtin_function_or_method' object has no attribute 'parameters'"
+    found = list(repairs(given, RaisedError("AttributeError", asked)))
+    assert any(s.arguments[1].guess.made for s in found)
 
 
 def best(found):

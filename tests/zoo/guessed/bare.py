@@ -667,3 +667,56 @@ class Scan(Function):
             d_decay[k] = (carried * before[:, k]).sum()
             carried = carried * decay[k]
         return dx, carried, d_decay
+
+
+class TruncatedExp(Function):
+    """Forward grows without bound, and backward is held within one: right, or meant, at ordinary values."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.clamp(-15, 15).exp()
+
+
+class SymmetricExp(Function):
+    """Matrices that `eigh` reads one triangle of: right along symmetric ones alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, vectors = torch.linalg.eigh(x)
+        y = vectors @ torch.diag_embed(values.exp()) @ vectors.mT
+        ctx.save_for_backward(values, vectors)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        apart = values.unsqueeze(-1) - values.unsqueeze(-2)
+        same = apart.abs() < 1e-6
+        slopes = (values.exp().unsqueeze(-1) - values.exp().unsqueeze(-2)) / apart.masked_fill(same, 1.0)
+        slopes = torch.where(same, values.exp().unsqueeze(-1), slopes)
+        inner = vectors.mT @ ((g + g.mT) / 2) @ vectors
+        return vectors @ (slopes * inner) @ vectors.mT
+
+
+class Gate(Function):
+    """Weights that are broadcast over the features: backward keeps their last dimension."""
+
+    @staticmethod
+    def forward(ctx, x, weights):
+        a, b = x.chunk(2, dim=-1)
+        ctx.save_for_backward(a, b, weights)
+        return a * b * weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, b, weights = ctx.saved_tensors
+        dx = torch.cat((g * b * weights, g * a * weights), dim=-1)
+        return dx, (g * a * b).sum(dim=-1, keepdim=True)

@@ -72,6 +72,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     if evidence.factorization:
         doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
         entry = replace(entry, doubts=(*entry.doubts, doubt))
+    if evidence.clamps:
+        doubt = Doubt("", "that such values are valid (backward clamps, and forward does not)", extreme=True)
+        entry = replace(entry, doubts=(*entry.doubts, doubt))
     said = deliberate_gradient(value, module)
     if said:
         doubt = Doubt("", f"that backward should be the derivative (its source says `{said}`)", intent=True)
@@ -181,8 +184,9 @@ def _constants(
     """Inputs whose gradient the author leaves out count as constants, unless a module trains them."""
     remarks = []
     for place, argument in enumerate(state.arguments):
-        missing = ran.gradients is not None and argument.name in ran.gradients
-        if not missing or (ran.gradients or {})[argument.name] is not None:
+        known = facts[argument.name].gradient is False and argument.guess.kind is Kind.FLOAT
+        missing = known if ran.gradients is None else argument.name in ran.gradients
+        if not missing or (ran.gradients or {}).get(argument.name) is not None:
             continue
         if facts[argument.name].gradient is True or passed[argument.name].is_parameter:
             continue

@@ -25,6 +25,10 @@ TRUSTING = re.compile(
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
 
 
+CLAMPS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_"})
+"""Calls that hold a tensor within bounds."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The facts of every parameter, by name in call order, and the conditions that forward demands."""
@@ -36,6 +40,8 @@ class Evidence:
     """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
     """A call, in forward or backward, of a routine that takes a matrix on trust: symmetric, triangular."""
+    clamps: bool = False
+    """Backward holds something within bounds, and forward does not."""
 
 
 def parsed(function: Callable[..., Any] | None) -> ast.FunctionDef | None:
@@ -92,9 +98,16 @@ def gather(
     for one in (*found, *helpers.entered):
         cuts = cuts.with_more(cuts_of(one))
     complexes = frozenset[str]().union(*(provided_for(d) for d in found))
-    return Evidence(
-        facts, cuts, complexes, next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
-    )
+    of_forward = [*(d for d in found if d is not undone), *helpers.entered]
+    clamps = undone is not None and _clamps([undone]) and not _clamps(of_forward)
+    trusted = next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
+    return Evidence(facts, cuts, complexes, trusted, clamps)
+
+
+def _clamps(definitions: Sequence[ast.FunctionDef]) -> bool:
+    """Whether anything is held within bounds there."""
+    nodes = (n for d in definitions for n in ast.walk(d))
+    return any(isinstance(n, ast.Call) and called_name(n) in CLAMPS for n in nodes)
 
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:

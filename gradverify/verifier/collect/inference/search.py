@@ -44,6 +44,9 @@ MORE_IF_CHANCE = 100
 MORE_IF_OUTER = 12
 """Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
+MOST_TELLING = 20_000
+"""Entries of the Jacobian of inputs with more sizes of their own: they are verified at several of each."""
+
 KEPT_ATTEMPTS = 5
 """Attempts that are told where no inputs are found."""
 
@@ -204,7 +207,8 @@ class _Search:
         if before is None:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.queue.push_all(begun_again(found.state))
-        if before is None or (not uneven and is_deep and _tells_more(found.state, before.state)):
+        more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
+        if before is None or (more and _tells_more(found.state, before.state)):
             self.by_chance = found
         return False
 
@@ -277,6 +281,7 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
+        yield from _definite(state)
         yield from _keeping_all(state)
     if _is_whole(ran) or _is_outer(state, ran):
         yield from lower_ranks(state)
@@ -291,6 +296,13 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         if names_rank(ran.backward.message):
             # What has too many dimensions may be an index made of an input that the line does not name.
             yield from by_rank(state, ran.backward, range(len(state.arguments)))
+
+
+def _definite(state: State) -> Iterator[State]:
+    """Symmetric matrices that are positive definite: roots and logarithms of eigenvalues."""
+    changed = tuple(replace(a, structure="spd") if a.structure == "symmetric" else a for a in state.arguments)
+    if changed != state.arguments:
+        yield replace(state, arguments=changed, cost=state.cost + DOMAIN_COST)
 
 
 def _keeping_all(state: State) -> Iterator[State]:

@@ -76,7 +76,9 @@ def observed(
         state = state_of(one, known.parameters, names)
         if state is not None:
             stated = tuple(_as_written(a, known.passed[a.name]) for a in state.arguments)
-            found.setdefault(state.key(), replace(state, arguments=stated, observed=True))
+            found.setdefault(
+                state.key(), replace(state, arguments=stated, observed=True, cuts=known.evidence.cuts)
+            )
     live = {**known.caller.live, **names.live}
     return list(found.values()), replace(known, caller=replace(known.caller, live=live))
 

@@ -21,7 +21,7 @@ DEEPEST = 3
 MOST_ENTERED = 30
 """Functions that are read for one target."""
 
-_BEHIND = ("py_func", "fn", "func", "__wrapped__")
+_BEHIND = ("py_func", "fn", "func", "_torchdynamo_orig_callable")
 """Attributes under which compilers and decorators keep what they were given."""
 
 
@@ -61,6 +61,7 @@ class Helpers:
                 return self._function(value, given)
             case _:
                 return None
+        found = inspect.unwrap(found) if callable(found) else found
         for attribute in _BEHIND:
             if isinstance(found, FunctionType):
                 break
