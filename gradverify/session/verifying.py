@@ -206,7 +206,7 @@ def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
 def _ended(planned: Planned, state: TargetState, error: WorkerError) -> Finding:
     """Of a process that has ended: a mistake, unless a guess may have made it."""
     inferred = state.plan.source is InputSource.INFERRED
-    invented = inferred and any(not d.intent for d in state.plan.doubts)
+    invented = inferred and any(not d.intent and not d.extreme for d in state.plan.doubts)
     if _ended_otherwise(error) or not (invented or state.plan.source is InputSource.NONE):
         return _crashed(planned, state, error)
     return _crashed_on_guesses(planned, state, error, "GV109" if invented else "GV001")
@@ -243,7 +243,7 @@ def _ended_otherwise(error: WorkerError) -> bool:
 def _crashed_on_guesses(planned: Planned, state: TargetState, error: WorkerError, code: str) -> Finding:
     """A kernel need not check its arguments: what it does to wrong ones is nobody's mistake."""
     frames = frames_of(error.trace, planned.module.path)
-    guessed = [d.what for d in state.plan.doubts if not d.intent]
+    guessed = [d.what for d in state.plan.doubts if not d.intent and not d.extreme]
     but = f"; but {guessed[0]} was guessed" if guessed else ""
     return replace(
         _finding(code, f"the process {error.how} {_doing(state, frames)}{but}", state.running),

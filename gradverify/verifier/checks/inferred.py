@@ -11,16 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Doubt, Finding, Outcome, Severity
+from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
 from gradverify.rules import Family
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.manifolds import persists, unread_slice
+from gradverify.verifier.checks.manifolds import persists, right_at_definite, unread_slice
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
+    at_equal_lengths,
     at_even_sizes,
+    at_fewer_dimensions,
     at_other_shapes,
     odd_sizes_alone,
     of_returned_ranks,
@@ -129,11 +131,23 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
     redrawn = [d for d in inventions if d.of_values and not d.certain]
     if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
         swept += [d.what for d in redrawn]
+    swept += [d.what for d in sample.subject.doubts if d.extreme]
+    if _lost_entries(sample, finding.input):
+        swept.append(f"that zeros of `{finding.input}` are none of its entries")
     if swept:
         return invented(finding, swept)
     if _is_slight(finding):
         return invented(finding, ["that such values are valid"])
     return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else unsteady(finding)
+
+
+def _lost_entries(sample: Sample, name: str | None) -> bool:
+    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    names = sample.problem.input_names
+    if name not in names or not any(i.name == name and i.layout.startswith("sparse") for i in given):
+        return False
+    return bool((sample.problem.primals[names.index(name)] == 0).any())
 
 
 def _is_slight(finding: Finding) -> bool:
@@ -158,6 +172,8 @@ class _Guard:
     """By order: what forward does not read where that makes the mismatch."""
     reshaped: tuple[str, ...] | None = None
     """Inputs with other shapes of which backward is right."""
+    lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
+    """By input and order: inputs with lengths of their own without which the mismatch is not there."""
     odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """By input: odd sizes without which the mismatch is not there."""
 
@@ -189,11 +205,11 @@ class _Guard:
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
             yield invented(finding, tuple(d.what for d in self.invented))
-        if finding.code in OF_SHAPES | {"GV102"}:
+        if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
             yield refused(finding)
-        if not self._persists(finding):
+        if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
@@ -202,6 +218,17 @@ class _Guard:
             yield invented(finding, (doubt,))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
+        key = (finding.input, _is_second_order(finding))
+        if key not in self.lengths:
+            self.lengths[key] = at_equal_lengths(self.sample, finding.input, second_order=key[1])
+        if self.lengths[key]:
+            names = " and ".join(f"`{name}`" for name in self.lengths[key])
+            yield invented(finding, (f"that the lengths of {names} may differ",))
+        one = None if finding.code == "GV102" else finding.input
+        if (one or finding.code == "GV102") and (fewer := at_fewer_dimensions(self.sample, one)):
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
+        if finding.code not in OF_SHAPES | {"GV102"}:
+            return
         summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         if summed:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))
@@ -267,6 +294,7 @@ def _inventions(sample: Sample) -> tuple[Doubt, ...]:
         d
         for d in sample.subject.doubts
         if not d.intent
+        and not d.extreme
         and not (d.certain and options.get(d.name) in d.certain)
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)

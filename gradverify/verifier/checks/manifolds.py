@@ -56,6 +56,16 @@ def persists(sample: Sample) -> bool:
     return all(_mismatch_along(sample, move, project) for move, project in kinds)
 
 
+def right_at_definite(sample: Sample) -> bool:
+    """Whether backward is right along symmetric matrices where the square inputs are positive definite.
+
+    An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one.
+    """
+    if not any(_is_square(p) and not p.is_complex() for p in sample.problem.primals):
+        return False
+    return not _mismatch_along(sample, _definite, _along_symmetric)
+
+
 def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:
     """Whether backward, or its own, differs from the derivative at this sample, for one input or for any.
 
@@ -178,7 +188,9 @@ def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
         return True  # forward or backward refuses such inputs: it is not meant for them
     comparison = judged.comparison
     nonfinite = comparison.nonfinite.any()
-    difference = torch.where(comparison.wrong, comparison.analytical - comparison.numerical, 0.0)
+    # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.
+    wrong = comparison.wrong.any(dim=1, keepdim=True)
+    difference = torch.where(wrong, comparison.analytical - comparison.numerical, 0.0)
     for block, primal in zip(sample.inputs.blocks, problem.primals, strict=True):
         columns = slice(block.start, block.stop)
         point = torch.view_as_real(primal) if primal.is_complex() else primal
@@ -207,9 +219,14 @@ def _symmetrised(x: Tensor) -> Tensor:
     return (x + x.mT) / 2
 
 
+def _definite(x: Tensor) -> Tensor:
+    if not _is_square(x):
+        return x
+    return x @ x.mT + x.shape[-1] * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+
+
 def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
-    del x
-    return (difference + difference.mT) / 2
+    return (difference + difference.mT) / 2 if _is_square(x) else difference
 
 
 def _is_square(x: Tensor) -> bool:

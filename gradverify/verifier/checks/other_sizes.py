@@ -9,9 +9,11 @@ even sizes, for one dimension more or for the shape that it returned may be righ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+
+import torch
 
 from gradverify.model import Case, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched
@@ -24,6 +26,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
+
+LEAST_LENGTHS = 2
+"""Inputs that have a length alone: one has nothing to agree with."""
 
 MOST_DIMENSIONS = 3
 """An input with more is not given another one."""
@@ -98,6 +103,58 @@ def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
     if isinstance(before, Raised) or isinstance(after, Raised):
         return False
     return [t.shape for t in before.value] == [t.shape for t in after.value]
+
+
+def at_equal_lengths(sample: Sample, name: str | None, *, second_order: bool = False) -> tuple[str, ...]:
+    """Inputs whose lengths were told apart, where the mismatch is not there once they agree.
+
+    A length is the first size of an input that has it alone: what is gone through step by step, together with
+    others, runs in forward where one of them is longer.
+    """
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    alone = [i for i in given if i.shape and _has_length_alone(i, given)]
+    if len(alone) < LEAST_LENGTHS or sample.case.hook:
+        return ()
+    length = min(i.shape[0] for i in alone)
+    shapes = {i.name: (length, *i.shape[1:]) for i in alone}
+    other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
+    if not isinstance(other, Sample) or mismatched(other, name, second_order=second_order) is not False:
+        return ()
+    return tuple(shapes)
+
+
+def _has_length_alone(one: TensorInput, given: Sequence[TensorInput]) -> bool:
+    if one.range is not None or one.value is not None or one.structure or one.dtype != "float64":
+        return False
+    sizes = [n for i in given for n in i.shape]
+    return sizes.count(one.shape[0]) == 1
+
+
+def at_fewer_dimensions(sample: Sample, name: str | None = None) -> tuple[str, ...]:
+    """Names of inputs that forward takes with one dimension less, at which backward is right.
+
+    Of one input alone only if forward gives outputs of the same shapes: it was broadcast.
+    """
+    if sample.case.hook or sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES:
+        return ()
+    least = 1 if name is None else 0
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > least]
+    for one in given if name is None else [i for i in given if i.name == name]:
+        for shape in dict.fromkeys((one.shape[:-1], one.shape[1:])):
+            other = prepare(
+                sample.subject, _reshaped(sample.case, {one.name: shape}), sample.point, sample.draw
+            )
+            if not isinstance(other, Sample) or other.disconnected:
+                continue
+            same = name is None or _output_shapes(other) == _output_shapes(sample)
+            if same and mismatched(other) is False:
+                return (one.name,)
+    return ()
+
+
+def _output_shapes(sample: Sample) -> list[torch.Size]:
+    result = sample.problem.evaluate(sample.problem.primals)
+    return [] if isinstance(result, Raised) else [v.shape for v in result.value]
 
 
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:

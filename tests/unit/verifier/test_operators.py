@@ -12,7 +12,7 @@ from gradverify.model import Parameter, TargetKind
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Kind, guesses
-from gradverify.verifier.collect.inference.uses import Facts
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.named import by_name_last, with_keywords
 from gradverify.verifier.collect.operators import defaults_of_schema, operator_of
 from gradverify.verifier.numerics.calling import returned_tensors

@@ -569,3 +569,154 @@ class ReverseDivergence(Function):
     def backward(ctx, g):
         (d_student,) = ctx.saved_tensors
         return d_student * g, None, None
+
+
+class DeltaRule(Function):
+    """Fast-weight memory: forward takes sequences of several lengths, and means one."""
+
+    @staticmethod
+    def states(k, v, beta, s0):
+        s, all_states, errors = s0, [s0], []
+        for t in range(k.size(0)):
+            error = v[t] - k[t] @ s
+            s = s + beta[t] * torch.outer(k[t], error)
+            all_states.append(s)
+            errors.append(error)
+        return all_states, errors
+
+    @staticmethod
+    def forward(ctx, q, k, v, beta, s0):
+        states, _ = DeltaRule.states(k, v, beta, s0)
+        ctx.save_for_backward(q, k, v, beta, s0)
+        out = torch.stack([q[t] @ states[t + 1] for t in range(q.size(0))])
+        return out, states[-1].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, d_out, d_final):
+        q, k, v, beta, s0 = ctx.saved_tensors
+        states, errors = DeltaRule.states(k, v, beta, s0)
+        dq, dk, dv, dbeta = (torch.zeros_like(a) for a in (q, k, v, beta))
+        ds = d_final.clone()
+        for t in reversed(range(q.size(0))):
+            ds = ds + torch.outer(q[t], d_out[t])
+            dq[t] = states[t + 1] @ d_out[t]
+            dbeta[t] = k[t] @ ds @ errors[t]
+            d_error = beta[t] * (k[t] @ ds)
+            dk[t] = beta[t] * (ds @ errors[t]) - states[t] @ d_error
+            dv[t] = d_error
+            ds = ds - torch.outer(k[t], d_error)
+        return dq, dk, dv, dbeta, ds
+
+
+class HermiteSpline(Function):
+    """Forward takes points of any shape, and backward says that it wants a vector."""
+
+    @staticmethod
+    def forward(ctx, points, xs, ys, slopes):
+        i = (torch.searchsorted(xs, points, right=True) - 1).clamp(0, len(xs) - 2)
+        h = xs[i + 1] - xs[i]
+        t = (points - xs[i]) / h
+        ctx.save_for_backward(points, xs, i, ys, slopes)
+        h00, h10 = (1 + 2 * t) * (1 - t) ** 2, t * (1 - t) ** 2
+        h01, h11 = t * t * (3 - 2 * t), t * t * (t - 1)
+        return h00 * ys[i] + h * h10 * slopes[i] + h01 * ys[i + 1] + h * h11 * slopes[i + 1]
+
+    @staticmethod
+    def backward(ctx, g):
+        points, xs, i, ys, slopes = ctx.saved_tensors
+        h = xs[i + 1] - xs[i]
+        t = (points - xs[i]) / h
+        h00, h10 = (1 + 2 * t) * (1 - t) ** 2, t * (1 - t) ** 2
+        h01, h11 = t * t * (3 - 2 * t), t * t * (t - 1)
+        rise = (ys[i + 1] - ys[i]) * 6 * t * (1 - t) / h
+        d_points = g * (rise + (1 - t) * (1 - 3 * t) * slopes[i] + t * (3 * t - 2) * slopes[i + 1])
+        d_ys = torch.zeros_like(ys).index_add(0, i, g * h00).index_add(0, i + 1, g * h01)
+        d_slopes = torch.zeros_like(slopes).index_add(0, i, g * h * h10).index_add(0, i + 1, g * h * h11)
+        return d_points, None, d_ys, d_slopes
+
+
+def _scanned(rows, start, decay):
+    b, t = rows.shape
+    assert start.shape == (b,)
+    state, found = start, []
+    for k in range(t):
+        state = decay[k] * state + rows[:, k]
+        found.append(state)
+    return torch.stack(found, dim=1)
+
+
+class Scan(Function):
+    """What its arguments are stands in a helper, which asserts without a word."""
+
+    @staticmethod
+    def forward(ctx, x, initial, decay):
+        out = _scanned(x.contiguous(), start=initial, decay=decay)
+        ctx.save_for_backward(out, initial, decay)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        out, initial, decay = ctx.saved_tensors
+        before = torch.cat([initial.unsqueeze(1), out[:, :-1]], dim=1)
+        dx, d_decay, carried = torch.zeros_like(g), torch.zeros_like(decay), torch.zeros_like(initial)
+        for k in reversed(range(g.size(1))):
+            carried = carried + g[:, k]
+            dx[:, k] = carried
+            d_decay[k] = (carried * before[:, k]).sum()
+            carried = carried * decay[k]
+        return dx, carried, d_decay
+
+
+class TruncatedExp(Function):
+    """Forward grows without bound, and backward is held within one: right, or meant, at ordinary values."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.clamp(-15, 15).exp()
+
+
+class SymmetricExp(Function):
+    """Matrices that `eigh` reads one triangle of: right along symmetric ones alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, vectors = torch.linalg.eigh(x)
+        y = vectors @ torch.diag_embed(values.exp()) @ vectors.mT
+        ctx.save_for_backward(values, vectors)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        apart = values.unsqueeze(-1) - values.unsqueeze(-2)
+        same = apart.abs() < 1e-6
+        slopes = (values.exp().unsqueeze(-1) - values.exp().unsqueeze(-2)) / apart.masked_fill(same, 1.0)
+        slopes = torch.where(same, values.exp().unsqueeze(-1), slopes)
+        inner = vectors.mT @ ((g + g.mT) / 2) @ vectors
+        return vectors @ (slopes * inner) @ vectors.mT
+
+
+class Gate(Function):
+    """Weights that are broadcast over the features: backward keeps their last dimension."""
+
+    @staticmethod
+    def forward(ctx, x, weights):
+        a, b = x.chunk(2, dim=-1)
+        ctx.save_for_backward(a, b, weights)
+        return a * b * weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        a, b, weights = ctx.saved_tensors
+        dx = torch.cat((g * b * weights, g * a * weights), dim=-1)
+        return dx, (g * a * b).sum(dim=-1, keepdim=True)

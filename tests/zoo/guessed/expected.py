@@ -3,7 +3,7 @@
 RIGHT = [
     "LstmCell", "GruCell", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
     "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
-    "CholeskyFactor",
+    "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate",
 ]  # fmt: skip
 
 OPEN = [
@@ -12,6 +12,8 @@ OPEN = [
     "CoarseWeight",  # hands on what forward rounds
     "TutorialLstm",  # that two sizes agree is a demand of backward's alone
     "Tridiagonal",  # bands that are longer than backward makes them
+    "DeltaRule",  # lengths that forward lets differ
+    "TruncatedExp",  # backward clamps what forward does not
     "BackwardWarp",  # planes that nothing reads
     "MessagePassingBackwards",  # the edges were guessed
 ]

@@ -6,23 +6,32 @@ import ast
 import itertools
 import linecache
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from gradverify.model import Frame
 
-KEEPING_SHAPE = frozenset({"clone", "contiguous", "cpu", "detach", "double", "float", "numpy", "to"})
+KEEPING_SHAPE = frozenset(
+    {"clone", "contiguous", "cpu", "cuda", "detach", "double", "float", "half", "long", "numpy", "to"}
+    | {"requires_grad_", "type_as"}
+)
 """Methods whose result has the shape of what they are called on."""
 
 
 def function_around(frame: Frame) -> ast.FunctionDef | None:
     """The innermost function that holds a frame's line; None where its source is not to be had."""
+    return _around(frame.file, frame.line)
+
+
+@cache
+def _around(file: str, line: int) -> ast.FunctionDef | None:
     try:
-        tree = ast.parse("".join(linecache.getlines(frame.file)))
+        tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return None
     holding = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.lineno <= frame.line <= (node.end_lineno or node.lineno)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]
     return max(holding, key=lambda node: node.lineno, default=None)
 
@@ -48,12 +57,12 @@ def _passed_on(
         if isinstance(node.func, ast.Name) and node.func.id == called.name:
             taken = [a.arg for a in (*called.args.posonlyargs, *called.args.args)]
             given = [*zip(taken, node.args, strict=False), *((k.arg, k.value) for k in node.keywords)]
-            named = ((name, _name(value)) for name, value in given if name is not None)
+            named = ((name, name_behind(value)) for name, value in given if name is not None)
             return {name: known[value] for name, value in named if value in known}
     return {}
 
 
-def _name(value: ast.expr) -> str:
+def name_behind(value: ast.expr) -> str:
     """The tensor whose shape an argument has; empty where it is none that is known."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if value.func.attr not in KEEPING_SHAPE:

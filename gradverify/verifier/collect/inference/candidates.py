@@ -12,7 +12,7 @@ from typing import Any
 
 from gradverify.model import Nested, Parameter, Scalar
 from gradverify.verifier.collect.inference.call_sites import Passed
-from gradverify.verifier.collect.inference.uses import Facts
+from gradverify.verifier.collect.inference.facts import Facts
 
 
 class Kind(StrEnum):
@@ -234,9 +234,8 @@ def _tensors(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     if parameter.variadic:
         yield Guess(Kind.OMITTED, 0.9, found=False)
     if parameter.variadic or _LIST.match(name) or "sequence" in kinds:
-        yield Guess(
-            Kind.LIST, 0.5 if parameter.variadic or "sequence" in kinds else 1.5, found=parameter.variadic
-        )
+        likely = parameter.variadic or ("sequence" in kinds and not tensor)  # a tensor has a length, too
+        yield Guess(Kind.LIST, 0.5 if likely else 1.5, found=parameter.variadic)
     cost = 0.0 if facts.gradient else 0.8 if tensor else 1.0
     cost += (
         1.0 * constant * (not tensor) + 1.5 * scalar + 0.6 * (as_index and not facts.gradient) + 0.5 * as_mask

@@ -118,13 +118,42 @@ def _kept(state: State, test: ast.expr, bound: Mapping[str, ast.expr], *, holds:
         case ast.Compare(left=left, ops=[operator], comparators=[right]):
             equal = ast.Eq if holds else ast.NotEq
             member = ast.In if holds else ast.NotIn
-            if isinstance(operator, equal):
+            whole = _whole_shape(state, left, right) if isinstance(operator, equal) else None
+            if whole is not None:
+                yield whole
+            elif isinstance(operator, equal):
                 yield from _equal(state, _term(left, bound), _term(right, bound))
             elif isinstance(operator, member) and isinstance(right, ast.Tuple | ast.List | ast.Set):
                 for entry in right.elts:
                     yield from _equal(state, _term(left, bound), _term(entry, bound))
         case _:
             return
+
+
+def _whole_shape(state: State, left: ast.expr, right: ast.expr) -> State | None:
+    """After `x.shape[1:] == (3, 3)`, or of the whole shape: dimensions of these sizes after those before."""
+    match left:
+        case ast.Attribute(value=ast.Name(id=name), attr="shape"):
+            start: int | None = 0
+        case ast.Subscript(
+            value=ast.Attribute(value=ast.Name(id=name), attr="shape"),
+            slice=ast.Slice(lower=lower, upper=None),
+        ) if lower is not None:
+            start = _integer(lower)
+        case _:
+            return None
+    sizes = [_integer(e) for e in right.elts] if isinstance(right, ast.Tuple | ast.List) else []
+    place = _place(state, name)
+    if place is None or start is None or not sizes or any(n is None or n < 1 for n in sizes):
+        return None
+    argument = state.arguments[place]
+    before = len(argument.dims) - len(sizes) if start < 0 else start
+    if start < 0 and (start != -len(sizes) or before < 0):
+        return None
+    state, more = state.fresh(max(0, before - len(argument.dims)))
+    fixed = tuple(Dim(plus=n) for n in sizes if n is not None)
+    dims = (*(*argument.dims, *more)[:before], *fixed)
+    return state.with_argument(place, replace(argument, dims=dims)) if dims != argument.dims else None
 
 
 def _term(node: ast.expr, bound: Mapping[str, ast.expr], depth: int = 0) -> _Term | None:

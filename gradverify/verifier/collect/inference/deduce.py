@@ -26,6 +26,7 @@ from gradverify.verifier.collect.inference.apart import apart
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import with_optional_tensors
@@ -41,7 +42,6 @@ from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
-from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
 from gradverify.verifier.guard import default_dtype
 
@@ -56,6 +56,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     states = [*passed, *started(known)]
     names = [p.name for p in target.parameters]
     found = search(caller, states, names)
+    if isinstance(found, NoSolution):
+        again = search(caller, states, names, broadcast=True)
+        found = again if isinstance(again, Solution) else found
     dtype = ""
     if isinstance(found, NoSolution) and _mixes_dtypes(found):
         with default_dtype("float64"):
@@ -68,6 +71,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
         entry = _entry(target, module, known, found)
     if evidence.factorization:
         doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
+        entry = replace(entry, doubts=(*entry.doubts, doubt))
+    if evidence.clamps:
+        doubt = Doubt("", "that such values are valid (backward clamps, and forward does not)", extreme=True)
         entry = replace(entry, doubts=(*entry.doubts, doubt))
     said = deliberate_gradient(value, module)
     if said:
@@ -178,8 +184,9 @@ def _constants(
     """Inputs whose gradient the author leaves out count as constants, unless a module trains them."""
     remarks = []
     for place, argument in enumerate(state.arguments):
-        missing = ran.gradients is not None and argument.name in ran.gradients
-        if not missing or (ran.gradients or {})[argument.name] is not None:
+        known = facts[argument.name].gradient is False and argument.guess.kind is Kind.FLOAT
+        missing = known if ran.gradients is None else argument.name in ran.gradients
+        if not missing or (ran.gradients or {}).get(argument.name) is not None:
             continue
         if facts[argument.name].gradient is True or passed[argument.name].is_parameter:
             continue

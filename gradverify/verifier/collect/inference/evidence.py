@@ -13,13 +13,20 @@ from typing import Any
 
 from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
-from gradverify.verifier.collect.inference.uses import Facts, UseReader, called_name, is_none
+from gradverify.verifier.collect.inference.saved import Saved
+from gradverify.verifier.collect.inference.through_helpers import Helpers
+from gradverify.verifier.collect.inference.uses import UseReader, called_name, is_none
 
 TRUSTING = re.compile(
     r"chol|triang|(?<!w)eigh|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq"
 )
 """Routines that read only part of a matrix, or trust its rank: right only for the kind they are meant for."""
+
+
+CLAMPS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_"})
+"""Calls that hold a tensor within bounds."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Evidence:
     """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
     """A call, in forward or backward, of a routine that takes a matrix on trust: symmetric, triangular."""
+    clamps: bool = False
+    """Backward holds something within bounds, and forward does not."""
 
 
 def parsed(function: Callable[..., Any] | None) -> ast.FunctionDef | None:
@@ -59,34 +68,54 @@ def gather(
     """
     facts = {name: Facts() for name in names}
     kept: dict[str, str] = {}
+    helpers, saved = Helpers(facts, _package_of(forward)), Saved()
     definition = parsed(forward)
     if definition is not None:
         own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
-        reader = UseReader(facts, dict(zip(own, names, strict=False)))
+        entered = saved.noting(helpers.entering(forward))
+        reader = UseReader(facts, dict(zip(own, names, strict=False)), entered=entered)
         reader.visit(definition)
         note_options(definition, reader.strings_of, _globals_of(forward))
         note_numbers(definition, reader.numbers_of)
         kept |= reader.kept
     context = parsed(setup_context)
     if context is not None and len(context.args.args) >= 2:
-        reader = UseReader(facts, {}, context.args.args[1].arg, names)
+        reader = UseReader(facts, {}, context.args.args[1].arg, names, saved.noting())
         reader.visit(context)
         kept |= reader.kept
     undone = parsed(backward)
     if undone is not None:
         _note_gradients(facts, list(names), undone)
+        own_names = saved.in_backward(undone)
+        more = {name: Facts() for name in own_names.values()}
+        UseReader(more, own_names).visit(undone)
+        for name, of_backward in more.items():
+            facts[name].add(of_backward)
         note_options(undone, partial(_strings_kept, kept, facts), _globals_of(backward))
         note_numbers(undone, partial(_numbers_kept, kept, facts))
     found = [d for d in (definition, context, undone) if d is not None]
     cuts = NO_CUTS
-    for one in found:
+    for one in (*found, *helpers.entered):
         cuts = cuts.with_more(cuts_of(one))
     complexes = frozenset[str]().union(*(provided_for(d) for d in found))
-    return Evidence(facts, cuts, complexes, next((name for d in found for name in _trusting(d)), ""))
+    of_forward = [*(d for d in found if d is not undone), *helpers.entered]
+    clamps = undone is not None and _clamps([undone]) and not _clamps(of_forward)
+    trusted = next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
+    return Evidence(facts, cuts, complexes, trusted, clamps)
+
+
+def _clamps(definitions: Sequence[ast.FunctionDef]) -> bool:
+    """Whether anything is held within bounds there."""
+    nodes = (n for d in definitions for n in ast.walk(d))
+    return any(isinstance(n, ast.Call) and called_name(n) in CLAMPS for n in nodes)
 
 
 def _globals_of(function: Callable[..., Any] | None) -> Mapping[str, Any]:
     return getattr(inspect.unwrap(function), "__globals__", {}) if function is not None else {}
+
+
+def _package_of(function: Callable[..., Any] | None) -> str:
+    return str(getattr(function, "__module__", None) or "").partition(".")[0]
 
 
 def _strings_kept(kept: Mapping[str, str], facts: Mapping[str, Facts], node: ast.expr) -> list[str] | None:

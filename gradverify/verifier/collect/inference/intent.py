@@ -10,7 +10,8 @@ from typing import Any
 _WORDS = re.compile(
     r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"
     r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient"
-    r"|approximate(?:s|d)? (?:the )?gradient|gradient (?:is )?approximat\w+",
+    r"|approximate(?:s|d)? (?:the )?gradient|gradient (?:is )?approximat\w+"
+    r"|relevances?(?![a-z])|(?<![a-z])lrp(?![a-z])|guided[- _]?backprop\w*",
     re.IGNORECASE,
 )
 """How a deliberate gradient is called in names, comments and docstrings."""

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from gradverify.model import RaisedError
-from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.candidates import FACTORS, Guess, Kind
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
 
 RETYPE, SCALAR = 0.1, 0.15
@@ -30,11 +32,14 @@ _SCALAR = re.compile(
 _DEFINITE = re.compile(
     r"positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor", re.IGNORECASE
 )
+_EIGH = re.compile(r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square")
+"""It reads one triangle and takes the other one for the same."""
+
 _MODULE = re.compile(
-    r"'Tensor' object has no attribute '(forward|parameters|modules|children|named_parameters|state_dict"
-    r"|train|eval|training|buffers)'"
+    r"'(?:Tensor|function|builtin_function_or_method|float|int)' object has no attribute"
+    r" '(forward|parameters|modules|children|named_parameters|state_dict|train|eval|training|buffers)'"
 )
-_FUNCTION = re.compile(r"'(Tensor|int|float)' object is not callable")
+_FUNCTION = re.compile(r"'(Tensor|int|float|bool|NoneType)' object is not callable")
 _OF_NUMPY = re.compile(r"must be Tensor, not numpy\.ndarray")
 _SPARSE = re.compile(
     r"is_sparse|sparse_coo|sparse_csr|to be sparse|Sparse|coalesce|sparse tensor"
@@ -44,6 +49,19 @@ _COMPRESSED = re.compile(r"csr|crow_indices|col_indices", re.IGNORECASE)
 _SEVERAL = re.compile(
     r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
 )
+
+_NO_TENSOR = re.compile(
+    r"'(?:float|int|bool|NoneType)' object has no attribute '(\w+)'"
+    r"|must be Tensor, not (?:float|int|bool|NoneType)|'(?:float|int)' object is not subscriptable"
+    r"|expected Tensor as|(?:float|int)\b.* has no len\(\)"
+)
+"""A number where a tensor is meant; with the attribute that it is asked for, if it is one."""
+
+_NOTHING = re.compile(r"'NoneType'")
+
+_ARITY = re.compile(r"takes \d+ positional arguments? but (\d+) (?:was|were) given")
+OF_SEVERAL = {"2": "torch.mul", "3": "torch.addcmul"}
+"""Functions of so many tensors."""
 
 A_MODULE = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.nn.Tanh", made=True)
 OF_ARRAYS = Guess(Kind.CALLABLE, 0.0, found=False, path="numpy.negative")
@@ -57,6 +75,7 @@ def by_kind(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
     yield from _by_type(state, error.message, suspects)
     yield from by_call(state, error, suspects)
     yield from _by_iteration(state, error.message, suspects)
+    yield from _by_attribute(state, error.message, suspects)
     yield from _by_structure(state, error.message, suspects)
     yield from _by_layout(state, error, suspects)
 
@@ -85,11 +104,54 @@ def by_call(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
     wanted = A_MODULE if module else A_FUNCTION if function else None
     if _OF_NUMPY.search(error.message):
         yield from _with_functions_of_numpy(state)
+    yield from _by_arity(state, error.message)
     for place in suspects if wanted is not None else ():
         argument = state.arguments[place]
         number = argument.guess.kind is Kind.LITERAL and not argument.guess.found
-        if wanted is not None and (argument.guess.kind is Kind.FLOAT or number):
+        of_one = argument.guess.kind is Kind.CALLABLE and wanted is A_MODULE and not argument.guess.made
+        if wanted is not None and (argument.guess.kind is Kind.FLOAT or number or of_one):
             yield dearer(state.with_argument(place, Argument(argument.name, wanted)), RETYPE)
+
+
+def _by_arity(state: State, message: str) -> Iterator[State]:
+    """Invented functions of one tensor that are called with several."""
+    found = _ARITY.search(message)
+    path = OF_SEVERAL.get(found[1], "") if found is not None else ""
+    for place, argument in enumerate(state.arguments if path else ()):
+        if argument.guess == replace(A_FUNCTION, cost=argument.guess.cost):
+            guess = replace(argument.guess, path=path)
+            yield dearer(state.with_argument(place, replace(argument, guess=guess)), RETYPE)
+
+
+def _by_attribute(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """What is asked for what tensors alone have is one: of the shape of another one, or of one entry."""
+    asked = _NO_TENSOR.search(message)
+    as_tensor = asked is not None and (not asked[1] or hasattr(torch.Tensor, asked[1]))
+    as_number = not as_tensor and _NOTHING.search(message) is not None
+    for place in suspects if as_tensor or as_number else ():
+        argument = state.arguments[place]
+        nothing = argument.guess.kind is Kind.LITERAL and argument.guess.choices[0] is None
+        if not nothing and (as_number or not _is_invented_number(argument)):
+            continue
+        if nothing:
+            number = Guess(Kind.LITERAL, 0.0, (FACTORS[0],), found=False)
+            yield dearer(state.with_argument(place, Argument(argument.name, number)), RETYPE + 0.02)
+        for cost, dims in enumerate(_shapes(state)):
+            made = Argument(argument.name, Guess(Kind.FLOAT, 0.0), dims)
+            yield dearer(state.with_argument(place, made), RETYPE + 0.05 * cost)
+
+
+def _is_invented_number(argument: Argument) -> bool:
+    guess = argument.guess
+    return guess.kind is Kind.SIZE or (
+        guess.kind is Kind.LITERAL and not guess.found and isinstance(guess.choices[0], int | float)
+    )
+
+
+def _shapes(state: State) -> list[tuple[Dim, ...]]:
+    """The shape of the first tensor, without its last and without its first dimension, and of one entry."""
+    first = next((a.dims for a in state.arguments if a.is_tensor and a.dims), ())
+    return list(dict.fromkeys((first, first[:-1], first[1:], ())))
 
 
 def _by_iteration(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
@@ -113,13 +175,14 @@ def _with_functions_of_numpy(state: State) -> Iterator[State]:
 
 
 def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """A factorization that refuses a matrix of any kind takes a positive definite one."""
-    for place in suspects if _DEFINITE.search(message) else ():
+    """A factorization that refuses a matrix of any kind takes a positive definite one, or a symmetric one."""
+    structure = "spd" if _DEFINITE.search(message) else "symmetric" if _EIGH.search(message) else ""
+    for place in suspects if structure else ():
         argument = state.arguments[place]
         if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.structure:
             *batch, rows, columns = argument.dims
             changed = state.with_argument(
-                place, replace(argument, structure="spd", dims=(*batch, rows, rows))
+                place, replace(argument, structure=structure, dims=(*batch, rows, rows))
             )
             # The other arguments go on with the size that is left.
             squared = changed.substituted(columns.symbol, rows) if columns.is_plain else changed

@@ -18,7 +18,7 @@ from torch import nn
 from gradverify.model import Parameter, Scalar
 from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
-from gradverify.verifier.collect.inference.uses import Facts
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.guard import Raised
 
 MOST_FOUND = 3
@@ -145,7 +145,7 @@ def objects_of(
 def _annotated(parameter: Parameter, own: Mapping[str, Any], prefix: str) -> Iterator[Found]:
     name = parameter.annotation.strip("'\"").rpartition(".")[2]
     kind = own.get(name)
-    if not isinstance(kind, type) or (issubclass(kind, _KNOWN) and not _is_named_tuple(kind)):
+    if not isinstance(kind, type) or kind is Any or (issubclass(kind, _KNOWN) and not _is_named_tuple(kind)):
         return
     if issubclass(kind, enum.Enum):
         yield from _members(kind, f"{prefix}:{name}", annotated=True)
@@ -154,7 +154,7 @@ def _annotated(parameter: Parameter, own: Mapping[str, Any], prefix: str) -> Ite
     if init is not None:
         yield Found(f"{prefix}:{name}", kind, made=True, annotated=True, init=init)
     for other, value in own.items():
-        if isinstance(value, kind):
+        if not isinstance(guard.call(isinstance, value, kind), Raised) and isinstance(value, kind):
             yield Found(f"{prefix}:{other}", value, made=False, annotated=True)
 
 

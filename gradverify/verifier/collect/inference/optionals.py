@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
-from gradverify.verifier.collect.inference.uses import Facts
 
 MOST_SHAPES = 12
 """Shapes tried for one optional tensor."""

@@ -15,9 +15,9 @@ import torch
 
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.collect.inference.candidates import FACTORS, Kind, looks_real
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.shapes import Argument, State
 from gradverify.verifier.collect.inference.trial import MOST_JACOBIAN, Caller, Ran, attempt
-from gradverify.verifier.collect.inference.uses import Facts
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""

@@ -32,6 +32,18 @@ _RANKS = (
 )
 """Messages that name the rank they want."""
 
+BROADCAST = 0.3
+"""What one input costs that is a number, or has a dimension less: more than that two sizes agree."""
+
+FEWER = 0.4
+"""What one dimension less costs where nothing is said of dimensions."""
+
+OPAQUE = frozenset({"TypingError", "CompilationError"})
+"""Exceptions of compilers: what they say is of their own types."""
+
+_ELEMENTWISE = re.compile(r"must match the size of tensor|not broadcastable|could not be broadcast")
+_MATRIX = re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor")
+_VECTOR = re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector")
 _INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
@@ -61,6 +73,36 @@ def by_lower_rank(state: State, message: str, suspects: Sequence[int]) -> Iterat
             yield dearer(state.with_argument(place, replace(argument, dims=argument.dims[:-1])), LOWER)
 
 
+def by_broadcast(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
+    several = [k for k in suspects if state.arguments[k].guess.kind is Kind.FLOAT and state.arguments[k].dims]
+    if len(several) < 2 or not _ELEMENTWISE.search(message):
+        return
+    for number, place in enumerate(reversed(several)):
+        argument = state.arguments[place]
+        for dims in dict.fromkeys((argument.dims[:-1], ())):
+            changed = state.with_argument(place, replace(argument, dims=dims))
+            yield dearer(changed, BROADCAST + 0.02 * number)
+
+
+def by_fewer(state: State, error: RaisedError) -> Iterator[State]:
+    """After an error that says nothing of inputs: one dimension less for one tensor, or for all but one."""
+    if error.message.strip() and error.type not in OPAQUE:
+        return
+    places = [k for k, a in enumerate(state.arguments) if a.guess.kind is Kind.FLOAT and a.dims]
+    for number, place in enumerate(reversed(places)):
+        yield dearer(_without_last(state, [place]), FEWER + 0.02 * number)
+    if len(places) > 2:
+        yield dearer(_without_last(state, places[1:]), FEWER)
+
+
+def _without_last(state: State, places: Sequence[int]) -> State:
+    for place in places:
+        argument = state.arguments[place]
+        state = state.with_argument(place, replace(argument, dims=argument.dims[:-1]))
+    return state
+
+
 def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
     """States in which the `suspects` have the dimensions that the message asks for, all of them or one."""
     tensors = [k for k in suspects if state.arguments[k].is_tensor]
@@ -77,15 +119,13 @@ def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
 
 def names_rank(message: str) -> bool:
     """Whether a message says how many dimensions it wants, and not only that there are too few."""
-    return any(pattern.search(message) for pattern in _RANKS)
+    return any(pattern.search(message) for pattern in (*_RANKS, _MATRIX, _VECTOR))
 
 
 def _wanted_ranks(state: State, message: str, current: set[int]) -> list[int]:
     wanted = [int(m[1]) for pattern in _RANKS for m in pattern.finditer(message)]
-    if re.search(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor", message):
-        wanted.append(2)
-    if re.search(r"must be a vector|1D tensors? expected|expected a vector|to be a vector", message):
-        wanted.append(1)
+    wanted += [2] if _MATRIX.search(message) else []
+    wanted += [1] if _VECTOR.search(message) else []
     if _DEEPER.search(message):
         wanted += [r + 1 for r in sorted(current)] + [r + 2 for r in sorted(current)]
     if "same number of dimensions" in message:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
-from gradverify.verifier.collect.inference.shapes import Argument, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 
 FEWER = 0.15
 """What an input with the dimensions of its gradient costs."""
@@ -65,9 +66,16 @@ def unbroadcast(state: State, message: str, names: Sequence[str]) -> State | Non
     if refused is None:
         return None
     place = next((k for k, a in enumerate(state.arguments) if a.name == refused.name), None)
-    if place is None or len(refused.got) >= len(refused.expected):
+    if place is None or math.prod(refused.got) >= math.prod(refused.expected):
         return None
     argument, sizes = state.arguments[place], state.values
+    if len(refused.got) == len(refused.expected) == len(argument.dims):
+        kept = tuple(
+            Dim(plus=1) if got == 1 else dim for got, dim in zip(refused.got, argument.dims, strict=True)
+        )
+        if tuple(d.value(sizes) for d in kept) != refused.got:
+            return None
+        return replace(state.with_argument(place, replace(argument, dims=kept)), cost=state.cost + FEWER)
     left = list(argument.dims)
     dims = []
     for size in refused.got:

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, is_weight
 from gradverify.verifier.collect.inference.trial import Caller, attempt
+from gradverify.verifier.inputs.structures import SQUARE
 
 AGAIN = 0.02
 """What each further beginning costs: little beside the guesses, and beside what waits at the same cost."""
@@ -29,7 +30,9 @@ def squares(state: State) -> int:
 
 
 def _are_tied(argument: Argument) -> bool:
-    """Whether two dimensions of a tensor go together, as `3*n` and `n` do."""
+    """Whether two dimensions go together, as `3*n` and `n` do; those of a symmetric matrix have to."""
+    if argument.structure in SQUARE:
+        return False
     symbols = [s for d in argument.dims for s in d.symbols]
     return len(set(symbols)) < len(symbols)
 
@@ -145,9 +148,19 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
             changed = state.substituted(symbol, Dim(symbol, times=cut.parts))
             if changed is not None:
                 yield replace(changed, cost=AGAIN * number)
+            yield from (replace(s, cost=AGAIN * (1 + number)) for s in _of_one(state, symbol, cut.parts))
         for dim in {d for a in state.arguments for d in a.dims if d.symbol < 0 and d.plus == cut.size}:
             fresh, (own,) = state.fresh(1)
             yield replace(_with(fresh, dim, replace(own, times=cut.parts)), cost=AGAIN)
+
+
+def _of_one(state: State, symbol: int, parts: int) -> Iterator[State]:
+    """One tensor alone a multiple, where others have the size, too: as its parts do, or by chance."""
+    places = [k for k, a in enumerate(state.arguments) if a.is_tensor and Dim(symbol) in a.dims]
+    for place in places if len(places) > 1 else ():
+        argument = state.arguments[place]
+        dims = tuple(Dim(symbol, times=parts) if d == Dim(symbol) else d for d in argument.dims)
+        yield state.with_argument(place, replace(argument, dims=dims))
 
 
 def _with(state: State, old: Dim, new: Dim) -> State:

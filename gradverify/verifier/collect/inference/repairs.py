@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gradverify.model import RaisedError
+from gradverify.verifier.collect.inference.called_names import names_in_forward
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import by_refusal
 from gradverify.verifier.collect.inference.conditions import demands
@@ -18,7 +19,7 @@ from gradverify.verifier.collect.inference.multiples import (
     by_sums,
     by_unpacking,
 )
-from gradverify.verifier.collect.inference.ranks import by_lower_rank, by_rank
+from gradverify.verifier.collect.inference.ranks import by_broadcast, by_fewer, by_lower_rank, by_rank
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
 
@@ -59,8 +60,8 @@ _RESHAPED = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+
 """A `view` or `reshape` into parts whose number does not divide a dimension."""
 
 
-def repairs(state: State, error: RaisedError) -> Iterator[State]:
-    """States to try next, each with its own cost."""
+def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Iterator[State]:
+    """States to try next, each with its own cost; `broadcast` says that some inputs may be numbers."""
     suspects = suspects_of(state, error)
     yield from _by_conditions(state, error)
     yield from (dearer(s, RETYPE) for s in by_refusal(state, error.message, suspects))
@@ -73,13 +74,22 @@ def repairs(state: State, error: RaisedError) -> Iterator[State]:
     yield from (dearer(s, cost) for s, cost in by_split(state, error.message))
     yield from _by_size(state, error.message)
     yield from by_lower_rank(state, error.message, suspects)
+    yield from by_broadcast(state, error.message, suspects) if broadcast else ()
+    yield from by_fewer(state, error)
 
 
 def suspects_of(state: State, error: RaisedError) -> list[int]:
-    """Positions of the arguments that the failing line names; of all where it names none."""
-    for frame in reversed(error.frames):
-        words = set(re.findall(r"[A-Za-z_]\w*", frame.source))
-        found = [k for k, a in enumerate(state.arguments) if a.name in words]
+    """Positions of the arguments that the failing line names; of all where it names none.
+
+    A helper may call them by other names; what it computes of them may have any name of its own.
+    """
+    names = [a.name for a in state.arguments]
+    for end in range(len(error.frames), 0, -1):
+        frames = error.frames[:end]
+        words = set(re.findall(r"[A-Za-z_]\w*", frames[-1].source))
+        of_helper = names_in_forward(frames, names) if end > 1 else {}
+        known = {of_helper.get(word, word) for word in words}
+        found = [k for k, name in enumerate(names) if name in known]
         if found:
             return found
     return list(range(len(state.arguments)))

@@ -18,6 +18,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import gather
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
 from gradverify.verifier.collect.inference.shapes import State, states
@@ -27,7 +28,6 @@ from gradverify.verifier.collect.inference.users import (
     modules_that_reach,
     parsed_source,
 )
-from gradverify.verifier.collect.inference.uses import Facts
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.inputs.arguments import seeded
 
@@ -83,7 +83,8 @@ def observed_calls(value: Any, target: Target, module: ModuleType | None) -> Ite
             continue
         arguments = solution.ran.arguments
         noted = calls_noted(value, partial(guard.call, user.run, *arguments))
-        literals = [a.guess for a in solution.state.arguments if a.guess.kind is Kind.LITERAL]
+        plain = {Kind.LITERAL, Kind.SIZE}
+        literals = [a.guess for a in solution.state.arguments if a.guess.kind in plain]
         for call in noted:
             yield Observed(
                 call,

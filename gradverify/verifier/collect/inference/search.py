@@ -44,6 +44,9 @@ MORE_IF_CHANCE = 100
 MORE_IF_OUTER = 12
 """Calls after one whose output has more dimensions than any input: one with too many may be broadcast."""
 
+MOST_TELLING = 20_000
+"""Entries of the Jacobian of inputs with more sizes of their own: they are verified at several of each."""
+
 KEPT_ATTEMPTS = 5
 """Attempts that are told where no inputs are found."""
 
@@ -100,10 +103,19 @@ class _Queue:
 
 
 def search(
-    caller: Caller, started: Iterable[State], parameters: Sequence[str], most: int = MOST_TRIES
+    caller: Caller,
+    started: Iterable[State],
+    parameters: Sequence[str],
+    most: int = MOST_TRIES,
+    *,
+    broadcast: bool = False,
 ) -> Solution | NoSolution:
-    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
-    running = _Search(caller, parameters, most)
+    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that.
+
+    With `broadcast`, shapes that do not go together may be a tensor's and a number's. Among all else that
+    they may be this finds what hides mistakes, so it is for the second search, when the first found nothing.
+    """
+    running = _Search(caller, parameters, most, broadcast)
     running.queue.push_all(started)
     return running.run()
 
@@ -150,6 +162,7 @@ class _Search:
     caller: Caller
     parameters: Sequence[str]
     most: int
+    broadcast: bool = False
     tries: int = 0
     queue: _Queue = field(default_factory=_Queue)
     refusals: _Refusals = field(default_factory=_Refusals)
@@ -170,7 +183,7 @@ class _Search:
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
                     self.attempts.append(Attempt(described(state), answer_of(result), lacking(result)))
-                self.queue.push_all(repairs(state, result))
+                self.queue.push_all(repairs(state, result, broadcast=self.broadcast))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.queue.push_all(evened(state, cuts))
@@ -194,7 +207,8 @@ class _Search:
         if before is None:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.queue.push_all(begun_again(found.state))
-        if before is None or (not uneven and is_deep and _tells_more(found.state, before.state)):
+        more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
+        if before is None or (more and _tells_more(found.state, before.state)):
             self.by_chance = found
         return False
 
@@ -267,6 +281,7 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
+        yield from _definite(state)
         yield from _keeping_all(state)
     if _is_whole(ran) or _is_outer(state, ran):
         yield from lower_ranks(state)
@@ -279,7 +294,15 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         suspects = suspects_of(state, ran.backward)
         yield from by_call(state, ran.backward, suspects)
         if names_rank(ran.backward.message):
-            yield from by_rank(state, ran.backward, suspects)
+            # What has too many dimensions may be an index made of an input that the line does not name.
+            yield from by_rank(state, ran.backward, range(len(state.arguments)))
+
+
+def _definite(state: State) -> Iterator[State]:
+    """Symmetric matrices that are positive definite: roots and logarithms of eigenvalues."""
+    changed = tuple(replace(a, structure="spd") if a.structure == "symmetric" else a for a in state.arguments)
+    if changed != state.arguments:
+        yield replace(state, arguments=changed, cost=state.cost + DOMAIN_COST)
 
 
 def _keeping_all(state: State) -> Iterator[State]:

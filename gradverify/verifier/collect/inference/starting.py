@@ -16,13 +16,15 @@ from gradverify.verifier.collect.discover import backward_name, defaults_of, use
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.compressed import compressed
+from gradverify.verifier.collect.inference.elsewhere import trees_elsewhere
 from gradverify.verifier.collect.inference.evidence import Evidence, gather
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
 from gradverify.verifier.collect.inference.shapes import Argument, State, states
 from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
-from gradverify.verifier.collect.inference.uses import Facts
+from gradverify.verifier.collect.inference.users import names_that_reach, parsed_source
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
 
@@ -49,10 +51,13 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     names = [p.name for p in parameters]
     evidence = _evidence(value, target, parameters)
     objects = objects_of(parameters, evidence.facts, module, short_name(module))
+    passed = _passed(value, target, module, names)
+    for name, of_calls in passed.items():
+        evidence.facts[name].kinds |= of_calls.kinds
     return Known(
         parameters,
         evidence,
-        _passed(value, target, module, names),
+        passed,
         _caller(value, target, module, names, objects),
         objects,
     )
@@ -71,7 +76,9 @@ def observed(
         state = state_of(one, known.parameters, names)
         if state is not None:
             stated = tuple(_as_written(a, known.passed[a.name]) for a in state.arguments)
-            found.setdefault(state.key(), replace(state, arguments=stated, observed=True))
+            found.setdefault(
+                state.key(), replace(state, arguments=stated, observed=True, cuts=known.evidence.cuts)
+            )
     live = {**known.caller.live, **names.live}
     return list(found.values()), replace(known, caller=replace(known.caller, live=live))
 
@@ -141,7 +148,8 @@ def _passed(
         source = ""
     operator = operator_of(value)
     if operator is None:
-        found = call_sites(source, getattr(value, "__name__", ""), names)
+        others = trees_elsewhere(module, names_that_reach(target, parsed_source(module)))
+        found = call_sites(source, getattr(value, "__name__", ""), names, others=others)
     else:
         dotted = f"torch.ops.{operator.name.replace('::', '.')}"
         found = call_sites(

@@ -69,8 +69,14 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     if unfit:
         return RaisedError("ValueError", unfit)
     leaves: dict[str, list[Tensor]] = {}
-    built = [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
-    given = _positional(state.arguments, built, caller)
+
+    def build() -> list[Any]:
+        return [built_argument(a, state, caller, leaves, seed, draw) for a in state.arguments]
+
+    built = guard.call(build)  # constructors of the user's, layouts that no such tensor can have
+    if isinstance(built, Raised):
+        return built.error
+    given = _positional(state.arguments, built.value, caller)
     guard.RandomStates(seed).replay()
     with torch.enable_grad():
         result = guard.call(caller.call, *given)

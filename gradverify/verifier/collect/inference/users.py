@@ -18,6 +18,9 @@ MOST_MODULES = 4
 MOST_HELPERS = 4
 """Helper functions that are tried for one target, those nearest to it."""
 
+FURTHEST = 2
+"""Names between a target and what other files call: its wrapper, and the layer around that."""
+
 NO_HELPERS = frozenset(
     {"open", "input", "print", "exit", "save", "load", "backward", "step", "zero_grad", "gradcheck"}
     | {"system", "Popen", "check_call", "check_output", "writelines", "mkdir", "makedirs", "sleep"}
@@ -51,6 +54,12 @@ def helpers_that_reach(target: Target, module: ModuleType | None, tree: ast.Modu
     ]
     found = dict.fromkeys(value for *_, value in sorted(own, key=lambda row: row[:2]))
     return list(found)[:MOST_HELPERS]
+
+
+def names_that_reach(target: Target, tree: ast.Module) -> frozenset[str]:
+    """Names of the file by which the target, or what hands something to it, can be called from others."""
+    levels = _levels(target, tree)
+    return frozenset(name for name, level in levels.items() if level <= FURTHEST)
 
 
 def _levels(target: Target, tree: ast.Module) -> dict[str, int]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
+from gradverify.verifier.collect.inference.called_names import name_behind
+from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.routines import (
     AXIS_CALLS,
     INDEX_ARGUMENT,
@@ -19,35 +19,6 @@ from gradverify.verifier.collect.inference.routines import (
     SIZE_CALLS,
     TENSOR_ATTRIBUTES,
 )
-
-
-@dataclass
-class Facts:
-    """What is known of one parameter."""
-
-    kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float callable module none sequence dtype`, each seen in some use."""
-    arity: int = 1
-    """Arguments that it is called with."""
-    rank: int | None = None
-    least_rank: int = 0
-    names: tuple[str, ...] = ()
-    """Names that the author gives to its dimensions."""
-    strings: list[str] = field(default_factory=list)
-    """What it is compared with."""
-    numbers: list[float] = field(default_factory=list)
-    """Numbers on either side of those that it is compared with."""
-    compared: list[str] = field(default_factory=list)
-    """Attributes that it is compared with, such as members of an enumeration."""
-    annotation: str = ""
-    axes: list[Any] = field(default_factory=list)
-    """Names of jaxtyping dimensions."""
-    attributes: set[str] = field(default_factory=set)
-    """What is read of it by name."""
-    unpacked: int = 0
-    """Names that it is unpacked to."""
-    gradient: bool | None = None
-    """Whether backward returns anything but None for it; None where that cannot be read."""
 
 
 def is_none(node: ast.expr) -> bool:
@@ -65,9 +36,16 @@ class UseReader(ast.NodeVisitor):
     """Notes every use of a parameter, or of a local name that is one."""
 
     def __init__(
-        self, facts: Mapping[str, Facts], own: Mapping[str, str], packed: str = "", order: Sequence[str] = ()
+        self,
+        facts: Mapping[str, Facts],
+        own: Mapping[str, str],
+        packed: str = "",
+        order: Sequence[str] = (),
+        entered: Callable[[ast.Call, Mapping[str, str]], None] | None = None,
     ) -> None:
+        """`entered` is told of every call, and what the names of this body are at that place."""
         self._facts, self._alias, self._packed, self._order = facts, dict(own), packed, tuple(order)
+        self._entered = entered
         self.kept: dict[str, str] = {}
         """Parameters by the attribute, of ctx as a rule, that keeps them."""
 
@@ -106,11 +84,11 @@ class UseReader(ast.NodeVisitor):
             if isinstance(target, ast.Tuple):
                 self._unpacked(target, node.value)
             elif isinstance(target, ast.Name):
-                facts = self._of(node.value)
-                if facts is None:
-                    self._alias.pop(target.id, None) if target.id in self._alias else None
-                elif isinstance(node.value, ast.Name):
-                    self._alias[target.id] = self._alias[node.value.id]
+                behind = name_behind(node.value)
+                if behind in self._alias:
+                    self._alias[target.id] = self._alias[behind]
+                elif self._of(node.value) is None:
+                    self._alias.pop(target.id, None)
             elif isinstance(target, ast.Attribute):
                 self._note_kept(target, node.value)
         self.visit(node.value)
@@ -210,6 +188,8 @@ class UseReader(ast.NodeVisitor):
         arguments = self._operands(node, receiver)
         self._ranks(name, arguments, node)
         self._roles(name, node)
+        if self._entered is not None:
+            self._entered(node, self._alias)
         self.generic_visit(node)
 
     def _operands(self, node: ast.Call, receiver: ast.expr | None) -> list[ast.expr]:
