@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 
 from gradverify.deduced import Attempt, Deduced
-from gradverify.errors import UsageError
+from gradverify.errors import SpecError, UsageError
 from gradverify.events import Infer, Inferred, NotInferred
 from gradverify.lint import size_constants
 from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
@@ -122,11 +122,21 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
             case Inferred():
-                found = event.deduced
+                found = _sayable(planned.target, event.deduced)
             case NotInferred():
                 found = event.attempts
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
+    return found
+
+
+def _sayable(target: Target, found: Deduced) -> Deduced | tuple[Attempt, ...]:
+    """What was deduced, or why no spec can say it: no mistake of the user's, and of one target alone."""
+    try:
+        drafted_function(target.name, found, [r.code for r in RULES])
+    except SpecError as error:
+        why = "; ".join(m.message for m in error.problems)
+        return (Attempt("inputs that work were found", f"no spec can say them: {why}"),)
     return found
 
 

@@ -18,6 +18,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, NoReturn
@@ -86,6 +87,8 @@ def main(
     """
     incoming = os.fdopen(_move_up(requests), "r", encoding="utf-8", newline="\n")
     outgoing = os.fdopen(_move_up(events), "w", encoding="utf-8", newline="\n")
+    # Where user code forks and its child goes on, the child has nobody to answer: sending ends it.
+    os.register_at_fork(after_in_child=partial(os.close, outgoing.fileno()))
     log = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
     _die_with(_move_up(lifeline))
     _leave_traces(_move_up(faults))

@@ -121,3 +121,45 @@ def test_what_is_wrong_at_some_values_or_indices_only_is_told_by_them(tmp_path):
     (tail,) = targets["Blocks"]["findings"]
     assert (tail["code"], tail["cause"]) == ("GV101", "region")
     assert "the slices from index 128 on along dimension 1 of `x`" in tail["hint"]
+
+
+OF_OPTIONS = """
+import torch
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, momentum):
+        ctx.momentum = momentum
+        return momentum * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * g, None
+
+
+class Momentum(Scale):
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.momentum * g / (1 - ctx.momentum), None
+
+
+class Third(Scale):
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * ctx.momentum * g, None
+"""
+
+
+def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_path):
+    (tmp_path / "m.py").write_text(OF_OPTIONS)
+    entry = "{inputs: {x: [n, d], momentum: {choices: [0.75, 0.6]}}}"
+    names = "\n".join(f"  {name}: {entry}" for name in ("Scale", "Momentum", "Third"))
+    (tmp_path / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n")
+    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.stdout)["targets"]}
+    assert "5 times too large at every entry here, and not by that factor at other options" in hints["Scale"]
+    assert "the factor is" not in hints["Scale"]
+    assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]
+    assert "3 times too large at every entry (checked" in hints["Third"]

@@ -17,11 +17,15 @@ VERDICTS = {
     "NewtonRoot": "inconclusive",
     "Rounded": "inconclusive",
     "CubeTrace": "failed",
+    "StepsOfTime": "inconclusive",
+    "StepsOfTimeHalved": "failed",
+    "DecayedStates": "inconclusive",
 }
 
 GUESSED = {
     "Shifted": "the odd size of `d`",
     "Cross": "the shape of `w`",
+    "DecayedStates": "the shape of `beta` and the shape of `decay`",
     "Rounded": "`bits`",
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",

@@ -105,6 +105,19 @@ class FindsEverythingAsItWas(Double):
         return 2 * x
 
 
+class ForksAndGoesOn(Double):
+    """What forks, and whose child never ends itself."""
+
+    forked = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        if ForksAndGoesOn.forked < 2:
+            ForksAndGoesOn.forked += 1
+            os.fork()
+        return 2 * x
+
+
 class RaisesInAThread(Double):
     @staticmethod
     def backward(ctx, grad):

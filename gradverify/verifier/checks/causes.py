@@ -58,6 +58,8 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
         return Said(what, f"Multiply by `{'-1j' if cause.law == '1j' else '1j'}`.")
     c = cause.factor or 0.0
     what = f"{of_gradient(pairs[0])} {times_too_large(c)} at every entry"
+    if cause.kind == "options":
+        return Said(f"{what} here, and not by that factor at other options", "")
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"

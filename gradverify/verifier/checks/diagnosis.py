@@ -18,6 +18,7 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepar
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
+from gradverify.verifier.numerics.diagnosis.factor import contradicts
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
@@ -40,6 +41,9 @@ FACTOR_DIGITS = 8
 
 LARGEST_MEASURED = 250_000
 """Entries of a Jacobian that is still measured for a diagnosis."""
+
+MOST_ELSEWHERE = 6
+"""Places with other options at which the law of a factor is tried: two draws of three other values."""
 
 DRAWS = (0, 1)
 """Draws of a spare case that takes the place of one that is too large."""
@@ -119,6 +123,8 @@ def causes_of(
         worst = min(group, key=_telling)
         pairs = _pairs(plan, measurements, visited, findings, worst)
         cause = diagnose(pairs) if pairs else None
+        if cause is not None and _is_contradicted(cause, pairs, measurements, visited, worst):
+            cause = replace(cause, law="", kind="options")
         worst = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
             said = in_words(cause, pairs)
@@ -181,6 +187,25 @@ def _pairs(
     pairs += _first_pair(measurements, others, worst, but=pairs)
     passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
     return pairs + _first_pair(measurements, passed, worst, but=pairs)
+
+
+def _is_contradicted(
+    cause: Cause,
+    pairs: Sequence[Pair],
+    measurements: _Measurements,
+    visited: Sequence[Place],
+    worst: Finding,
+) -> bool:
+    """Whether a factor is another one where the literals of the call have other values.
+
+    At 0.75, a 4 is `1 / (1 - momentum)` by chance.
+    """
+    if cause.name != "constant-factor" or cause.kind or worst.case is None:
+        return False
+    options, scalars = worst.case.options, {pair.point.scalars for pair in pairs}
+    others = [p for p in visited if p.case.options != options and p.point is Point.TYPICAL]
+    found = (_pair(measurements, place, worst) for place in others[:MOST_ELSEWHERE])
+    return any(p is not None and p.point.scalars not in scalars and contradicts(p, cause) for p in found)
 
 
 def _drawn_again(place: Place, number: int) -> Place:

@@ -32,6 +32,13 @@ WITHOUT_FLOAT64_PATH = (
     "`reference:`: it is judged in float32 by that. A mistake far beyond float32's rounding would have been "
     "found."
 )
+GIVEN_SHORT = (
+    "the inputs are given in float32, or shorter, which has too few digits for a numerical derivative",
+    "Give float64: `.double()` in a test, `dtype=dtype` in a function that builds the inputs.",
+)
+
+FLOAT64 = torch.finfo(torch.float64).eps
+"""Relative spacing of float64, in which derivatives are measured."""
 
 _AT_LEAST = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
@@ -90,7 +97,9 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
     if not single and all(f.severity is not Severity.ERROR for f in findings):
-        names = rounded_to_single(sample, judged.comparison.analytical)
+        names = [
+            n for n in rounded_to_single(sample, judged.comparison.analytical) if not _is_short(sample, n)
+        ]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     findings = told_of_draws(sample, findings)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
@@ -130,7 +139,8 @@ def _judge_blocks(
         unknown = _uncovered(judged.comparison, judged.measured, output, source)
         if positions[o] in single:
             everything = torch.ones_like(part(judged.comparison.wrong, output, source))
-            unknown = Uncovered(everything, NO_FLOAT64_PATH, WITHOUT_FLOAT64_PATH)
+            said = (NO_FLOAT64_PATH, WITHOUT_FLOAT64_PATH) if not is_given_short(sample) else GIVEN_SHORT
+            unknown = Uncovered(everything, *said)
         if unknown is not None:
             uncovered[positions[o], names[i]] = unknown
     return findings, uncovered
@@ -181,8 +191,10 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
     """Positions of the outputs that forward computes in float32: no value of theirs needs more digits.
 
     Values on a coarse grid (counts, signs, halves) say nothing, nor does anything where the inputs
-    themselves have only float32's digits.
+    themselves have only float32's digits. Of inputs that are given in float32 no output can be more.
     """
+    if is_given_short(sample):
+        return frozenset(sample.problem.output_positions)
     inputs = sample.inputs.flatten(sample.problem.primals)
     if not _needs_float64(inputs):
         return frozenset()
@@ -193,6 +205,17 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
         if informative.numel() >= FEWEST_VALUES and not _needs_float64(informative):
             found.add(position)
     return frozenset(found)
+
+
+def is_given_short(sample: Sample) -> bool:
+    """Whether every input that is differentiated is itself of fewer digits than float64."""
+    return all(_is_short(sample, name) for name in sample.problem.input_names)
+
+
+def _is_short(sample: Sample, name: str) -> bool:
+    """Whether an input is given in fewer digits than float64: its gradient can have no more."""
+    block = sample.inputs.blocks[sample.problem.input_names.index(name)]
+    return torch.finfo(block.dtype).eps > FLOAT64
 
 
 def _needs_float64(values: Tensor) -> bool:

@@ -22,7 +22,10 @@ MAGNITUDES = (6.0, 2.0**-10, 2.0**20)
 """Sizes of the grad_outputs tried: moderate (clamps), small (thresholds) and large."""
 
 LINEAR = 1e-6
-"""Relative deviation that is no longer rounding, not even float32's."""
+"""Relative deviation that is no longer rounding, not even that of one step in float32."""
+
+MOST_ROUNDINGS = 64.0
+"""Roundings, of the inputs' own dtype, that may add up in a backward."""
 
 
 def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
@@ -34,24 +37,28 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
     if not analytical.isfinite().all() or not analytical.numel():
         return None
     mixtures = []
+    largest = min(torch.finfo(b.dtype).max for b in (*inputs.blocks, *problem.outputs.blocks))
     for offset, magnitude in enumerate(MAGNITUDES):
         u = random_signs(problem.outputs.size, sample.case.seed + offset) * magnitude
+        if max(u.abs().max(), (u @ analytical).abs().max()) > largest:
+            continue  # in float16 infinite by nature
         result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
         if isinstance(result, Raised):
             return None
         mixtures.append((u, inputs.flatten(result.value)))
-    round_off = (
-        64 * EPSILON * (analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured))
-    )
+    rounding = MOST_ROUNDINGS * max(EPSILON, inputs.rounding.max().item())
+    slope = _natural_slope(inputs.flatten(problem.primals), measured)
+    round_off = rounding * (analytical.abs().max() + slope)
     for u, gradient in mixtures:
         mixed = u @ analytical
-        excess = (gradient - mixed).abs() - LINEAR * (u.abs() @ analytical.abs()) - round_off * u.abs().max()
+        share = max(LINEAR, rounding) * (u.abs() @ analytical.abs())
+        excess = (gradient - mixed).abs() - share - round_off * u.abs().max()
         if (excess > 0).any() or not gradient.isfinite().all():
             worst = int(excess.nan_to_num(torch.inf).argmax())
             name, cause = _cause(sample, worst, mixtures, measured.value)
             if cause is not None and cause.name == "grad-output-ones":
                 return _acts_as_ones(sample, name)
-            if torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
+            if len(mixtures) > 1 and torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
                 return _ignores(sample, name)
             coarse = rounded_to_16_bits(sample, analytical, name)
             shown = (gradient[worst].item(), mixed[worst].item())

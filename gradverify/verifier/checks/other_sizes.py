@@ -9,7 +9,7 @@ even sizes, for one dimension more or for the shape that it returned may be righ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -36,11 +36,14 @@ MOST_DIMENSIONS = 3
 MOST_TRIED, MOST_JUDGED = 30, 4
 """Combinations of shapes that forward is tried with, and how many of those that it takes are judged."""
 
+MOST_FEWER = 8
+"""How many combinations with fewer dimensions are judged: two inputs have four, besides both together."""
+
 MOST_ENTRIES = 5_000
 """Entries of the Jacobian up to which another shape is tried: each trial measures one, twice as large."""
 
 MOST_RETURNED_ENTRIES = 50_000
-"""The same for shapes that backward returned: they are few, and smaller than what was guessed."""
+"""The same for shapes that backward returned and those of fewer dimensions: smaller than what was guessed."""
 
 
 def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
@@ -162,18 +165,52 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     entries = sample.inputs.size * sample.problem.outputs.size
     if entries > MOST_RETURNED_ENTRIES or sample.case.hook:
         return ()
-    judged = 0
     further = _further_dimensions(sample) if entries <= MOST_ENTRIES else ()
-    for shapes in [*_returned_shapes(sample), *further]:
+    found = _first_right(_taken(sample, [*_returned_shapes(sample), *further]), MOST_JUDGED)
+    return found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
+
+
+def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str, ...]:
+    """Names of the inputs that the first shapes change at which backward is right; empty for none."""
+    right = (tuple(shapes) for shapes, other in islice(taken, most) if mismatched(other) is False)
+    return next(right, ())
+
+
+def _taken(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
+    """Those of several shapes that forward takes."""
+    for shapes in several:
         other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
-        if not isinstance(other, Sample) or other.disconnected:
-            continue
-        if mismatched(other) is False:
-            return tuple(shapes)
-        judged += 1
-        if judged == MOST_JUDGED:
-            break
-    return ()
+        if isinstance(other, Sample) and not other.disconnected:
+            yield shapes, other
+
+
+def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
+    """One dimension fewer, the last or the first, where forward broadcasts that and gives the same shapes.
+
+    Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
+    which sums to one number, is wrong. First all inputs that can have it, then each alone, then pairs.
+    None becomes a single number: a gradient that sums all of a vector is a mistake well known.
+    """
+    given = {
+        i.name: i.shape
+        for i in sample.case.inputs
+        if isinstance(i, TensorInput) and i.name in sample.problem.input_names and len(i.shape) > 1
+    }
+    singles = [{n: fewer} for n, shape in given.items() for fewer in dict.fromkeys((shape[:-1], shape[1:]))]
+    alone = [shapes for shapes, _ in islice(_alike(sample, singles), MOST_TRIED)]
+    firsts = {n: shape for one in reversed(alone) for n, shape in one.items()}
+    together = {n: firsts[n] for n in given if n in firsts}
+    pairs = ({**a, **b} for a, b in itertools.combinations(alone, 2) if a.keys() != b.keys())
+    several = [*([together] if len(together) > 1 else []), *alone, *(p for p in pairs if p != together)]
+    yield from _alike(sample, several)
+
+
+def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
+    """Those of several shapes at which forward gives outputs of the same shapes."""
+    expected = [block.shape for block in sample.problem.outputs.blocks]
+    for shapes, other in _taken(sample, several):
+        if [block.shape for block in other.problem.outputs.blocks] == expected:
+            yield shapes, other
 
 
 def _returned_shapes(sample: Sample) -> Iterator[Shapes]:

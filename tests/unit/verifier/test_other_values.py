@@ -62,6 +62,20 @@ class Refused(Function):
         return 2 * grad if ctx.mode == "a" else grad.undefined, None, None, None
 
 
+class AlongFirst(Function):
+    """Along any other dimension, what is cut out does not fit: twice 0 is left, which is 0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, dim: int = 0) -> Tensor:
+        if dim != 0:
+            raise ValueError("dim")
+        return x * w
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad, grad, None
+
+
 def choices_of(function: type[Function]) -> dict[str, tuple[object, ...]]:
     name = function.__name__
     target = Target(name, name, TargetKind.FUNCTION, __file__, 1, parameters=parameters_of(function))
@@ -77,6 +91,10 @@ def test_every_default_has_a_second_value() -> None:
         "reverse": (False, True),
         "kind": ("mean", "sum"),
     }
+
+
+def test_no_value_is_there_twice() -> None:
+    assert choices_of(AlongFirst) == {"dim": (0,)}
 
 
 def test_a_mark_gets_a_value_that_occurs() -> None:

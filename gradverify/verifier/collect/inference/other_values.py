@@ -48,7 +48,8 @@ def with_other_values(caller: Caller, state: State, facts: Mapping[str, Facts]) 
             others = _others(default, argument.name, known)
         elif is_guessed and not is_default:
             others = _beside(default, taken)
-        taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
+        # Twice nothing is nothing: that is the default again, and no other value.
+        taken += tuple(islice((v for v in others if v != default and is_taken(caller, state, place, v)), 1))
         if taken:
             state = with_choices(state, place, (default, *taken))
             varied += 1
@@ -185,9 +186,9 @@ def _named(default: Nested, known: Facts) -> Iterator[Nested]:
     if isinstance(default, str):
         yield from dict.fromkeys(s for s in known.strings if s != default)
     elif isinstance(default, float):
-        yield from (float(n) for n in known.numbers if n != default)
+        yield from dict.fromkeys(float(n) for n in known.numbers if n != default)
     elif _is_number(default):
-        yield from (int(n) for n in known.numbers if n != default and int(n) == n)
+        yield from dict.fromkeys(int(n) for n in known.numbers if n != default and int(n) == n)
 
 
 def _others(default: Nested, name: str, known: Facts) -> Iterator[Nested]:

@@ -100,16 +100,27 @@ def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
     return all(same_everywhere(values, SAME_FACTOR) for values in by_size.values())
 
 
+def contradicts(pair: Pair, cause: Cause) -> bool:
+    """Whether a block that is wrong where literals have other values is not off by the factor of a cause."""
+    factors = fitted([pair]) if pair.is_wrong else []
+    expected = dict(_literals(pair)).get(cause.law, cause.factor or 0.0)
+    return factors is None or any(abs(c - expected) > SAME_FACTOR * abs(c) for _, c in factors)
+
+
 def _literal(pair: Pair, factor: float) -> str:
     """The one expression in a literal argument with the value of a factor; empty where several have it."""
-    found = []
-    for name, value in pair.point.scalars:
-        forms = ((name, value), (f"1 / {name}", 1 / value if value else 0.0), (f"1 - {name}", 1 - value))
-        inverse = ((f"1 / (1 - {name})", 1 / (1 - value) if value != 1 else 0.0), (f"-{name}", -value))
-        for text, number in (*forms, *inverse):
-            if abs(number - factor) <= SAME_FACTOR * abs(factor) and abs(factor) != 1.0:
-                found.append(text)
+    if abs(factor) == 1.0:
+        return ""
+    found = [text for text, n in _literals(pair) if abs(n - factor) <= SAME_FACTOR * abs(factor)]
     return found[0] if len(found) == 1 else ""
+
+
+def _literals(pair: Pair) -> Iterator[tuple[str, float]]:
+    """Expressions in a literal argument that a factor may be, and their values."""
+    for name, value in pair.point.scalars:
+        yield from ((name, value), (f"-{name}", -value), (f"1 - {name}", 1 - value))
+        yield f"1 / {name}", 1 / value if value else 0.0
+        yield f"1 / (1 - {name})", 1 / (1 - value) if value != 1 else 0.0
 
 
 def _data(pair: Pair) -> Iterator[tuple[str, float]]:
