@@ -9,6 +9,7 @@ other sizes or shapes (`other_sizes.py`), or where its author shows that no deri
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
@@ -193,7 +194,10 @@ class _Guard:
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
-        return next(self._reasons(finding), finding)
+        reader = self.sample.subject.reader
+        # What backward returns at inputs that are tried here is no news of the sample's own.
+        with nullcontext() if reader is None else reader.without_new_remarks():
+            return next(self._reasons(finding), finding)
 
     def _reasons(self, finding: Finding) -> Iterator[Finding]:
         """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
@@ -218,18 +222,18 @@ class _Guard:
             yield invented(finding, (doubt,))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
+        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         key = (finding.input, _is_second_order(finding))
         if key not in self.lengths:
             self.lengths[key] = at_equal_lengths(self.sample, finding.input, second_order=key[1])
         if self.lengths[key]:
             names = " and ".join(f"`{name}`" for name in self.lengths[key])
             yield invented(finding, (f"that the lengths of {names} may differ",))
-        one = None if finding.code == "GV102" else finding.input
-        if (one or finding.code == "GV102") and (fewer := at_fewer_dimensions(self.sample, one)):
+        fewer = at_fewer_dimensions(self.sample) if finding.code == "GV102" else ()
+        if fewer:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
         if finding.code not in OF_SHAPES | {"GV102"}:
             return
-        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
         if summed:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))
         if finding.input not in self.odd:

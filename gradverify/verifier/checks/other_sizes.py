@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-import torch
-
 from gradverify.model import Case, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched
 from gradverify.verifier.checks.reading import Irregularity
@@ -133,31 +131,13 @@ def _has_length_alone(one: TensorInput, given: Sequence[TensorInput]) -> bool:
     return sizes.count(one.shape[0]) == 1
 
 
-def at_fewer_dimensions(sample: Sample, name: str | None = None) -> tuple[str, ...]:
-    """Names of inputs that forward takes with one dimension less, at which backward is right.
-
-    Of one input alone only if forward gives outputs of the same shapes: it was broadcast.
-    """
+def at_fewer_dimensions(sample: Sample) -> tuple[str, ...]:
+    """The input that forward takes with one dimension less, at which backward does not raise and is right."""
     if sample.case.hook or sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES:
         return ()
-    least = 1 if name is None else 0
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > least]
-    for one in given if name is None else [i for i in given if i.name == name]:
-        for shape in dict.fromkeys((one.shape[:-1], one.shape[1:])):
-            other = prepare(
-                sample.subject, _reshaped(sample.case, {one.name: shape}), sample.point, sample.draw
-            )
-            if not isinstance(other, Sample) or other.disconnected:
-                continue
-            same = name is None or _output_shapes(other) == _output_shapes(sample)
-            if same and mismatched(other) is False:
-                return (one.name,)
-    return ()
-
-
-def _output_shapes(sample: Sample) -> list[torch.Size]:
-    result = sample.problem.evaluate(sample.problem.primals)
-    return [] if isinstance(result, Raised) else [v.shape for v in result.value]
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > 1]
+    fewer = ({i.name: shape} for i in given for shape in dict.fromkeys((i.shape[:-1], i.shape[1:])))
+    return _first_right(_taken(sample, fewer), len(given) * 2)
 
 
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:

@@ -70,6 +70,15 @@ class Reader:
         self.returned_none.clear()
         self.calls = 0
 
+    @contextmanager
+    def without_new_remarks(self) -> Iterator[None]:
+        """Forget afterwards what is read meanwhile."""
+        before = self.calls, dict(self.remarks), dict(self.returned_none)
+        try:
+            yield
+        finally:
+            self.calls, self.remarks, self.returned_none = before
+
     def remark(self, kind: Irregularity, position: int, got: str, expected: str) -> None:
         """Note an irregular return, once for each argument."""
         self.remarks.setdefault((kind, position), Remark(kind, position, got, expected))
