@@ -148,6 +148,16 @@ class Third(Scale):
     @staticmethod
     def backward(ctx, g):
         return 3 * ctx.momentum * g, None
+
+
+class BySize(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, momentum):
+        return x * (momentum or x.shape[-1] ** -0.5)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
 """
 
 
@@ -155,7 +165,9 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     (tmp_path / "m.py").write_text(OF_OPTIONS)
     entry = "{inputs: {x: [n, d], momentum: {choices: [0.75, 0.6]}}}"
     names = "\n".join(f"  {name}: {entry}" for name in ("Scale", "Momentum", "Third"))
-    (tmp_path / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n")
+    by_size = "  BySize: {sizes: {n: 2, d: [4, 7]}, inputs: {x: [n, d], momentum: {choices: [null, 0.75]}}}\n"
+    spec = f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n{by_size}"
+    (tmp_path / "m.gradverify.yaml").write_text(spec)
     command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.stdout)["targets"]}
@@ -163,3 +175,5 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     assert "the factor is" not in hints["Scale"]
     assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]
     assert "3 times too large at every entry (checked" in hints["Third"]
+    assert "not by that factor at other options" in hints["BySize"]
+    assert "there the factor is `sqrt(x.shape[1])`" in hints["BySize"]

@@ -18,7 +18,7 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepar
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
-from gradverify.verifier.numerics.diagnosis.factor import contradicts
+from gradverify.verifier.numerics.diagnosis.factor import contradicts, of_a_literal
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
@@ -124,7 +124,7 @@ def causes_of(
         pairs = _pairs(plan, measurements, visited, findings, worst)
         cause = diagnose(pairs) if pairs else None
         if cause is not None and _is_contradicted(cause, pairs, measurements, visited, worst):
-            cause = replace(cause, law="", kind="options")
+            cause = replace(cause, law="" if of_a_literal(pairs[0], cause.law) else cause.law, kind="options")
         worst = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
             said = in_words(cause, pairs)

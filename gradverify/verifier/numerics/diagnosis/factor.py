@@ -107,6 +107,11 @@ def contradicts(pair: Pair, cause: Cause) -> bool:
     return factors is None or any(abs(c - expected) > SAME_FACTOR * abs(c) for _, c in factors)
 
 
+def of_a_literal(pair: Pair, law: str) -> bool:
+    """Whether a law is an expression in a literal argument: one that another value refutes holds nowhere."""
+    return law in dict(_literals(pair))
+
+
 def _literal(pair: Pair, factor: float) -> str:
     """The one expression in a literal argument with the value of a factor; empty where several have it."""
     if abs(factor) == 1.0:
