@@ -9,9 +9,11 @@ even sizes, for one dimension more or for the shape that it returned may be righ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from itertools import islice
+from typing import ParamSpec, TypeVar, cast
 
 import torch
 
@@ -20,6 +22,9 @@ from gradverify.verifier.checks.manifolds import mismatched
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.subject import Sample, prepare
 from gradverify.verifier.guard import Raised
+
+Q = ParamSpec("Q")
+R = TypeVar("R")
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
@@ -41,6 +46,24 @@ MOST_ENTRIES = 5_000
 
 MOST_RETURNED_ENTRIES = 50_000
 """The same for shapes that backward returned: they are few, and smaller than what was guessed."""
+
+
+def _unread(judging: Callable[Q, R]) -> Callable[Q, R]:
+    """Keep what was read of backward as it was: trials at other shapes are no calls of the target's."""
+
+    @wraps(judging)
+    def unread(*args: Q.args, **kwargs: Q.kwargs) -> R:
+        sample = cast("Sample", args[0])
+        reader = sample.subject.reader
+        before = dict(reader.remarks) if reader is not None else {}
+        try:
+            return judging(*args, **kwargs)
+        finally:
+            if reader is not None:
+                reader.remarks.clear()
+                reader.remarks.update(before)
+
+    return unread
 
 
 def odd_sizes_alone(sample: Sample, name: str | None) -> tuple[str, ...]:
@@ -105,6 +128,7 @@ def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
     return [t.shape for t in before.value] == [t.shape for t in after.value]
 
 
+@_unread
 def at_equal_lengths(sample: Sample, name: str | None, *, second_order: bool = False) -> tuple[str, ...]:
     """Inputs whose lengths were told apart, where the mismatch is not there once they agree.
 
@@ -130,6 +154,7 @@ def _has_length_alone(one: TensorInput, given: Sequence[TensorInput]) -> bool:
     return sizes.count(one.shape[0]) == 1
 
 
+@_unread
 def at_fewer_dimensions(sample: Sample, name: str | None = None) -> tuple[str, ...]:
     """Names of inputs that forward takes with one dimension less, at which backward is right.
 
@@ -157,6 +182,7 @@ def _output_shapes(sample: Sample) -> list[torch.Size]:
     return [] if isinstance(result, Raised) else [v.shape for v in result.value]
 
 
+@_unread
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     """Names of inputs that forward takes in other shapes, at which backward is right; empty for none."""
     entries = sample.inputs.size * sample.problem.outputs.size
