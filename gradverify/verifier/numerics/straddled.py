@@ -136,7 +136,7 @@ def _beside(point: ProofPoint, direction: Tensor, rows: Tensor) -> bool:
 
 def _another(point: ProofPoint, tangent: Tensor, turn: int) -> Tensor:
     """Another direction for what moves along `tangent`."""
-    drawn = tangent_of(point.x, point.inputs, point.key + turn, short=point.atol is None)
+    drawn = tangent_of(point.x, point.inputs, point.key + turn)
     return torch.where(tangent != 0, drawn, 0.0)
 
 
