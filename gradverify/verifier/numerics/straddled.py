@@ -3,8 +3,9 @@
 Of thousands of inputs that move at once some always cross a kink or a jump of forward (a cell of a grid, a
 limit, a tie), however short the step, and a few rows keep all from closing. Which they are, forward alone
 tells: its third and fourth differences are rounding where it is smooth. Those rows get no grad_output; the
-rest is proven, and they are proven by themselves along other directions, with shorter steps. Every row is
-part of a proof that closed, so nothing is excused.
+rest is proven, and they are proven by themselves along other directions, with shorter steps; but for what
+lies at the point itself, which is nobody's derivative. Every row is part of a proof that closed, so nothing
+is excused.
 """
 
 from __future__ import annotations
@@ -42,6 +43,14 @@ TURNS = (
 """Each along a direction of its own. A kink so near that the first steps straddle it along every direction
 is cleared by a shorter one, where rounding is larger: for so few rows that in them an error of one entry
 shows as well as it does among all at the first."""
+
+SHORTEST = Level(2.0**-25, math.inf)
+"""How near what is straddled may lie; nothing is proven there. A kink at x itself shows where it bends f by
+2^-16 of its slope."""
+
+ROUNDING = 2.0**-46
+"""Third and fourth difference, relative to the largest value of the output, that are rounding of sums: 16
+times 2^-53 of terms eight times as large. Of a row of PyTorch's `grid_sampler_3d` they are 2^-50."""
 
 ROUGH = 2.0**-41
 """Third and fourth difference over the step, relative to what a row counts, beyond which a row straddles
@@ -81,7 +90,7 @@ def faint_after_turns(
     """Inputs, by number, that could be off unseen where every row closes in its turn.
 
     None where one does not, and where no row straddles anything along `tangent`. 5 forwards for each
-    turn, and a backward for each grad_output where rows are left to prove.
+    turn, and 5 where it leaves rows; a backward for each grad_output where rows are left to prove.
     """
     left = torch.ones(point.problem.outputs.size, dtype=torch.bool)
     faint: set[int] = set()
@@ -106,12 +115,28 @@ def faint_after_turns(
             magnitudes = ALONE
         if not bool(left.any()):
             return faint
+        if not _beside(point, direction, left):
+            break
     return None
+
+
+def _beside(point: ProofPoint, direction: Tensor, rows: Tensor) -> bool:
+    """Whether what some rows (bool, M) straddle along a direction lies beside x: a shorter step misses it.
+
+    What lies at x itself it meets, too, and no other direction that happens to miss it may excuse it.
+    """
+    stencil = _stencil(point, direction, SHORTEST)
+    if stencil is None:
+        return False
+    parts = [part.abs() for part in point.problem.outputs.cut(stencil.value) if part.numel()]
+    rounding = ROUNDING * torch.cat([part.max().expand(part.numel()) for part in parts])
+    broken = stencil.rough(ROUGH / SHORTEST.step) & ~(stencil.bent <= rounding)
+    return not bool((broken & rows).any())
 
 
 def _another(point: ProofPoint, tangent: Tensor, turn: int) -> Tensor:
     """Another direction for what moves along `tangent`."""
-    drawn = tangent_of(point.x, point.inputs, point.key + turn, short=point.atol is None)
+    drawn = tangent_of(point.x, point.inputs, point.key + turn)
     return torch.where(tangent != 0, drawn, 0.0)
 
 

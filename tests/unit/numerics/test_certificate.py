@@ -393,3 +393,15 @@ def test_a_small_error_in_small_rows_that_are_smooth_is_no_rounding(maps):
     assert certify(maps.problem_of(function, x), **TOLERANCES) is not None
     wrong = behind(function, at(7, lambda v: v * (1 + 1e-6)))
     assert certify(maps.problem_of(wrong, x), **TOLERANCES) is None
+
+
+def test_a_row_that_jumps_at_the_point_itself_is_not_certified_by_directions_that_miss_the_jump(maps):
+    """As the gradient of the largest of several numbers at a tie: each direction moves another row."""
+    x = torch.zeros(5, dtype=torch.float64)
+
+    def function(x):
+        largest = x.abs() == x.abs().max()
+        return torch.where(largest, x.detach().sign(), 0.0) + 0 * x
+
+    for asked in ({"rtol": RTOL}, TOLERANCES):
+        assert certify(maps.problem_of(function, x), **asked) is None
