@@ -18,7 +18,7 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.manifolds import persists, right_at_definite, unread_slice
+from gradverify.verifier.checks.manifolds import persists, right_at_definite, right_without_negative, unread_slice
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
     at_equal_lengths,
@@ -139,7 +139,12 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
         return invented(finding, swept)
     if _is_slight(finding):
         return invented(finding, ["that such values are valid"])
-    return finding if finding.code not in OF_A_SLOPE or is_steady(sample) else unsteady(finding)
+    if finding.code not in OF_A_SLOPE:
+        return finding
+    negative = right_without_negative(sample, finding.input)
+    if negative:
+        return invented(finding, [f"that negative values of `{name}` are valid" for name in negative])
+    return finding if is_steady(sample) else unsteady(finding)
 
 
 def _lost_entries(sample: Sample, name: str | None) -> bool:

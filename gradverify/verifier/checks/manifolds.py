@@ -66,6 +66,20 @@ def right_at_definite(sample: Sample) -> bool:
     return not _mismatch_along(sample, _definite, _along_symmetric)
 
 
+def right_without_negative(sample: Sample, name: str | None) -> tuple[str, ...]:
+    """An input without whose minus signs the mismatch for an input is not there; empty where there is none.
+
+    A root, a logarithm, a rate or a variance is meant to be positive, and often neither says so nor refuses
+    what is not.
+    """
+    for one, primal in zip(sample.problem.input_names, sample.problem.primals, strict=True):
+        if primal.is_complex() or not bool((primal < 0).any()):
+            continue
+        if mismatched(with_values(sample, {one: primal.abs()}), name) is False:
+            return (one,)
+    return ()
+
+
 def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:
     """Whether backward, or its own, differs from the derivative at this sample, for one input or for any.
 
