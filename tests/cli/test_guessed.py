@@ -17,15 +17,11 @@ VERDICTS = {
     "NewtonRoot": "inconclusive",
     "Rounded": "inconclusive",
     "CubeTrace": "failed",
-    "StepsOfTime": "inconclusive",
-    "StepsOfTimeHalved": "failed",
-    "DecayedStates": "inconclusive",
 }
 
 GUESSED = {
     "Shifted": "the odd size of `d`",
     "Cross": "the shape of `w`",
-    "DecayedStates": "the shape of `beta` and the shape of `decay`",
     "Rounded": "`bits`",
     "OfRows": "the shape of `x` and the shape of `w`",
     "Kept": "`mask` (boolean tensor)",
@@ -168,3 +164,18 @@ def test_an_option_that_is_never_verified_is_said_unless_that_is_ignored(place):
     assert (told.code, "`log_input` is True in every case" in told.out) == (1, True)
     ignored = here("check", "hidden.py::Poisson", "--ignore", "GV109")
     assert (ignored.code, "`log_input` is True in every case" in ignored.out) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("StepsOfTime", "inconclusive", ""),
+        ("StepsOfTimeHalved", "failed", ""),
+        ("DecayedStates", "inconclusive", "but the shape of `beta` and the shape of `decay` were guessed"),
+    ],
+)
+def test_a_row_may_be_guessed_for_each_step_where_a_number_is_meant(place, name, status, said):
+    ran = place("guessed")("check", f"steps.py::{name}", "--format", "json")
+    (target,) = json.loads(ran.out)["targets"]
+    assert target["status"] == status
+    assert all(said in f["message"] for f in target["findings"])

@@ -76,6 +76,18 @@ class AlongFirst(Function):
         return grad, grad, None
 
 
+class Bounded(Function):
+    """Hardly a value that is drawn is as large as 2: at such a bound it is as if there were none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, limit: Any = None) -> Tensor:
+        return x if limit is None else x.clamp(max=limit)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad, None
+
+
 def choices_of(function: type[Function]) -> dict[str, tuple[object, ...]]:
     name = function.__name__
     target = Target(name, name, TargetKind.FUNCTION, __file__, 1, parameters=parameters_of(function))
@@ -95,6 +107,10 @@ def test_every_default_has_a_second_value() -> None:
 
 def test_no_value_is_there_twice() -> None:
     assert choices_of(AlongFirst) == {"dim": (0,)}
+
+
+def test_a_bound_is_one_that_values_reach() -> None:
+    assert choices_of(Bounded) == {"limit": (None, 0.75)}
 
 
 def test_a_mark_gets_a_value_that_occurs() -> None:

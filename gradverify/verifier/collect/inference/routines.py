@@ -75,6 +75,7 @@ KEYWORDS: Mapping[tuple[str, ...], str] = {
     ("keepdim", "inplace", "training", "align_corners", "ceil_mode"): "flag",
     ("dtype",): "dtype",
     ("stride", "padding", "dilation", "groups", "kernel_size", "dims"): "int",
+    ("min", "max"): "float",
 }
 """What keyword arguments are."""
 
