@@ -18,7 +18,12 @@ from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.manifolds import persists, right_at_definite, right_without_negative, unread_slice
+from gradverify.verifier.checks.manifolds import (
+    persists,
+    right_at_definite,
+    right_without_negative,
+    unread_slice,
+)
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
     at_equal_lengths,
