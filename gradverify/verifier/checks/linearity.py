@@ -75,11 +75,12 @@ def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
         result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
         if isinstance(result, Raised):
             return ()
+        mixed.append(u @ analytical)
+        # Copied before backward runs again: it may return a buffer of its own.
+        found.append(inputs.flatten(result.value))
         again = problem.pull_back(problem.primals, problem.outputs.unflatten(u.float().double()))
         if isinstance(again, Raised):
             return ()
-        mixed.append(u @ analytical)
-        found.append(inputs.flatten(result.value))
         of_rounded.append(inputs.flatten(again.value))
     expected, values, rounded = torch.stack(mixed), torch.stack(found), torch.stack(of_rounded)
     parts = [slice(block.start, block.stop) for block in inputs.blocks]
