@@ -1021,7 +1021,7 @@ fn("Leapfrog", "q: [b]\np: [b]\nstiff: {shape: [], range: [0.5, 2]}", '''
  ("second-kick-constant", "to_q = grad_q - 0.15 * stiff * torch.cos(new_q) * grad_p", "to_q = grad_q", "missing-term"),
  ("kick-at-old-place", "torch.cos(new_q) * grad_p", "torch.cos(q) * grad_p", "operand wrong-saved none"),
  ("momentum-ignored", "to_half = grad_p + 0.3 * to_q", "to_half = 0.3 * to_q", "missing-term none"),
- ("first-kick-stiffness", "(torch.sin(new_q) * grad_p + torch.sin(q) * to_half)", "(torch.sin(new_q) * grad_p)", "missing-term"),
+ ("first-kick-stiffness", "(torch.sin(new_q) * grad_p + torch.sin(q) * to_half)", "(torch.sin(new_q) * grad_p)", "missing-term =ignored-output"),
  # second order
  ("place-saved", ("ctx.save_for_backward(q, p, stiff)\n        half = p - 0.15 * stiff * torch.sin(q)\n        new_q = q + 0.3 * half\n        return",
                   "q, p, stiff = ctx.saved_tensors\n        half = p - 0.15 * stiff * torch.sin(q)\n        new_q = q + 0.3 * half\n",

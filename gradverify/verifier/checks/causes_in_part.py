@@ -6,6 +6,7 @@ from gradverify.verifier.checks.saying import Said, cotangent, of_gradient, time
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
+from gradverify.verifier.numerics.diagnosis.region import NOTHING
 
 NARROW = 0.5
 """A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
@@ -25,10 +26,11 @@ def region(cause: Cause, pairs: Pairs) -> Said:
     """Wrong in a part of a tensor."""
     name = pairs[0].name if cause.side == "input" else pairs[0].output_name
     inside = "" if cause.factor is None else f", where it {_inside(cause.factor)}"
+    inside = ", where it should be zero" if cause.law == NOTHING else inside
     return Said(
         f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
         _BOUNDS
-        if cause.factor == 0
+        if cause.factor == 0 or cause.law == NOTHING
         else _TERM_THERE
         if cause.factor is None
         else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",

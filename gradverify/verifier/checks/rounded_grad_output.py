@@ -65,13 +65,18 @@ def _mixtures(sample: Sample, analytical: Tensor) -> list[_Mixture]:
 def _mixture(sample: Sample, analytical: Tensor, u: Tensor) -> _Mixture | None:
     problem = sample.problem
     result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
-    return None if isinstance(result, Raised) else (u, sample.inputs.flatten(result.value), u @ analytical)
+    if isinstance(result, Raised):
+        return None
+    # A copy: backward may return a buffer of its own, and it runs again.
+    return u, sample.inputs.flatten(result.value).clone(), u @ analytical
 
 
 def _rounds_to(
     dtype: torch.dtype, sample: Sample, analytical: Tensor, block: Block, mixtures: Sequence[_Mixture]
 ) -> bool:
     """Whether a gradient is off for mixed grad_outputs, and not for those that `dtype` holds."""
+    if not sample.problem.outputs.is_double:
+        return False  # there are no more digits to be lost
     for mixture in mixtures:
         off = _off(mixture, block)
         if off <= SHOWS:

@@ -24,7 +24,6 @@ UNNAMED = frozenset(
         "exp-of-x",
         "leaky-threshold",
         "scaled_tanh-of-y",
-        "linear-reshaped-weight",
     }
 )
 """Mistakes for which no hypothesis holds: no name is what they get, never a wrong one."""

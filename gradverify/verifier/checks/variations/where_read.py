@@ -88,11 +88,11 @@ def _noted(base: Verified, grad_outputs: Sequence[Tensor]) -> list[_Noted]:
 
 
 def _enter(mode: _Noting) -> None:
-    mode.__enter__()
+    mode.__enter__()  # type: ignore[no-untyped-call]
 
 
 def _leave(mode: _Noting) -> None:
-    mode.__exit__(None, None, None)
+    mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _values(found: Any) -> tuple[Tensor, ...]:  # noqa: ANN401

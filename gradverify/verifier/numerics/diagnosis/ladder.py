@@ -15,7 +15,12 @@ from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
 from gradverify.verifier.numerics.diagnosis.orders import anywhere, other_order, sorted_order
 from gradverify.verifier.numerics.diagnosis.paths.search import altered_forward
-from gradverify.verifier.numerics.diagnosis.region import irregular_region, not_summed, region
+from gradverify.verifier.numerics.diagnosis.region import (
+    irregular_region,
+    not_summed,
+    region,
+    region_of_nothing,
+)
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
 from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
@@ -51,6 +56,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     operand,
     chain_factor,
     output_for_input,
+    region_of_nothing,
     sorted_order,
     altered_forward,
     irregular_region,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -109,6 +109,16 @@ def region(pairs: Pairs) -> Cause | None:
     return _region(pairs, with_factor=True)
 
 
+def region_of_nothing(pairs: Pairs) -> Cause | None:
+    """Wrong in a part of a tensor where the derivative is zero, and right elsewhere."""
+    found = irregular_region(pairs)
+    return found if found is not None and found.law == NOTHING else None
+
+
+NOTHING = "0"
+"""What the derivative is in a part of a tensor where backward is not."""
+
+
 def irregular_region(pairs: Pairs) -> Cause | None:
     """Wrong in every slice of a part of a tensor, by no single factor, and right elsewhere."""
     return _region(pairs, with_factor=False)
@@ -146,14 +156,15 @@ def _judged(pairs: Pairs, masks: list[Tensor], *, with_factor: bool) -> Cause | 
     if with_factor:
         factor = _factor_within(pairs, masks)
         return None if factor is None else Cause("region", factor=factor)
-    return Cause("region", Strength.WEAK) if _wrong_within(pairs, masks) else None
+    if not _wrong_within(pairs, masks):
+        return None
+    nothing = not any(bool((m & p.nonzero).any()) for p, m in zip(pairs, masks, strict=True))
+    return Cause("region", Strength.WEAK, law=NOTHING if nothing else "")
 
 
 def _cause(found: Cause, side: str, dim: int | None, kind: str, pairs: Pairs) -> Cause:
     right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
-    return Cause(
-        "region", found.strength, factor=found.factor, side=side, dim=dim, kind=kind, right_entries=right
-    )
+    return replace(found, side=side, dim=dim, kind=kind, right_entries=right)
 
 
 def _shape(pair: Pair, side: str) -> tuple[int, ...]:

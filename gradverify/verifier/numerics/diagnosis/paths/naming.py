@@ -38,6 +38,8 @@ _NAMES = {
 
 
 def _name(change: Change) -> str:
+    if change.name == "operand reshaped":
+        return "operand"
     return _NAMES[change.kind] if change.kind != "instead" else instead_cause(change.edge.site.operation)
 
 
