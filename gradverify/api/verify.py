@@ -56,9 +56,12 @@ def verify(
     row). `name` is what the report calls it.
 
     Returns the report of a pass; its warnings are issued as warnings. Raises `GradientError` with the text
-    report where something is wrong or could not be verified, `UsageError` without a tensor to differentiate.
+    report where something is wrong or could not be verified, `UsageError` for what cannot be called, and
+    without a tensor to differentiate.
     """
     __tracebackhide__ = True  # the failure of a test is the report
+    if not callable(fn):
+        raise UsageError(f"verify: fn is to be an autograd Function or a callable, not {type(fn).__name__}")
     given = inputs if isinstance(inputs, Mapping) else as_tuple(inputs)
     values = list(given.values() if isinstance(given, Mapping) else given)
     tensors = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]

@@ -162,4 +162,7 @@ def _nearest_file(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (there is no folder `{path.parent}`)"
     suffixes = {".py", path.suffix}
-    return did_you_mean(path.name, [p.name for p in path.parent.iterdir() if p.suffix in suffixes])
+    # By their stems: `.py` makes any two short names alike.
+    named = {p.stem: p.name for p in path.parent.iterdir() if p.suffix in suffixes}
+    near = difflib.get_close_matches(path.stem, named, 1, 0.5)
+    return f"; did you mean `{named[near[0]]}`?" if near else ""

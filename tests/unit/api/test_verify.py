@@ -106,6 +106,11 @@ def test_nothing_to_differentiate_is_misuse():
         gradverify.verify(demo.GELU, (3,))
 
 
+def test_what_cannot_be_called_is_misuse():
+    with pytest.raises(UsageError, match="not int"):
+        gradverify.verify(3, tensor(2))
+
+
 def test_check_is_the_command():
     report = gradverify.check(f"{Path(demo.__file__)}::GELU", select=["GV1"])
     assert [(t.target.name, t.status) for t in report.targets] == [("GELU", Verdict.PASSED)]
