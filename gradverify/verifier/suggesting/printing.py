@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import keyword
 import math
@@ -67,7 +68,11 @@ VARIABLES = {
 DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
 """Keywords that say of a new tensor what its neighbour says already."""
 
-TORCH_NAMES = {"_softmax": "softmax", "_log_softmax": "log_softmax", "_conj": "conj", "_unsafe_view": "view"}
+TORCH_NAMES = {"_softmax": "softmax", "_log_softmax": "log_softmax", "_conj": "conj", "_unsafe_view": "reshape", "view": "reshape"}
+"""What torch calls an operation. A view that was recorded may be of a copy that is not made here."""
+
+SPLAT = frozenset({"reshape", "expand", "permute"})
+"""Methods whose sizes are written one by one."""
 
 
 class Printer:
@@ -229,6 +234,8 @@ class Printer:
             return f"{_function(node, name)}({', '.join(words)})"
         if name.endswith("_like") or not hasattr(torch.Tensor, name):
             return f"{_function(node, name)}({', '.join(words)})"
+        if name in SPLAT and len(words) == 2:
+            words[1] = _without_brackets(words[1])
         return f"{_inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
 
     def _new_zeros(self, node: Node, args: list[Any]) -> str:
@@ -273,7 +280,7 @@ class Printer:
             dims_text = [(str(d), ATOM) for d in dims]
         else:
             dims_text = [(str(-1 if d == rank - 1 else d), ATOM) for d in dims]
-        return dims_text[0] if len(dims_text) == 1 else dims_text
+        return dims_text[0] if len(dims_text) == 1 and (about.N or not isinstance(value, tuple)) else dims_text
 
 
 def number(value: Any) -> str:  # noqa: ANN401
@@ -302,8 +309,31 @@ def _plain(argument: Any) -> str:  # noqa: ANN401
 
 
 def _strength(text: str) -> int:
-    bracketed = text[0] == "(" and text[-1] == ")" and text.count("(") == 1
-    return ATOM if bracketed or (" " not in text.lstrip("-") and text[0] != "-") else BINARY["add"][1]
+    """How strongly the outermost operator of a text binds."""
+    tree = ast.parse(text, mode="eval").body
+    if isinstance(tree, ast.UnaryOp):
+        return NEGATED
+    if not isinstance(tree, ast.BinOp) or text[0] == "(" and _closes(text) == len(text) - 1:
+        return ATOM
+    if isinstance(tree.op, ast.Pow):
+        return POWER
+    return BINARY["add" if isinstance(tree.op, ast.Add | ast.Sub) else "mul"][1]
+
+
+def _closes(text: str) -> int:
+    """Where the bracket closes that a text begins with."""
+    depth = 0
+    for k, character in enumerate(text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if not depth:
+            return k
+    return -1
+
+
+def _without_brackets(text: str) -> str:
+    """What stands in the brackets around a tuple."""
+    bracketed = text.startswith("(") and _closes(text) == len(text) - 1
+    return text[1:-1].rstrip(",") if bracketed else text
 
 
 def _indices(indices: list[Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -54,6 +54,8 @@ class Recorded:
     """Undefined grad_outputs become zeros."""
     values: dict[Node, Tensor]
     """What each value was at this point."""
+    operations: int
+    """How many operations forward, or what stands for it, runs."""
 
 
 def record(
@@ -83,7 +85,10 @@ def record(
         values = first(*tensors)
     count = sum(node.op == "call_function" for node in first.graph.nodes)
     if count > MOST_OPERATIONS:
-        raise CannotSuggestError(f"forward runs {count} operations, too many for a backward to be read")
+        raise CannotSuggestError(
+            f"forward runs {count} operations, as a loop does, and a backward is written out one by one for up "
+            f"to {MOST_OPERATIONS}. Write the loop by hand: over the same steps, the last one first"
+        )
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)
     u = sample.problem.outputs.unflatten(random_signs(sample.problem.outputs.size, sample.case.seed + 47))
@@ -92,7 +97,8 @@ def record(
         raise CannotSuggestError("it has not the outputs of forward")
     joint = _joint(first, len(tensors), wanted, places_of_outputs)
     whole = _whole_graph(joint, [*tensors, *cotangents])
-    return _read(whole, [*tensors, *cotangents], names, wanted, ran, sample)
+    read = _read(whole, [*tensors, *cotangents], names, wanted, ran, sample)
+    return replace(read, operations=count)
 
 
 class _Ran:
@@ -259,6 +265,7 @@ def _read(
         constants={a.name: a.value for a in sample.arguments if not isinstance(a.value, Tensor)},
         materializes=ran.materializes,
         values=reader.values,
+        operations=0,
     )
 
 

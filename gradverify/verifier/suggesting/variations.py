@@ -2,30 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gradverify.model import Case, Input, LiteralInput, TensorInput
+from gradverify.verifier.suggesting.dependence import expression_of
 
 GROWTHS = (1, 3)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""
+
+ALONE = 2
+"""What is added to one size alone."""
 
 FACTOR = 1.375
 """What a number is multiplied by: exact in binary, and no ratio of small sizes."""
 
 
 def resized(case: Case) -> Iterator[Case]:
-    """The case with every size grown, equal sizes alike: of the tensors alone, then of literals too."""
-    sizes = sorted({n for i in case.inputs if isinstance(i, TensorInput) for n in i.shape if n > 1})
-    if case.hook or not sizes:
+    """The case with every size grown: of the tensors alone, then of literals too.
+
+    The sizes that a spec names are grown, and with them what follows from them (`2*n`); then every number by
+    itself, for what only looks as if it did.
+    """
+    if case.hook:
         return
+    made: list[tuple[Input, ...]] = [case.inputs]
     for growth in GROWTHS:
-        grown = {n: n + growth + k for k, n in enumerate(sizes)}
-        yield replace(
-            case, id=f"{case.id}, sizes + {growth}", inputs=tuple(_grown(i, grown) for i in case.inputs)
-        )
-        with_literals = tuple(_literal_grown(_grown(i, grown), grown) for i in case.inputs)
-        yield replace(case, id=f"{case.id}, sizes + {growth}", inputs=with_literals)
+        for grown in (_named_grown(case, growth), _numbers_grown(case, growth)):
+            plain = tuple(_grown(i, grown) for i in case.inputs)
+            for inputs in (plain, tuple(_literal_grown(i, grown) for i in plain)):
+                if inputs not in made:
+                    made.append(inputs)
+                    yield replace(case, id=f"{case.id}, sizes + {growth}", inputs=inputs)
+
+
+def one_resized(case: Case) -> Iterator[tuple[str, list[Case]]]:
+    """For each size that the spec names, the case with it alone grown: by two, so that halves stay whole.
+
+    What only has the same number of entries may have to stay: one input at a time is left as it is.
+    """
+    for name, size in case.sizes if not case.hook else ():
+        grown = _followed(case, {**dict(case.sizes), name: size + ALONE})
+        every = tuple(_grown(i, grown) for i in case.inputs)
+        literals = tuple(_literal_grown(i, grown) for i in every)
+        left = [
+            (*every[:k], one, *every[k + 1 :])
+            for k, one in enumerate(case.inputs)
+            if one != every[k] and isinstance(one, TensorInput)
+        ]
+        sizes = ",".join(f"{n}={s + ALONE if n == name else s}" for n, s in case.sizes)
+        made = [inputs for inputs in dict.fromkeys([every, literals, *left]) if inputs != case.inputs]
+        yield name, [replace(case, id=sizes, inputs=inputs) for inputs in made]
+
+
+def _numbers_grown(case: Case, growth: int) -> dict[int, int]:
+    sizes = sorted({n for i in case.inputs if isinstance(i, TensorInput) for n in i.shape if n > 1})
+    return {n: n + growth + k for k, n in enumerate(sizes)}
+
+
+def _named_grown(case: Case, growth: int) -> dict[int, int]:
+    sizes = sorted({size for _, size in case.sizes})
+    grown = {size: size + growth + k for k, size in enumerate(sizes)}
+    return _followed(case, {name: grown[size] for name, size in case.sizes})
+
+
+def _followed(case: Case, grown: Mapping[str, int]) -> dict[int, int]:
+    """What becomes of each size of a tensor when the named ones become these; the others stay."""
+    found = {}
+    shapes = (i.shape for i in case.inputs if isinstance(i, TensorInput))
+    named = {name: (size,) for name, size in case.sizes}
+    for n in {n for shape in shapes for n in shape if n > 1}:
+        text = expression_of((n,), named)
+        if text is not None:
+            found[n] = int(eval(text, {"__builtins__": {}}, dict(grown)))  # noqa: S307 - written by us
+    return found
 
 
 def generic(case: Case) -> Case:
