@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradverify.verifier.suggesting.cutting import Cut
-from gradverify.verifier.suggesting.dependence import expression_of
-from gradverify.verifier.suggesting.expression import Node
+from gradverify.verifier.suggesting.dependence import Search, expression_of
+from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.recording import Recorded
 
 SHAPED = frozenset({"expand", "view", "_unsafe_view", "reshape", "new_zeros", "zeros", "new_full", "full"})
@@ -17,6 +17,7 @@ SHAPED = frozenset({"expand", "view", "_unsafe_view", "reshape", "new_zeros", "z
 
 RESHAPING = frozenset({"view", "_unsafe_view", "reshape"})
 """Those of them that find out one size by themselves."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -93,11 +94,13 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     for k, values in enumerate(zip(*every, strict=True)):
         if all(v == values[0] for v in values):
             continue
-        text = (
-            at_hand.text_of(values)
-            or with_offers.text_of(values)
-            or (at_hand.text_of(values, free=True) if free[k] else None)
-        )
+        ways: list[_Way] = [(at_hand, Search.ONE, False), (at_hand, Search.ONE, free[k])]
+        ways += [
+            (with_offers, Search.ONE, False),
+            (at_hand, Search.TWO, False),
+            (with_offers, Search.TWO, False),
+        ]
+        text = next((t for place, search, one in ways if (t := place.text_of(values, search, one))), None)
         if text is None:
             fixed.append(str(values[0]))
         else:
@@ -153,20 +156,20 @@ class _Environment:
                 index = -1 if k == rank - 1 else k
                 self._numbers.setdefault(f"{text}[{index}]", [s[k] for s in shapes])
 
-    def text_of(self, values: Sequence[Any], free: bool = False) -> str | None:  # noqa: FBT001, FBT002
+    def text_of(self, values: Sequence[Any], search: Search, free: bool) -> str | None:  # noqa: FBT001
         """An expression that gives these values, one at each recording.
 
         Where one size is `free`, torch finds it out.
         """
         if not isinstance(values[0], tuple):
-            return expression_of(values, self._numbers)
+            return expression_of(values, self._numbers, search)
         whole = next((t for t, shapes in self._shapes.items() if all(map(_equal, shapes, values))), None)
         if whole is not None:
             return whole
         if len({len(v) for v in values}) > 1:
             return None
         parts = [
-            repr(column[0]) if len(set(column)) == 1 else expression_of(column, self._numbers)
+            repr(column[0]) if len(set(column)) == 1 else expression_of(column, self._numbers, search)
             for column in zip(*values, strict=True)
         ]
         if free and parts.count(None) == 1 and "-1" not in parts:
@@ -180,3 +183,6 @@ def _shape_of(recording: Recording, name: str) -> tuple[int, ...]:
 
 def _equal(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return tuple(a) == tuple(b)
+
+
+_Way = tuple[_Environment, Search, bool]

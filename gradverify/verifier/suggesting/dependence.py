@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from itertools import combinations, product
 
@@ -20,6 +21,9 @@ MOST_FACTOR = 4
 MOST_PAIRED = 12
 """Known numbers of which pairs are tried: the first ones, which backward has at hand."""
 
+MOST_OF_TWO = 5
+"""Forms in which a sum, a difference or a product of two sizes may come, the simplest ones: more fit by chance."""
+
 
 @dataclass(frozen=True)
 class Form:
@@ -30,7 +34,16 @@ class Form:
     apply: Callable[[float], float]
 
 
-def expression_of(values: Sequence[float], known: Mapping[str, Sequence[float]]) -> str | None:
+class Search(Enum):
+    """Of how many known numbers an expression may be made."""
+
+    ONE = "one"
+    TWO = "two"
+
+
+def expression_of(
+    values: Sequence[float], known: Mapping[str, Sequence[float]], search: Search = Search.TWO
+) -> str | None:
     """What gives these values, one at each recording: of whole numbers a whole number. None for nothing."""
     whole = all(type(v) is int for v in values)
     if whole:
@@ -40,13 +53,18 @@ def expression_of(values: Sequence[float], known: Mapping[str, Sequence[float]])
         for text, ones in known.items():
             if _gives(form, ones, values):
                 return form.text.format(text)
+    return None if search is Search.ONE else _of_two(values, known, forms[: MOST_OF_TWO if whole else None])
+
+
+def _of_two(
+    values: Sequence[float], known: Mapping[str, Sequence[float]], forms: Sequence[Form]
+) -> str | None:
     first = dict(list(known.items())[:MOST_PAIRED])
-    for (a, x), (b, y) in combinations(first.items(), 2):
-        for text, both in _together(a, x, b, y):
-            for form in forms:
+    for form in forms:
+        for (a, x), (b, y) in combinations(first.items(), 2):
+            for text, both in _together(a, x, b, y):
                 if _gives(form, both, values):
-                    inner = text if form.text == "{}" or " + " not in text else f"({text})"
-                    return form.text.format(inner)
+                    return form.text.format(text[1:-1] if form.text == "{}" else text)
     return None
 
 
@@ -56,7 +74,7 @@ def _together(
     """Two numbers as one."""
     pairs = list(zip(x, y, strict=True))
     yield f"({a} * {b})", [p * q for p, q in pairs]
-    yield f"{a} + {b}", [p + q for p, q in pairs]
+    yield f"({a} + {b})", [p + q for p, q in pairs]
     yield f"({a} - {b})", [p - q for p, q in pairs]
     yield f"({b} - {a})", [q - p for p, q in pairs]
 
@@ -117,7 +135,9 @@ def _form(
     elif text.startswith("1 / "):
         text = f"{sign} / ({down} * {shape})"
     else:
-        text = f"{'-' if sign < 0 else ''}{f'{up} * ' if up > 1 else ''}{text}{f' / {down}' if down > 1 else ''}"
+        text = (
+            f"{'-' if sign < 0 else ''}{f'{up} * ' if up > 1 else ''}{text}{f' / {down}' if down > 1 else ''}"
+        )
     text = text[1:-1] if text == shape and shape != "{}" else text
     return Form(text, lambda v: sign * up * apply(shift(v)) / down)
 

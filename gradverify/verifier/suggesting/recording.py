@@ -19,7 +19,8 @@ from gradverify.verifier.collect.forward_itself import run_watched
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
-from gradverify.verifier.suggesting.expression import Builder, Node
+from gradverify.verifier.suggesting.expression import Builder
+from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.written_out import written_out
 
 MOST_OPERATIONS = 300

@@ -229,7 +229,9 @@ def _unlike(base: Recording, unlike: Sequence[tuple[str, str, int]]) -> str:
     _, case, count = unlike[0]
     ran = f"({base.recorded.operations} operations, {count} at {case})"
     if not names:
-        return f"forward runs other operations at other inputs {ran}, and only straight code can be written out"
+        return (
+            f"forward runs other operations at other inputs {ran}, and only straight code can be written out"
+        )
     return (
         f"forward loops over {' and '.join(dict.fromkeys(names))} {ran}, and a backward that loops is not "
         "written. Write the loop by hand: over the same steps, the last one first"
@@ -266,7 +268,8 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
     made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
-    for case in (first, *rest, *resized(first), *renumbered(first)):
+    alone = [case for _, cases in one_resized(first) for case in cases]
+    for case in (first, *rest, *resized(first), *alone, *renumbered(first)):
         wrong = _wrong(target, made, case, Thorough.YES if case is first else Thorough.NO)
         if wrong is None:
             continue

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 
 from gradverify.model import Case, Input, LiteralInput, TensorInput
-from gradverify.verifier.suggesting.dependence import expression_of
+from gradverify.verifier.suggesting.dependence import MOST_FACTOR
 
-GROWTHS = (1, 3)
-"""What is added to the smallest size; one more to each next, so that sizes stay distinct."""
+GROWTHS = (1, 4)
+"""What is added to the smallest size; one more to each next, so that sizes stay distinct. Even and odd ones."""
 
 ALONE = 2
 """What is added to one size alone."""
@@ -67,15 +68,22 @@ def _named_grown(case: Case, growth: int) -> dict[int, int]:
 
 
 def _followed(case: Case, grown: Mapping[str, int]) -> dict[int, int]:
-    """What becomes of each size of a tensor when the named ones become these; the others stay."""
-    found = {}
-    shapes = (i.shape for i in case.inputs if isinstance(i, TensorInput))
-    named = {name: (size,) for name, size in case.sizes}
-    for n in {n for shape in shapes for n in shape if n > 1}:
-        text = expression_of((n,), named)
-        if text is not None:
-            found[n] = int(eval(text, {"__builtins__": {}}, dict(grown)))  # noqa: S307 - written by us
-    return found
+    """What becomes of each size of a tensor when the named ones become these; the others stay.
+
+    A spec writes `n`, then `2*n` or `n*m`, and seldom `n + 1` or `n + m`: what is seldom is believed last.
+    """
+    sizes = [(size, grown[name]) for name, size in case.sizes]
+    pairs = list(combinations(sizes, 2))
+    found: dict[int, int] = {}
+    for size, becomes in (
+        *sizes,
+        *((f * size, f * becomes) for f in range(2, MOST_FACTOR + 1) for size, becomes in sizes),
+        *((a[0] * b[0], a[1] * b[1]) for a, b in pairs),
+        *((size + one, becomes + one) for one in (1, -1) for size, becomes in sizes),
+        *((a[0] + b[0], a[1] + b[1]) for a, b in pairs),
+    ):
+        found.setdefault(size, becomes)
+    return {n: m for n, m in found.items() if n > 1}
 
 
 def generic(case: Case) -> Case:
