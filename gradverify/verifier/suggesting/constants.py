@@ -94,11 +94,10 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     for k, values in enumerate(zip(*every, strict=True)):
         if all(v == values[0] for v in values):
             continue
-        ways: list[_Way] = [(at_hand, Search.ONE, False), (at_hand, Search.ONE, free[k])]
-        ways += [
-            (with_offers, Search.ONE, False),
-            (at_hand, Search.TWO, False),
-            (with_offers, Search.TWO, False),
+        ways = [
+            (at_hand, Search.SIMPLE, False),
+            (at_hand, Search.SIMPLE, free[k]),
+            *((place, search, False) for search in Search for place in (at_hand, with_offers)),
         ]
         text = next((t for place, search, one in ways if (t := place.text_of(values, search, one))), None)
         if text is None:
@@ -183,6 +182,3 @@ def _shape_of(recording: Recording, name: str) -> tuple[int, ...]:
 
 def _equal(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return tuple(a) == tuple(b)
-
-
-_Way = tuple[_Environment, Search, bool]

@@ -1,4 +1,4 @@
-"""How a number follows from sizes and other numbers: the simplest expression that gives it at every recording."""
+"""How a number follows from sizes and other numbers: the simplest expression that gives it everywhere."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ MOST_FACTOR = 4
 MOST_PAIRED = 12
 """Known numbers of which pairs are tried: the first ones, which backward has at hand."""
 
+MOST_SIMPLE = 24
+"""Forms that are simple: the first ones."""
+
 MOST_OF_TWO = 5
-"""Forms in which a sum, a difference or a product of two sizes may come, the simplest ones: more fit by chance."""
+"""The simplest forms, in which a sum, a difference or a product of two may come: more fit by chance."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +38,31 @@ class Form:
 
 
 class Search(Enum):
-    """Of how many known numbers an expression may be made."""
+    """How an expression may be made, in the order in which they are tried: what is long fits by chance."""
 
-    ONE = "one"
+    SIMPLE = "simple"
+    """Of one number."""
     TWO = "two"
+    """Of the sum, the difference or the product of two."""
+    ANY = "any"
+    """Of one number, with whatever is known."""
 
 
 def expression_of(
-    values: Sequence[float], known: Mapping[str, Sequence[float]], search: Search = Search.TWO
+    values: Sequence[float], known: Mapping[str, Sequence[float]], search: Search
 ) -> str | None:
     """What gives these values, one at each recording: of whole numbers a whole number. None for nothing."""
     whole = all(type(v) is int for v in values)
     if whole:
         known = {text: ones for text, ones in known.items() if all(type(v) is int for v in ones)}
     forms = _whole_forms() if whole else _forms()
-    for form in forms:
+    if search is Search.TWO:
+        return _of_two(values, known, forms[: MOST_OF_TWO if whole else MOST_SIMPLE])
+    for form in forms[: MOST_SIMPLE if search is Search.SIMPLE else None]:
         for text, ones in known.items():
             if _gives(form, ones, values):
                 return form.text.format(text)
-    return None if search is Search.ONE else _of_two(values, known, forms[: MOST_OF_TWO if whole else None])
+    return None
 
 
 def _of_two(
@@ -86,8 +95,12 @@ def _whole_forms() -> tuple[Form, ...]:
     factors = [f for size in range(1, MOST_FACTOR + 1) for f in (size, -size)]
     affine = sorted(product(factors, shifts), key=lambda p: (abs(p[0]) + abs(p[1]), p[0] < 0, p[1] < 0))
     divided = product(range(2, MOST_FACTOR + 1), shifts, (0, 1))
+    halves = (Form("{} // 2", lambda v: v // 2), Form("{} // 2 + 1", lambda v: v // 2 + 1))
+    multiples = [Form(_shifted(_times(f), s), lambda v, f=f, s=s: f * v + s) for f, s in affine]  # type: ignore[misc]
     return (
-        *(Form(_shifted(_times(f), s), lambda v, f=f, s=s: f * v + s) for f, s in affine),  # type: ignore[misc]
+        *multiples[:MOST_OF_TWO],
+        *halves,
+        *multiples[MOST_OF_TWO:],
         *(
             Form(
                 f"{_bracketed(_shifted('{}', s))} // {d}" + (f" + {e}" if e else ""),

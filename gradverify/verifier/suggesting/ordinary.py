@@ -99,7 +99,7 @@ def _padded(
     first, last, _ = slice(start, end, step).indices(size)
     if step != 1 or last - first != source.shape[dim] or source.shape == shape:
         return None if source.shape != shape else source
-    pads = (*(0, 0) * (len(shape) - dim - 1), first, size - last)
+    pads: tuple[int, ...] = (0, 0) * (len(shape) - dim - 1) + (first, size - last)
     target = torch.ops.aten.constant_pad_nd.default
     return maker.plain("constant_pad_nd", (source, pads), shape, source.dtype, target)
 

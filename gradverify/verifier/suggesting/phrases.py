@@ -62,7 +62,7 @@ def strength(text: str) -> int:
     tree = ast.parse(text, mode="eval").body
     if isinstance(tree, ast.UnaryOp):
         return NEGATED
-    if not isinstance(tree, ast.BinOp) or text[0] == "(" and _closes(text) == len(text) - 1:
+    if not isinstance(tree, ast.BinOp) or (text[0] == "(" and _closes(text) == len(text) - 1):
         return ATOM
     if isinstance(tree.op, ast.Pow):
         return POWER

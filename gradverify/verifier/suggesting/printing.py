@@ -185,25 +185,19 @@ class Printer:
             return self._binary(_renamed(node, "sub"), [args[1], args[0], *args[2:]], kwargs)
         if node.op in BINARY and len(args) > 1 and not set(kwargs) - {"alpha"}:
             return self._binary(node, args, kwargs)
-        return self._part(node, args)
+        return _complex_part(node, args) or self._part(node, args)
 
     def _part(self, node: Node, args: list[Any]) -> tuple[str, int] | None:
         """Brackets and attributes behind a value."""
         rank = len(node.shape)
         if node.op == "getitem":
             return self._item(node, args)
-        if node.op in {"real", "imag"}:
-            return f"{inside(args[0], ATOM)}.{node.op}", ATOM
-        if node.op == "imag_alone":
-            return f"1j * {inside(args[0], BINARY['mul'][1] + 1)}", BINARY["mul"][1]
-        if node.op == "real_alone":
-            return f"torch.complex({args[0][0]}, torch.zeros_like({args[0][0]}))", ATOM
-        if node.op == "select":
-            dim = node.args[1] % len(node.args[0].shape)
-            before = "..., " if dim and dim == rank else ":, " * dim
-            return f"{inside(args[0], ATOM)}[{before}{args[2][0]}]", ATOM
         if node.op == "index" and isinstance(args[1], list):
             return f"{inside(args[0], ATOM)}[{indices(args[1])}]", ATOM
+        if node.op == "select":
+            dim = node.args[1] % (rank + 1)
+            before = "..., " if dim and dim == rank else ":, " * dim
+            return f"{inside(args[0], ATOM)}[{before}{args[2][0]}]", ATOM
         if node.op == "slice":
             return self._slice(node, args)
         if node.op == "transpose" and {d % rank for d in node.args[1:]} == {rank - 2, rank - 1}:
@@ -323,6 +317,17 @@ class Printer:
         return (
             dims_text[0] if len(dims_text) == 1 and (about.N or not isinstance(value, tuple)) else dims_text
         )
+
+
+def _complex_part(node: Node, args: list[Any]) -> tuple[str, int] | None:
+    """A part of a complex value, or a complex value of one part."""
+    if node.op in {"real", "imag"}:
+        return f"{inside(args[0], ATOM)}.{node.op}", ATOM
+    if node.op == "imag_alone":
+        return f"1j * {inside(args[0], BINARY['mul'][1] + 1)}", BINARY["mul"][1]
+    if node.op == "real_alone":
+        return f"torch.complex({args[0][0]}, torch.zeros_like({args[0][0]}))", ATOM
+    return None
 
 
 def _renamed(node: Node, op: str) -> Node:

@@ -87,8 +87,8 @@ def record(
     count = sum(node.op == "call_function" for node in first.graph.nodes)
     if count > MOST_OPERATIONS:
         raise CannotSuggestError(
-            f"forward runs {count} operations, as a loop does, and a backward is written out one by one for up "
-            f"to {MOST_OPERATIONS}. Write the loop by hand: over the same steps, the last one first"
+            f"forward runs {count} operations, as a loop does: a backward is written out for up to "
+            f"{MOST_OPERATIONS}. Write the loop by hand: over the same steps, the last one first"
         )
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)

@@ -23,13 +23,20 @@ from gradverify.verifier.suggesting.candidate import candidate
 from gradverify.verifier.suggesting.constants import Constants, Recording, constants, same_program
 from gradverify.verifier.suggesting.cutting import cut
 from gradverify.verifier.suggesting.recording import CannotSuggestError, record
-from gradverify.verifier.suggesting.variations import generic, one_resized, renumbered, resized
+from gradverify.verifier.suggesting.variations import (
+    ALONE,
+    HELD_OUT,
+    generic,
+    one_resized,
+    renumbered,
+    resized,
+)
 from gradverify.verifier.suggesting.writing import Double, Form, Written, write
 
 MOST_CASES = 4
 """Cases of the plan at which a suggestion is judged, beside those made here."""
 
-MOST_ENTRIES = 10_000
+MOST_ENTRIES = 40_000
 """Entries of a Jacobian that is judged at another size than the first: one more is not worth the wait."""
 
 SECOND = "its second derivative would not be right"
@@ -199,12 +206,12 @@ def _recording(sample: Sample, target: _Target, source: _Source) -> Recording:
 def _others(
     target: _Target, source: _Source, base: Recording
 ) -> tuple[list[Recording], list[tuple[str, str, int]]]:
-    """The same program at other inputs; and where another one runs: the size, the case, how many operations."""
+    """The same program at other inputs; where another one runs: the size, the case, how many operations."""
     others, unlike = [], []
     first, *rest = target.request.plan.cases
     alike = [case for case in rest if _options(case) == _options(first)]
     groups = [("", [case]) for case in (*alike[:MOST_CASES], *resized(first), *renumbered(first))]
-    for name, cases in (*one_resized(first), *groups):
+    for name, cases in (*one_resized(first, ALONE), *groups):
         made = next((r for case in cases if (r := _varied(case, target, source)) is not None), None)
         if made is None:
             continue
@@ -268,8 +275,12 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
     made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
-    alone = [case for _, cases in one_resized(first) for case in cases]
-    for case in (first, *rest, *resized(first), *alone, *renumbered(first)):
+    elsewhere = [[case] for case in (first, *rest, *resized(first), *renumbered(first))]
+    for cases in (
+        *elsewhere,
+        *(cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)),
+    ):
+        case = next((c for c in cases if target.sample(c) is not None), cases[0])
         wrong = _wrong(target, made, case, Thorough.YES if case is first else Thorough.NO)
         if wrong is None:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -10,10 +10,13 @@ from gradverify.model import Case, Input, LiteralInput, TensorInput
 from gradverify.verifier.suggesting.dependence import MOST_FACTOR
 
 GROWTHS = (1, 4)
-"""What is added to the smallest size; one more to each next, so that sizes stay distinct. Even and odd ones."""
+"""What is added to the smallest size; one more to each next, so that sizes stay distinct."""
 
 ALONE = 2
-"""What is added to one size alone."""
+"""What is added to one size alone: halves stay whole."""
+
+HELD_OUT = 5
+"""What is added to one size alone where a draft is judged: from these sizes nothing was concluded."""
 
 FACTOR = 1.375
 """What a number is multiplied by: exact in binary, and no ratio of small sizes."""
@@ -37,42 +40,49 @@ def resized(case: Case) -> Iterator[Case]:
                     yield replace(case, id=f"{case.id}, sizes + {growth}", inputs=inputs)
 
 
-def one_resized(case: Case) -> Iterator[tuple[str, list[Case]]]:
-    """For each size that the spec names, the case with it alone grown: by two, so that halves stay whole.
+def one_resized(case: Case, growth: int) -> Iterator[tuple[str, list[Case]]]:
+    """For each size that the spec names (each number where it names none), the case with it alone grown.
 
-    What only has the same number of entries may have to stay: one input at a time is left as it is.
+    Which sizes follow it is guessed: what forward takes is right. Of what only has the same number of entries
+    one input at a time is left as it is.
     """
-    for name, size in case.sizes if not case.hook else ():
-        grown = _followed(case, {**dict(case.sizes), name: size + ALONE})
-        every = tuple(_grown(i, grown) for i in case.inputs)
-        literals = tuple(_literal_grown(i, grown) for i in every)
+    named = case.sizes or tuple((str(n), n) for n in _numbers(case))
+    for name, size in named if not case.hook else ():
+        grown = {**dict(named), name: size + growth}
+        every = tuple(_grown(i, _followed(named, grown)) for i in case.inputs)
+        itself = tuple(_grown(i, {size: size + growth}) for i in case.inputs)
+        literals = tuple(_literal_grown(i, _followed(named, grown)) for i in every)
         left = [
-            (*every[:k], one, *every[k + 1 :])
+            (*changed[:k], one, *changed[k + 1 :])
+            for changed in (every, itself)
             for k, one in enumerate(case.inputs)
-            if one != every[k] and isinstance(one, TensorInput)
+            if one != changed[k] and isinstance(one, TensorInput)
         ]
-        sizes = ",".join(f"{n}={s + ALONE if n == name else s}" for n, s in case.sizes)
-        made = [inputs for inputs in dict.fromkeys([every, literals, *left]) if inputs != case.inputs]
+        sizes = ",".join(f"{n}={grown[n]}" for n, _ in case.sizes) or f"{size} -> {size + growth}"
+        made = [m for m in dict.fromkeys([every, literals, itself, *left]) if m != case.inputs]
         yield name, [replace(case, id=sizes, inputs=inputs) for inputs in made]
 
 
+def _numbers(case: Case) -> list[int]:
+    return sorted({n for i in case.inputs if isinstance(i, TensorInput) for n in i.shape if n > 1})
+
+
 def _numbers_grown(case: Case, growth: int) -> dict[int, int]:
-    sizes = sorted({n for i in case.inputs if isinstance(i, TensorInput) for n in i.shape if n > 1})
-    return {n: n + growth + k for k, n in enumerate(sizes)}
+    return {n: n + growth + k for k, n in enumerate(_numbers(case))}
 
 
 def _named_grown(case: Case, growth: int) -> dict[int, int]:
     sizes = sorted({size for _, size in case.sizes})
     grown = {size: size + growth + k for k, size in enumerate(sizes)}
-    return _followed(case, {name: grown[size] for name, size in case.sizes})
+    return _followed(case.sizes, {name: grown[size] for name, size in case.sizes})
 
 
-def _followed(case: Case, grown: Mapping[str, int]) -> dict[int, int]:
+def _followed(named: Sequence[tuple[str, int]], grown: Mapping[str, int]) -> dict[int, int]:
     """What becomes of each size of a tensor when the named ones become these; the others stay.
 
     A spec writes `n`, then `2*n` or `n*m`, and seldom `n + 1` or `n + m`: what is seldom is believed last.
     """
-    sizes = [(size, grown[name]) for name, size in case.sizes]
+    sizes = [(size, grown[name]) for name, size in named]
     pairs = list(combinations(sizes, 2))
     found: dict[int, int] = {}
     for size, becomes in (
