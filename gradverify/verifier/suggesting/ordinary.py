@@ -81,7 +81,9 @@ def _slice_scatter(
     shape: tuple[int, ...],
     dtype: Any,  # noqa: ANN401, ARG001
 ) -> Node | None:
-    into, source, dim, start, end, step = (*args, *(0, None, None, 1)[len(args) - 2 :])
+    into, source, *given = args
+    defaults: list[Any] = [0, None, None, 1]
+    dim, start, end, step = given + defaults[len(given) :]
     return _padded(maker, source, dim, start, end, step, shape) if into.op in ZEROS else None
 
 

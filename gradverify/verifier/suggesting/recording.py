@@ -18,13 +18,11 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.forward_itself import run_watched
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
+from gradverify.verifier.numerics.operations import MOST_OPERATIONS
 from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
 from gradverify.verifier.suggesting.expression import Builder
 from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.written_out import written_out
-
-MOST_OPERATIONS = 300
-"""Operations of a forward up to which its backward is still something to read: loops run to more."""
 
 
 class CannotSuggestError(Exception):

@@ -209,7 +209,7 @@ def _others(
     """The same program at other inputs; where another one runs: the size, the case, how many operations."""
     others, unlike = [], []
     first, *rest = target.request.plan.cases
-    alike = [case for case in rest if _options(case) == _options(first)]
+    alike = [case for case in (*target.request.plan.spares, *rest) if _options(case) == _options(first)]
     groups = [("", [case]) for case in (*alike[:MOST_CASES], *resized(first), *renumbered(first))]
     for name, cases in (*one_resized(first, ALONE), *groups):
         made = next((r for case in cases if (r := _varied(case, target, source)) is not None), None)
@@ -275,7 +275,8 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
     made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
-    elsewhere = [[case] for case in (first, *rest, *resized(first), *renumbered(first))]
+    spares = [case for case in target.request.plan.spares if _options(case) == _options(first)]
+    elsewhere = [[case] for case in (first, *rest, *spares, *resized(first), *renumbered(first))]
     for cases in (
         *elsewhere,
         *(cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)),
