@@ -60,7 +60,8 @@ def one_resized(case: Case, growth: int) -> Iterator[tuple[str, list[Case]]]:
         ]
         sizes = ",".join(f"{n}={grown[n]}" for n, _ in case.sizes) or f"{size} -> {size + growth}"
         made = [m for m in dict.fromkeys([every, literals, itself, *left]) if m != case.inputs]
-        yield name, [replace(case, id=sizes, inputs=inputs) for inputs in made]
+        if made:
+            yield name, [replace(case, id=sizes, inputs=inputs) for inputs in made]
 
 
 def _numbers(case: Case) -> list[int]:
