@@ -85,7 +85,7 @@ def test_pasted_beside_its_operator_it_passes(place):
     assert passed.code == 0, passed.out
 
 
-SIZED = ["TwoGroups", "Window", "Patches", "MeanStd", "LogSpectrum", "Differences"]
+SIZED = ["TwoGroups", "Window", "Patches", "MeanStd", "LogSpectrum", "Differences", "Segments"]
 
 
 @pytest.mark.parametrize("name", SIZED)
