@@ -289,6 +289,8 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
             tried.append(case.id)
         elif _options(case) != _options(first):
             only.append(case.id)
+        elif case not in (first, *rest, *spares) and _varied(case, target, draft.source) is None:
+            continue  # Sizes made here, at which torch has no derivative either.
         else:
             return NotSuggested(_refused(draft, case, wrong))
     if not tried:
