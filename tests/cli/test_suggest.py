@@ -101,3 +101,10 @@ def test_a_loop_over_a_size_is_called_one(place):
     assert ran.code == 1
     assert "forward loops over `t`" in ran.err
     assert "Error" not in ran.err
+
+
+@pytest.mark.parametrize(("name", "offered"), [("Recurrence", False), ("Differences", True)])
+def test_it_is_offered_where_forward_does_not_loop(place, name, offered):
+    ran = place("suggesting")("check", f"sizes.py::{name}")
+    assert ran.code == 1
+    assert (f"`gradverify suggest sizes.py::{name}` drafts a backward" in ran.out) is offered
