@@ -103,7 +103,7 @@ def test_a_loop_over_a_size_is_called_one(place):
     assert "Error" not in ran.err
 
 
-@pytest.mark.parametrize(("name", "offered"), [("Recurrence", False), ("Differences", True)])
+@pytest.mark.parametrize(("name", "offered"), [("Recurrence", False), ("Window", True)])
 def test_it_is_offered_where_forward_does_not_loop(place, name, offered):
     ran = place("suggesting")("check", f"sizes.py::{name}")
     assert ran.code == 1

@@ -100,7 +100,8 @@ class Recurrence(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        return grad_output, grad_output
+        x, w = ctx.saved_tensors
+        return grad_output.expand_as(x), w * grad_output
 
 
 class Segments(Function):
