@@ -83,3 +83,28 @@ def test_pasted_beside_its_operator_it_passes(place):
     (here.folder / "operators.py").write_text(old.sub(lambda _: written.strip("\n") + "\n", source, count=1))
     passed = here("check", "operators.py::scaled", "--dtype", "float64")
     assert passed.code == 0, passed.out
+
+
+SIZED = ["TwoGroups", "Window", "Patches", "MeanStd", "LogSpectrum", "Differences", "Segments"]
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_a_size_that_is_computed_is_written_as_it_is_computed(place, screen, name):
+    here = place("suggesting")
+    ran = here("suggest", f"sizes.py::{name}")
+    assert ran.code == 0, ran.err
+    assert ran.screen(here.folder) == screen
+
+
+def test_a_loop_over_a_size_is_called_one(place):
+    ran = place("suggesting")("suggest", "sizes.py::Recurrence")
+    assert ran.code == 1
+    assert "forward loops over `t`" in ran.err
+    assert "Error" not in ran.err
+
+
+@pytest.mark.parametrize(("name", "offered"), [("Recurrence", False), ("Window", True)])
+def test_it_is_offered_where_forward_does_not_loop(place, name, offered):
+    ran = place("suggesting")("check", f"sizes.py::{name}")
+    assert ran.code == 1
+    assert (f"`gradverify suggest sizes.py::{name}` drafts a backward" in ran.out) is offered

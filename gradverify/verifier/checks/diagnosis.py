@@ -20,6 +20,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.factor import contradicts, of_a_literal
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
+from gradverify.verifier.numerics.operations import is_straight, operations
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
 
@@ -88,6 +89,10 @@ class _Measurements:
         there = (found for place, found in measured.items() if place.is_of(case))
         return next(there, next(iter(measured.values()), None))
 
+    def of_first_order(self) -> list[tuple[Sample, evidence.Point]]:
+        """Every point that was measured of first order."""
+        return [found for (_, order), found in self.known.items() if order == 1 and found]
+
     def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         built = self.build(place.case)
         if isinstance(built, Finding):
@@ -136,14 +141,24 @@ def causes_of(
 
 
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
-    """Whether the reference, or forward itself, can be traced for a backward."""
+    """Whether a backward can be written from the reference, or forward itself: traced, and without a loop."""
     case = worst.case
     found = None if case is None else measurements.first_near(case)
     if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
         return False
     target = found[0].subject.target
     own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
-    return own and not isinstance(composite_of(found[0]), NoComposite)
+    if not own:
+        return False
+    samples = {sample.case.sizes: sample for sample, _ in (*measurements.of_first_order(), found)}
+    composites = [(sample, composite_of(sample)) for sample in samples.values()]
+    return is_straight(
+        [
+            None if isinstance(one, NoComposite) else operations(one.problem, sample.problem.primals)
+            for sample, one in composites
+            if sample.case.options == found[0].case.options
+        ]
+    )
 
 
 def is_diagnosed(finding: Finding) -> bool:

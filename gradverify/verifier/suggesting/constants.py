@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
 
 from gradverify.verifier.suggesting.cutting import Cut
-from gradverify.verifier.suggesting.expression import Node
+from gradverify.verifier.suggesting.dependence import Search, expression_of
+from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.recording import Recorded
 
 SHAPED = frozenset({"expand", "view", "_unsafe_view", "reshape", "new_zeros", "zeros", "new_full", "full"})
 """Operations that take a whole shape."""
 
-SAME_NUMBER = 1e-12
-"""Relative difference of two numbers that are one, computed in another order."""
-
-FORMS: tuple[tuple[str, Callable[[float], float]], ...] = (
-    ("{}", lambda v: v),
-    ("-{}", lambda v: -v),
-    ("1 / {}", lambda v: 1 / v),
-    ("({} - 1)", lambda v: v - 1),
-    ("({} + 1)", lambda v: v + 1),
-    ("(1 - {})", lambda v: 1 - v),
-    ("2 * {}", lambda v: 2 * v),
-    ("{} / 2", lambda v: v / 2),
-    ("{} ** 0.5", math.sqrt),
-    ("{} ** -0.5", lambda v: 1 / math.sqrt(v)),
-    ("1 / ({} - 1)", lambda v: 1 / (v - 1)),
-    ("{} ** 2", lambda v: v * v),
-    ("-1 / {}", lambda v: -1 / v),
-    ("2 / {}", lambda v: 2 / v),
-)
-"""How a constant may depend on a size or a number."""
+RESHAPING = frozenset({"view", "_unsafe_view", "reshape"})
+"""Those of them that find out one size by themselves."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +86,7 @@ def _skeleton(recording: Recording) -> list[Any]:
 def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     """What each constant of `base` stands for, from recordings of the same program at other sizes."""
     every = [[c for n in r.cut.computed for c in constants_of(n)] for r in (base, *others)]
+    free = [n.op in RESHAPING for n in base.cut.computed for _ in constants_of(n)]
     at_hand, with_offers = _Environment([base, *others]), _Environment([base, *others])
     offered = with_offers.offer([base, *others])
     texts: dict[int, str] = {}
@@ -111,7 +94,12 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     for k, values in enumerate(zip(*every, strict=True)):
         if all(v == values[0] for v in values):
             continue
-        text = at_hand.text_of(values) or with_offers.text_of(values)
+        ways = [
+            (at_hand, Search.SIMPLE, False),
+            (at_hand, Search.SIMPLE, free[k]),
+            *((place, search, False) for search in Search for place in (at_hand, with_offers)),
+        ]
+        text = next((t for place, search, one in ways if (t := place.text_of(values, search, one))), None)
         if text is None:
             fixed.append(str(values[0]))
         else:
@@ -167,32 +155,25 @@ class _Environment:
                 index = -1 if k == rank - 1 else k
                 self._numbers.setdefault(f"{text}[{index}]", [s[k] for s in shapes])
 
-    def text_of(self, values: Sequence[Any]) -> str | None:
-        """An expression that gives these values, one at each recording."""
+    def text_of(self, values: Sequence[Any], search: Search, free: bool) -> str | None:  # noqa: FBT001
+        """An expression that gives these values, one at each recording.
+
+        Where one size is `free`, torch finds it out.
+        """
         if not isinstance(values[0], tuple):
-            return self._number(values)
+            return expression_of(values, self._numbers, search)
         whole = next((t for t, shapes in self._shapes.items() if all(map(_equal, shapes, values))), None)
         if whole is not None:
             return whole
         if len({len(v) for v in values}) > 1:
             return None
         parts = [
-            repr(column[0]) if len(set(column)) == 1 else self._number(column)
+            repr(column[0]) if len(set(column)) == 1 else expression_of(column, self._numbers, search)
             for column in zip(*values, strict=True)
         ]
+        if free and parts.count(None) == 1 and "-1" not in parts:
+            parts[parts.index(None)] = "-1"
         return None if None in parts else f"({', '.join(map(str, parts))}{',' if len(parts) == 1 else ''})"
-
-    def _number(self, values: Sequence[float]) -> str | None:
-        for form, apply in FORMS:
-            for text, known in self._numbers.items():
-                if _gives(apply, known, values):
-                    return form.format(text)
-        for (a, first), (b, second) in combinations(self._numbers.items(), 2):
-            both = [x * y for x, y in zip(first, second, strict=True)]
-            for form, apply in FORMS[:3]:
-                if _gives(apply, both, values):
-                    return form.format(f"({a} * {b})")
-        return None
 
 
 def _shape_of(recording: Recording, name: str) -> tuple[int, ...]:
@@ -201,10 +182,3 @@ def _shape_of(recording: Recording, name: str) -> tuple[int, ...]:
 
 def _equal(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return tuple(a) == tuple(b)
-
-
-def _gives(apply: Callable[[float], float], known: Sequence[float], values: Sequence[float]) -> bool:
-    try:
-        return all(math.isclose(apply(k), v, rel_tol=SAME_NUMBER) for k, v in zip(known, values, strict=True))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.suggesting.expression import Node
+from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.recording import CannotSuggestError, Recorded
 
 RANDOM = ("rand", "bernoulli", "dropout", "normal", "multinomial", "exponential", "uniform")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from gradverify.verifier.suggesting.node import ZEROS, Node
+from gradverify.verifier.suggesting.ordinary import in_ordinary_operations
 
 SAME = frozenset({"detach", "alias", "clone", "lift_fresh", "lift_fresh_copy", "contiguous", "resolve_conj"})
 """Operations that return the values of their first argument, in another place."""
@@ -65,36 +68,9 @@ LINEAR = frozenset(
     }
 )
 
-ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """One value: a named one, or an operation on others. Equal values are the same object."""
-
-    op: str
-    """The operation's name without namespace and overload; `name` for a named value, `literal` for a
-    constant tensor without dimensions."""
-    args: tuple[Any, ...]
-    kwargs: tuple[tuple[str, Any], ...]
-    shape: tuple[int, ...]
-    dtype: torch.dtype | None
-    target: Any = None
-    """The `OpOverload` behind it, which knows the names and defaults of its arguments."""
-
-    @property
-    def inputs(self) -> Iterator[Node]:
-        """The nodes it is made of, as often as it uses them."""
-        return nodes_in((self.args, [value for _, value in self.kwargs]))
-
-
-def nodes_in(value: Any) -> Iterator[Node]:  # noqa: ANN401 - nested arguments
-    """Every node in nested arguments."""
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from nodes_in(item)
+COMPLEX_PARTS = ("real_alone", "imag_alone")
+"""Complex tensors of which the other part is zero."""
 
 
 @dataclass
@@ -140,20 +116,19 @@ class Builder:
             return signed
         if op in POINTWISE:
             return self._pointwise(op, args, kwargs, shape, dtype, target)
-        return self._rewritten(op, args, shape, dtype) or self._intern(op, args, kwargs, shape, dtype, target)
+        rewritten = in_ordinary_operations(self, op, args, shape, dtype)
+        return rewritten or self._intern(op, args, kwargs, shape, dtype, target)
 
-    def _rewritten(
-        self, op: str, args: tuple[Any, ...], shape: tuple[int, ...], dtype: torch.dtype | None
-    ) -> Node | None:
-        """The same in more ordinary operations; None for what is ordinary."""
-        if op == "addmm":
-            product = self.make("mm", args[1:3], (), shape, dtype, torch.ops.aten.mm.default)
-            return self.make("add", (product, args[0]), (), shape, dtype, torch.ops.aten.add.Tensor)
-        if op == "scalar_tensor":
-            return self._intern("literal", args[:1], (), (), dtype, None)
-        if op == "slice_backward" and args[0].op in ZEROS:
-            return self._intern("zeros", (shape,), (), shape, dtype, None)
-        return None
+    def plain(
+        self,
+        op: str,
+        args: tuple[Any, ...],
+        shape: tuple[int, ...],
+        dtype: torch.dtype | None,
+        target: Any = None,  # noqa: ANN401
+    ) -> Node:
+        """A node as it is."""
+        return self._intern(op, args, (), shape, dtype, target)
 
     def _same(
         self, op: str, first: Node, args: tuple[Any, ...], shape: tuple[int, ...], dtype: torch.dtype | None
@@ -173,6 +148,8 @@ class Builder:
             straight = [d % len(shape) for d in order] == list(range(len(shape)))
             source = first.args[0]
             return source if straight else self._intern(op, (source, order), (), shape, dtype, first.target)
+        if op == "permute" and keeps and [d % len(shape) for d in args[1]] == list(range(len(shape))):
+            return first
         if first.op in {"sum", "mean"} and len(first.args) > 1:
             return self._other_sum(op, first, args, shape, dtype)
         return None
@@ -261,6 +238,9 @@ class Builder:
             zero = isinstance(one, Node) and one.op in ZEROS
             if op == "add" and zero and isinstance(other, Node) and other.shape == shape:
                 return other
+        parts = {n.op: n.args[0] for n in args if isinstance(n, Node) and n.op in COMPLEX_PARTS}
+        if op == "add" and len(parts) == len(COMPLEX_PARTS):
+            return self._intern("complex", tuple(parts[p] for p in COMPLEX_PARTS), (), shape, dtype, None)
         if isinstance(right, Node) and right.op == "neg":
             flipped = "sub" if op == "add" else "add"
             return self.make(flipped, (left, right.args[0]), (), shape, dtype, _target(flipped))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import keyword
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,37 +11,23 @@ from typing import Any
 import torch
 
 from gradverify.verifier.suggesting.constants import SHAPED, Recording, constants_of
-from gradverify.verifier.suggesting.expression import Node
+from gradverify.verifier.suggesting.node import Node
+from gradverify.verifier.suggesting.phrases import (
+    ASSOCIATIVE,
+    ATOM,
+    BINARY,
+    NEGATED,
+    indices,
+    inside,
+    number,
+    plain,
+    strength,
+    without_brackets,
+)
+from gradverify.verifier.suggesting.spectra import transform
 
 WIDTH = 92
 """Columns up to which an expression stays on one line."""
-
-BINARY = {
-    "add": ("+", 4),
-    "sub": ("-", 4),
-    "mul": ("*", 5),
-    "div": ("/", 5),
-    "pow": ("**", 7),
-    "mm": ("@", 5),
-    "bmm": ("@", 5),
-    "mv": ("@", 5),
-    "matmul": ("@", 5),
-    "dot": ("@", 5),
-    "eq": ("==", 1),
-    "ne": ("!=", 1),
-    "gt": (">", 1),
-    "ge": (">=", 1),
-    "lt": ("<", 1),
-    "le": ("<=", 1),
-    "logical_and": ("&", 3),
-    "logical_or": ("|", 2),
-    "bitwise_and": ("&", 3),
-    "bitwise_or": ("|", 2),
-}
-"""Operators with how strongly they bind."""
-
-ASSOCIATIVE = frozenset({"add", "mul", "logical_and", "logical_or"})
-ATOM, NEGATED, POWER = 9, 6, 7
 
 VARIABLES = {
     "add": "total",
@@ -55,6 +40,38 @@ VARIABLES = {
     "pow": "power",
     "neg": "negative",
     "t": "transposed",
+    "transpose": "transposed",
+    "permute": "permuted",
+    "view": "reshaped",
+    "_unsafe_view": "reshaped",
+    "reshape": "reshaped",
+    "expand": "expanded",
+    "unsqueeze": "column",
+    "squeeze": "squeezed",
+    "select": "part",
+    "slice": "part",
+    "index": "taken",
+    "gather": "taken",
+    "unfold": "windows",
+    "constant_pad_nd": "padded",
+    "index_add": "added",
+    "index_put": "placed",
+    "_unsafe_index_put": "placed",
+    "select_scatter": "placed",
+    "scatter": "placed",
+    "masked_fill": "masked",
+    "where": "chosen",
+    "new_zeros": "zeros",
+    "zeros": "zeros",
+    "zeros_like": "zeros",
+    "arange": "positions",
+    "real_alone": "spectrum",
+    "imag_alone": "spectrum",
+    "complex": "spectrum",
+    "_fft_c2c": "transformed",
+    "_fft_r2c": "spectrum",
+    "_fft_c2r": "transformed",
+    "convolution": "convolved",
     "_softmax": "probabilities",
     "gt": "mask",
     "lt": "mask",
@@ -67,7 +84,18 @@ VARIABLES = {
 DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
 """Keywords that say of a new tensor what its neighbour says already."""
 
-TORCH_NAMES = {"_softmax": "softmax", "_log_softmax": "log_softmax", "_conj": "conj", "_unsafe_view": "view"}
+TORCH_NAMES = {
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "_conj": "conj",
+    "_unsafe_view": "reshape",
+    "view": "reshape",
+    "constant_pad_nd": "nn.functional.pad",
+}
+"""What torch calls an operation. A view that was recorded may be of a copy that is not made here."""
+
+SPLAT = frozenset({"reshape", "expand", "permute"})
+"""Methods whose sizes are written one by one."""
 
 
 class Printer:
@@ -112,7 +140,11 @@ class Printer:
 
     def _variable(self, node: Node) -> str:
         own = self._recording.recorded.names.get(node, "")
-        name = own if own and own not in self._taken else VARIABLES.get(node.op, node.op.strip("_"))
+        name = (
+            own
+            if own and own not in self._taken
+            else VARIABLES.get(node.op, node.op.removeprefix("_unsafe").strip("_"))
+        )
         if keyword.iskeyword(name) or not name.isidentifier():
             name = "value"
         candidates = itertools.chain([name], (f"{name}_{k}" for k in itertools.count(2)))
@@ -142,18 +174,18 @@ class Printer:
             return [self._argument(node, v, constants, -1) for v in value]
         if isinstance(value, int | float) and not isinstance(value, bool):
             said = self._constants.get((node, next(constants)))
-            return (said, _strength(said)) if said else (number(value), ATOM if value >= 0 else NEGATED)
+            return (said, strength(said)) if said else (number(value), ATOM if value >= 0 else NEGATED)
         return (str(value) if isinstance(value, torch.dtype) else repr(value), ATOM)
 
     def _operator(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, int] | None:
         """What Python has a sign for; None for a call."""
         if node.op == "neg":
-            return f"-{_inside(args[0], NEGATED)}", NEGATED
+            return f"-{inside(args[0], NEGATED)}", NEGATED
         if node.op == "rsub":
             return self._binary(_renamed(node, "sub"), [args[1], args[0], *args[2:]], kwargs)
         if node.op in BINARY and len(args) > 1 and not set(kwargs) - {"alpha"}:
             return self._binary(node, args, kwargs)
-        return self._part(node, args)
+        return _complex_part(node, args) or self._part(node, args)
 
     def _part(self, node: Node, args: list[Any]) -> tuple[str, int] | None:
         """Brackets and attributes behind a value."""
@@ -161,27 +193,31 @@ class Printer:
         if node.op == "getitem":
             return self._item(node, args)
         if node.op == "index" and isinstance(args[1], list):
-            return f"{_inside(args[0], ATOM)}[{_indices(args[1])}]", ATOM
+            return f"{inside(args[0], ATOM)}[{indices(args[1])}]", ATOM
+        if node.op == "select":
+            dim = node.args[1] % (rank + 1)
+            before = "..., " if dim and dim == rank else ":, " * dim
+            return f"{inside(args[0], ATOM)}[{before}{args[2][0]}]", ATOM
         if node.op == "slice":
             return self._slice(node, args)
         if node.op == "transpose" and {d % rank for d in node.args[1:]} == {rank - 2, rank - 1}:
-            return f"{_inside(args[0], ATOM)}.mT", ATOM
+            return f"{inside(args[0], ATOM)}.mT", ATOM
         return None
 
     def _binary(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> tuple[str, int]:
-        sign, strength = BINARY[node.op]
+        sign, own = BINARY[node.op]
         left, right = args[:2]
         second = node.args[1]
         if "alpha" in kwargs:
-            right = (f"{kwargs['alpha'][0]} * {_inside(right, 5)}", 5)
+            right = (f"{kwargs['alpha'][0]} * {inside(right, 5)}", 5)
         if node.op == "mul" and not isinstance(second, Node):
             left, right, second = right, left, node.args[0]
         # Elementwise products may be taken in any order; products of matrices keep theirs.
         in_line = node.op == "mul" and isinstance(second, Node) and second.op in {"mul", "div"}
-        same = strength == BINARY["mul"][1] and right[1] == strength
+        same = own == BINARY["mul"][1] and right[1] == own
         needs_more = 0 if in_line or (node.op in ASSOCIATIVE and not same) else 1
-        inner_left = strength + 1 if node.op == "pow" or strength == 1 else strength
-        return f"{_inside(left, inner_left)} {sign} {_inside(right, strength + needs_more)}", strength
+        inner_left = own + 1 if node.op == "pow" or own == 1 else own
+        return f"{inside(left, inner_left)} {sign} {inside(right, own + needs_more)}", own
 
     def _item(self, node: Node, args: list[Any]) -> tuple[str, int]:
         made, k = node.args[0], node.args[1]
@@ -217,10 +253,13 @@ class Printer:
         first = "" if not start else args[2][0]
         last = "" if stop is None or stop >= node.args[0].shape[dim] else args[3][0]
         by = "" if step in {None, 1} else f":{step}"
-        return f"{_inside(args[0], ATOM)}[{':, ' * dim}{first}:{last}{by}]", ATOM
+        return f"{inside(args[0], ATOM)}[{':, ' * dim}{first}:{last}{by}]", ATOM
 
     def _call(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> str:
         name = TORCH_NAMES.get(node.op, node.op)
+        spectrum = transform(node, args)
+        if spectrum is not None:
+            return spectrum
         if name in {"zeros", "new_zeros"}:
             return self._new_zeros(node, args)
         first = node.args[0] if node.args else None
@@ -229,13 +268,15 @@ class Printer:
             return f"{_function(node, name)}({', '.join(words)})"
         if name.endswith("_like") or not hasattr(torch.Tensor, name):
             return f"{_function(node, name)}({', '.join(words)})"
-        return f"{_inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
+        if name in SPLAT and len(words) == 2:
+            words[1] = without_brackets(words[1])
+        return f"{inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
 
     def _new_zeros(self, node: Node, args: list[Any]) -> str:
         grads = self._recording.recorded.grad_outputs
         like = next((g for g in grads if g.args[0] in self._recording.cut.used_grads), grads[0])
         dtype = "" if node.dtype == like.dtype else f", dtype={node.dtype}"
-        return f"{like.args[0]}.new_zeros({_plain(args[-1 if node.op == 'new_zeros' else 0])}{dtype})"
+        return f"{like.args[0]}.new_zeros({plain(args[-1 if node.op == 'new_zeros' else 0])}{dtype})"
 
     def _words(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> list[str]:
         """Arguments as written: defaults left out, truth values by name, dimensions from the end."""
@@ -250,13 +291,13 @@ class Printer:
                 continue
             if node.op in {"_softmax", "_log_softmax"} and k == 2:
                 continue
-            text = _plain(self._from_the_end(node, about, value) or argument)
+            text = plain(self._from_the_end(node, about, value) or argument)
             named = about is not None and (
                 skipped or isinstance(value, bool) or (node.op in {"_softmax", "_log_softmax"} and k == 1)
             )
             words.append(f"{about.name}={text}" if named and about is not None else text)
         kept = {n: v for n, v in kwargs.items() if n not in DROPPED and not _is_own_dtype(node, n)}
-        return [*words, *(f"{n}={_plain(v)}" for n, v in kept.items())]
+        return [*words, *(f"{n}={plain(v)}" for n, v in kept.items())]
 
     def _from_the_end(self, node: Node, about: Any, value: Any) -> Any:  # noqa: ANN401
         source = node.args[0]
@@ -273,45 +314,28 @@ class Printer:
             dims_text = [(str(d), ATOM) for d in dims]
         else:
             dims_text = [(str(-1 if d == rank - 1 else d), ATOM) for d in dims]
-        return dims_text[0] if len(dims_text) == 1 else dims_text
+        return (
+            dims_text[0] if len(dims_text) == 1 and (about.N or not isinstance(value, tuple)) else dims_text
+        )
 
 
-def number(value: Any) -> str:  # noqa: ANN401
-    """A number as a person writes it: 2 and not 2.0."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
-        return str(int(value))
-    return repr(value)
+def _complex_part(node: Node, args: list[Any]) -> tuple[str, int] | None:
+    """A part of a complex value, or a complex value of one part."""
+    if node.op in {"real", "imag"}:
+        return f"{inside(args[0], ATOM)}.{node.op}", ATOM
+    if node.op == "imag_alone":
+        return f"1j * {inside(args[0], BINARY['mul'][1] + 1)}", BINARY["mul"][1]
+    if node.op == "real_alone":
+        return f"torch.complex({args[0][0]}, torch.zeros_like({args[0][0]}))", ATOM
+    return None
 
 
 def _renamed(node: Node, op: str) -> Node:
     return Node(op, (node.args[1], node.args[0], *node.args[2:]), node.kwargs, node.shape, node.dtype)
 
 
-def _inside(argument: Any, strength: int) -> str:  # noqa: ANN401
-    text, own = argument
-    return text if own >= strength else f"({text})"
-
-
-def _plain(argument: Any) -> str:  # noqa: ANN401
-    if isinstance(argument, list):
-        inside = ", ".join(_plain(a) for a in argument)
-        return f"({inside}{',' if len(argument) == 1 else ''})"
-    return str(argument[0])
-
-
-def _strength(text: str) -> int:
-    bracketed = text[0] == "(" and text[-1] == ")" and text.count("(") == 1
-    return ATOM if bracketed or (" " not in text.lstrip("-") and text[0] != "-") else BINARY["add"][1]
-
-
-def _indices(indices: list[Any]) -> str:
-    return ", ".join(":" if i[0] == "None" else i[0] for i in indices)
-
-
 def _function(node: Node, name: str) -> str:
-    if hasattr(torch, name) and not name.startswith("_"):
+    if (hasattr(torch, name) or "." in name) and not name.startswith("_"):
         return f"torch.{name}"
     overload = getattr(node.target, "_overloadname", "default")
     return f"torch.ops.aten.{node.op}" + ("" if overload == "default" else f".{overload}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,12 +18,11 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.forward_itself import run_watched
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
+from gradverify.verifier.numerics.operations import MOST_OPERATIONS
 from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
-from gradverify.verifier.suggesting.expression import Builder, Node
+from gradverify.verifier.suggesting.expression import Builder
+from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.written_out import written_out
-
-MOST_OPERATIONS = 300
-"""Operations of a forward up to which its backward is still something to read: loops run to more."""
 
 
 class CannotSuggestError(Exception):
@@ -54,6 +53,8 @@ class Recorded:
     """Undefined grad_outputs become zeros."""
     values: dict[Node, Tensor]
     """What each value was at this point."""
+    operations: int
+    """How many operations forward, or what stands for it, runs."""
 
 
 def record(
@@ -83,7 +84,10 @@ def record(
         values = first(*tensors)
     count = sum(node.op == "call_function" for node in first.graph.nodes)
     if count > MOST_OPERATIONS:
-        raise CannotSuggestError(f"forward runs {count} operations, too many for a backward to be read")
+        raise CannotSuggestError(
+            f"forward runs {count} operations, as a loop does: a backward is written out for up to "
+            f"{MOST_OPERATIONS}. Write the loop by hand: over the same steps, the last one first"
+        )
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)
     u = sample.problem.outputs.unflatten(random_signs(sample.problem.outputs.size, sample.case.seed + 47))
@@ -92,7 +96,8 @@ def record(
         raise CannotSuggestError("it has not the outputs of forward")
     joint = _joint(first, len(tensors), wanted, places_of_outputs)
     whole = _whole_graph(joint, [*tensors, *cotangents])
-    return _read(whole, [*tensors, *cotangents], names, wanted, ran, sample)
+    read = _read(whole, [*tensors, *cotangents], names, wanted, ran, sample)
+    return replace(read, operations=count)
 
 
 class _Ran:
@@ -259,6 +264,7 @@ def _read(
         constants={a.name: a.value for a in sample.arguments if not isinstance(a.value, Tensor)},
         materializes=ran.materializes,
         values=reader.values,
+        operations=0,
     )
 
 

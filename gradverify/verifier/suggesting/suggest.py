@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -23,13 +23,20 @@ from gradverify.verifier.suggesting.candidate import candidate
 from gradverify.verifier.suggesting.constants import Constants, Recording, constants, same_program
 from gradverify.verifier.suggesting.cutting import cut
 from gradverify.verifier.suggesting.recording import CannotSuggestError, record
-from gradverify.verifier.suggesting.variations import generic, renumbered, resized
+from gradverify.verifier.suggesting.variations import (
+    ALONE,
+    HELD_OUT,
+    generic,
+    one_resized,
+    renumbered,
+    resized,
+)
 from gradverify.verifier.suggesting.writing import Double, Form, Written, write
 
 MOST_CASES = 4
 """Cases of the plan at which a suggestion is judged, beside those made here."""
 
-MOST_ENTRIES = 10_000
+MOST_ENTRIES = 40_000
 """Entries of a Jacobian that is judged at another size than the first: one more is not worth the wait."""
 
 SECOND = "its second derivative would not be right"
@@ -151,6 +158,7 @@ class _Draft:
     optional: tuple[str, ...]
     varied: bool
     form: Form
+    unlike: tuple[tuple[str, str, int], ...]
 
     def written(self, double: Double = Double.ALLOWED) -> Written:
         """Its text."""
@@ -170,15 +178,17 @@ def _draft(target: _Target, source: _Source) -> _Draft:
     if sample is None:
         raise CannotSuggestError("forward does not take the inputs of its first case")
     base = _recording(sample, target, source)
-    others = [r for case in _variations(target) if (r := _varied(case, target, source, base)) is not None]
+    others, unlike = _others(target, source, base)
+    if unlike and not others:
+        raise CannotSuggestError(_unlike(base, unlike))
     found = constants(base, others)
     if found.fixed:
         raise CannotSuggestError(
-            f"it would hold at these sizes alone: the constant {found.fixed[0]} changes with them in a way "
-            "that is not understood"
+            f"it would hold at these sizes alone: how {found.fixed[0]} comes from them was not found "
+            f"(sums, multiples, halves and products of two are known)"
         )
     given, optional = _given(sample, target), _optional(target)
-    return _Draft(source, base, found, given, optional, bool(others), target.form)
+    return _Draft(source, base, found, given, optional, bool(others), target.form, tuple(unlike))
 
 
 def _given(sample: Sample, target: _Target) -> tuple[str, ...]:
@@ -193,18 +203,46 @@ def _recording(sample: Sample, target: _Target, source: _Source) -> Recording:
     return Recording(recorded, cut(recorded))
 
 
-def _varied(case: Case, target: _Target, source: _Source, base: Recording) -> Recording | None:
+def _others(
+    target: _Target, source: _Source, base: Recording
+) -> tuple[list[Recording], list[tuple[str, str, int]]]:
+    """The same program at other inputs; where another one runs: the size, the case, how many operations."""
+    others, unlike = [], []
+    first, *rest = target.request.plan.cases
+    alike = [case for case in (*target.request.plan.spares, *rest) if _options(case) == _options(first)]
+    groups = [("", [case]) for case in (*alike[:MOST_CASES], *resized(first), *renumbered(first))]
+    for name, cases in (*one_resized(first, ALONE), *groups):
+        made = next((r for case in cases if (r := _varied(case, target, source)) is not None), None)
+        if made is None:
+            continue
+        if same_program(base, made):
+            others.append(made)
+        elif made.recorded.operations != base.recorded.operations:
+            unlike.append((name, cases[0].id, made.recorded.operations))
+    return others, unlike
+
+
+def _varied(case: Case, target: _Target, source: _Source) -> Recording | None:
     sample = target.sample(case)
     if sample is None:
         return None
     made = guard.call(_recording, sample, target, source)
-    return None if isinstance(made, Raised) or not same_program(base, made.value) else made.value
+    return None if isinstance(made, Raised) else made.value
 
 
-def _variations(target: _Target) -> list[Case]:
-    first, *rest = target.request.plan.cases
-    alike = [case for case in rest if _options(case) == _options(first)]
-    return [*alike[:MOST_CASES], *resized(first), *renumbered(first)]
+def _unlike(base: Recording, unlike: Sequence[tuple[str, str, int]]) -> str:
+    """That forward runs other operations elsewhere, in words."""
+    names = [f"`{name}`" for name, _, _ in unlike if name]
+    _, case, count = unlike[0]
+    ran = f"({base.recorded.operations} operations, {count} at {case})"
+    if not names:
+        return (
+            f"forward runs other operations at other inputs {ran}, and only straight code can be written out"
+        )
+    return (
+        f"forward loops over {' and '.join(dict.fromkeys(names))} {ran}, and a backward that loops is not "
+        "written. Write the loop by hand: over the same steps, the last one first"
+    )
 
 
 def _options(case: Case) -> list[object]:
@@ -237,7 +275,13 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
     made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
-    for case in (first, *rest, *resized(first), *renumbered(first)):
+    spares = [case for case in target.request.plan.spares if _options(case) == _options(first)]
+    elsewhere = [[case] for case in (first, *rest, *spares, *resized(first), *renumbered(first))]
+    for cases in (
+        *elsewhere,
+        *(cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)),
+    ):
+        case = next((c for c in cases if target.sample(c) is not None), cases[0])
         wrong = _wrong(target, made, case, Thorough.YES if case is first else Thorough.NO)
         if wrong is None:
             continue
@@ -245,9 +289,10 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
             tried.append(case.id)
         elif _options(case) != _options(first):
             only.append(case.id)
+        elif case not in (first, *rest, *spares) and _varied(case, target, draft.source) is None:
+            continue  # Sizes made here, at which torch has no derivative either.
         else:
-            at = "" if wrong.startswith(SECOND) else "what is derived is not the derivative "
-            return NotSuggested(f"{wrong} (at {case.id})" if not at else f"{at}at {case.id}: {wrong}")
+            return NotSuggested(_refused(draft, case, wrong))
     if not tried:
         return NotSuggested("nothing could be judged at the inputs that are known")
     return Suggested(
@@ -259,6 +304,15 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
         not_at=tuple(only),
         sizes_varied=draft.varied,
     )
+
+
+def _refused(draft: _Draft, case: Case, wrong: str) -> str:
+    """Why a draft is not shown: a mishap of it is none of the user's Function."""
+    if wrong.startswith(SECOND):
+        return f"{wrong} (at {case.id})"
+    if draft.unlike:
+        return _unlike(draft.recording, draft.unlike)
+    return f"a backward was written from it, and dropped: tried at {case.id} it was not right ({wrong})"
 
 
 def _wrong(target: _Target, made: type[Function], case: Case, thorough: Thorough) -> str | None:
