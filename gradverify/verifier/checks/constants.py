@@ -106,6 +106,19 @@ def _symmetric(x: Tensor) -> Tensor | None:
     return (x + x.mT) / 2 if _is_square(x) else None
 
 
+def _antisymmetric(x: Tensor) -> Tensor | None:
+    """[..., n, n], minus the same transposed."""
+    return (x - x.mT) / 2 if _is_square(x) else None
+
+
+def _skew_filter(x: Tensor) -> Tensor | None:
+    """[c, c, k, ...], whose convolution is minus its own adjoint: channels exchanged, the window turned."""
+    if x.dim() < 3 or x.shape[0] != x.shape[1]:
+        return None
+    window = list(range(2, x.dim()))
+    return (x - x.transpose(0, 1).flip(window)) / 2
+
+
 def _orthogonal(x: Tensor) -> Tensor | None:
     """[..., n, n], whose inverse is its transpose."""
     return torch.linalg.qr(x).Q if _is_square(x) else None
@@ -122,6 +135,8 @@ KINDS = (
     _Kind("have the norm 1 along the last dimension", _of_norm_one),
     _Kind("be zeros and ones alone", _zeros_and_ones),
     _Kind("be a symmetric matrix", _symmetric),
+    _Kind("be an antisymmetric matrix", _antisymmetric),
+    _Kind("be a filter that is minus its own adjoint", _skew_filter),
     _Kind("be an orthogonal matrix", _orthogonal),
 )
-"""Tables of angles in both layouts, soft labels, directions, masks, metrics and rotations."""
+"""Tables of angles in both layouts, soft labels, directions, masks, metrics, rotations, their generators."""

@@ -720,3 +720,24 @@ class Gate(Function):
         a, b, weights = ctx.saved_tensors
         dx = torch.cat((g * b * weights, g * a * weights), dim=-1)
         return dx, (g * a * b).sum(dim=-1, keepdim=True)
+
+
+class SkewExponential(Function):
+    """The exponential of a convolution whose filter is minus its own adjoint: nothing here says so."""
+
+    @staticmethod
+    def forward(ctx, z, conv_filter):
+        ctx.conv_filter = conv_filter
+        term = z
+        for i in range(1, 10):
+            term = F.conv2d(term, conv_filter, padding=conv_filter.shape[2] // 2) / i
+            z = z + term
+        return z
+
+    @staticmethod
+    def backward(ctx, g):
+        term = g
+        for i in range(1, 10):
+            term = F.conv2d(term, -ctx.conv_filter, padding=ctx.conv_filter.shape[2] // 2) / i
+            g = g + term
+        return g, None

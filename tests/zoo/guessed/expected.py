@@ -14,6 +14,7 @@ OPEN = [
     "Tridiagonal",  # bands that are longer than backward makes them
     "DeltaRule",  # lengths that forward lets differ
     "TruncatedExp",  # backward clamps what forward does not
+    "SkewExponential",  # a filter that is minus its own adjoint
     "BackwardWarp",  # planes that nothing reads
     "MessagePassingBackwards",  # the edges were guessed
 ]
