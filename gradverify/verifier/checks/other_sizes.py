@@ -186,8 +186,13 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
 
 
 def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
-    """Those of several shapes at which forward gives outputs of the same shapes."""
+    """Those of several shapes at which forward gives outputs of the same shapes.
+
+    None where an output is a number: a sum gives one for every shape.
+    """
     expected = [block.shape for block in sample.problem.outputs.blocks]
+    if not all(expected):
+        return
     for shapes, other in _taken(sample, several):
         if [block.shape for block in other.problem.outputs.blocks] == expected:
             yield shapes, other

@@ -79,10 +79,10 @@ def _rounds_to(
         return False  # there are no more digits to be lost
     for mixture in mixtures:
         off = _off(mixture, block)
-        if off <= SHOWS:
+        if not off > SHOWS:  # nor where it is NaN
             return False
         held = _mixture(sample, analytical, mixture[0].to(dtype).to(torch.float64))
-        if held is None or _off(held, block) > VANISHES * off:
+        if held is None or not _off(held, block) <= VANISHES * off:
             return False
     return True
 

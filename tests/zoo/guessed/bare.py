@@ -741,3 +741,20 @@ class SkewExponential(Function):
             term = F.conv2d(term, -ctx.conv_filter, padding=ctx.conv_filter.shape[2] // 2) / i
             g = g + term
         return g, None
+
+
+class DroppedColumn(Function):
+    """Most of a column is dropped: at some draws all of it is, and nothing is to be seen."""
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        if x.shape[1:] != (1,):
+            raise ValueError("one column is wanted")
+        mask = torch.rand(x.shape, dtype=x.dtype) >= rate
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask, None

@@ -3,7 +3,7 @@
 RIGHT = [
     "LstmCell", "GruCell", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
     "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
-    "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate",
+    "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
 ]  # fmt: skip
 
 OPEN = [
