@@ -28,6 +28,9 @@ MOST_SHRUNK = 4
 MOST_SECONDS = 20.0
 """What looking for smaller inputs may take, and what verifying a target may have taken for it to be tried."""
 
+MOST_BETWEEN = 3
+"""Sizes between a small one and the one that is needed, tried once that is known."""
+
 PLAIN_DRAWS = 3
 """Draws of plain values that are tried, see `gradverify.verifier.inputs.plain`."""
 
@@ -177,9 +180,15 @@ def _with_one_size_back(attempts: _Attempts, small: _Place) -> None:
     if at is None:
         return
     sizes = sizes_of(small.case)
-    for name in sorted(told, key=lambda name: -told[name]):
-        case = at({**sizes, name: told[name]}) if sizes.get(name) != told[name] else None
-        if case is not None and attempts.fails(_Place(case, first.point, first.draw)):
+
+    def fails(name: str, size: int) -> bool:
+        case = at({**sizes, name: size})
+        return case is not None and attempts.fails(_Place(case, first.point, first.draw))
+
+    for name in sorted((n for n in told if sizes.get(n) != told[n]), key=lambda name: -told[name]):
+        if fails(name, told[name]):
+            between = range(sizes[name] + 1, min(told[name], sizes[name] + MOST_BETWEEN + 1))
+            any(fails(name, size) for size in between)
             return
 
 

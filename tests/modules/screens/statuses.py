@@ -27,11 +27,11 @@ class NearestIndex(Function):
         return None
 
 
-class NeedsShapes(Function):
+class NeedsTable(Function):
     @staticmethod
-    def forward(ctx, x, sizes):
-        return x.view(*sizes)
+    def forward(ctx, x, table):
+        return x * table.row("first")["weight"]
 
     @staticmethod
     def backward(ctx, g):
-        return g.reshape(-1), None
+        return g, None

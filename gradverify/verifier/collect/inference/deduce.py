@@ -184,7 +184,8 @@ def _constants(
     """Inputs whose gradient the author leaves out count as constants, unless a module trains them."""
     remarks = []
     for place, argument in enumerate(state.arguments):
-        known = facts[argument.name].gradient is False and argument.guess.kind is Kind.FLOAT
+        left_out = facts[argument.name].gradient is False and argument.guess.kind is Kind.FLOAT
+        known = left_out and ran.connected  # where no output has a gradient, that is all there is to say
         missing = known if ran.gradients is None else argument.name in ran.gradients
         if not missing or (ran.gradients or {}).get(argument.name) is not None:
             continue
