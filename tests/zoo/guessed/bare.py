@@ -758,3 +758,24 @@ class DroppedColumn(Function):
     def backward(ctx, g):
         (mask,) = ctx.saved_tensors
         return g * mask, None
+
+
+class BlockDiagonal(Function):
+    """Rows times a block-diagonal matrix: that a row is as long as all blocks together, an assert says."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        batch, n = x.shape[0], x.shape[-1]
+        blocks, q, p = weight.shape
+        assert blocks * p == n
+        parts = x.reshape(batch, blocks, p).transpose(0, 1)
+        return torch.bmm(parts, weight.mT).transpose(0, 1).reshape(batch, blocks * q)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        blocks, q, p = weight.shape
+        parts = g.reshape(-1, blocks, q).transpose(0, 1)
+        dx = torch.bmm(parts, weight).transpose(0, 1).reshape(x.shape)
+        return dx, torch.bmm(parts.mT, x.reshape(-1, blocks, p).transpose(0, 1))

@@ -4,6 +4,7 @@ RIGHT = [
     "LstmCell", "GruCell", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
     "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
+    "BlockDiagonal",
 ]  # fmt: skip
 
 OPEN = [

@@ -26,11 +26,22 @@ class _Rank:
     argument: str
 
 
+@dataclass(frozen=True)
+class _Product:
+    """`blocks * width`, of two sizes."""
+
+    left: _Size
+    right: _Size
+
+
+PARTS = 2
+"""How many blocks there are where a size is to be their number times their width: the fewest of them."""
+
 DEEPEST = 4
 """Local names that are followed from one to the next."""
 
-_Term = _Size | _Rank | int | tuple[_Size, int]
-"""A size, a rank, a number, or (size, divisor) of `size % divisor`."""
+_Term = _Size | _Rank | _Product | int | tuple[_Size, int]
+"""A size, a rank, a product, a number, or (size, divisor) of `size % divisor`."""
 
 
 def demands(state: State, error: RaisedError) -> Iterator[State]:
@@ -90,6 +101,11 @@ def _assignments(function: ast.FunctionDef) -> Mapping[str, ast.expr]:
         if isinstance(target, ast.Name):
             found[target.id] = value
         elif isinstance(target, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in target.elts):
+            several = value.elts if isinstance(value, ast.Tuple) else ()
+            if len(several) == len(target.elts):
+                named = zip(target.elts, several, strict=True)
+                found.update({entry.id: one for entry, one in named if isinstance(entry, ast.Name)})
+                continue
             for index, entry in enumerate(target.elts):
                 if isinstance(entry, ast.Name):
                     subscript = ast.Subscript(_as_shape(value), ast.Constant(index), ast.Load())
@@ -165,12 +181,19 @@ def _term(node: ast.expr, bound: Mapping[str, ast.expr], depth: int = 0) -> _Ter
         case ast.BinOp(left=left, op=ast.Mod(), right=ast.Constant(value=int() as divisor)):
             inner = _term(left, bound, depth + 1)
             return (inner, divisor) if isinstance(inner, _Size) else None
-        case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=index):
-            return _size(name, index)
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[index]):
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _product(_term(left, bound, depth + 1), _term(right, bound, depth + 1))
+        case (
+            ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=index)
+            | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[index])
+        ):
             return _size(name, index)
         case _:
             return _rank(node)
+
+
+def _product(left: _Term | None, right: _Term | None) -> _Product | None:
+    return _Product(left, right) if isinstance(left, _Size) and isinstance(right, _Size) else None
 
 
 def _size(name: str, index: ast.expr) -> _Size | None:
@@ -204,6 +227,10 @@ def _equal(state: State, left: _Term | None, right: _Term | None) -> Iterator[St
             yield from _equal(state, right, left)
         case (_Size(), _Size()):
             yield from _same(state, left, right)
+        case (_Size(), _Product()):
+            yield from _equal(state, right, left)
+        case (_Product(), _Size()):
+            yield from _in_parts(state, left, right)
         case (_Size(), int()):
             yield from _fixed(state, left, right)
         case ((_Size() as size, int() as divisor), 0):
@@ -234,6 +261,21 @@ def _same(state: State, left: _Size, right: _Size) -> Iterator[State]:
             if changed is not None:
                 yield changed
                 return
+
+
+def _in_parts(state: State, product: _Product, whole: _Size) -> Iterator[State]:
+    """The whole as so many times one factor as there are parts: the other factor becomes their number."""
+    for number, width in ((product.left, product.right), (product.right, product.left)):
+        parts, dim = _dim(state, number), _dim(state, whole)
+        if parts is None or dim is None or not parts.is_plain or not dim.is_plain or parts == dim:
+            continue
+        fixed = state.substituted(parts.symbol, Dim(plus=PARTS))
+        of_width = _dim(fixed, width) if fixed is not None else None
+        if fixed is None or of_width is None or not of_width.is_plain or of_width == dim:
+            continue
+        changed = fixed.substituted(dim.symbol, Dim(of_width.symbol, times=PARTS))
+        if changed is not None:
+            yield changed
 
 
 def _fixed(state: State, size: _Size, number: int) -> Iterator[State]:
