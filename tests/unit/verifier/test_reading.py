@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.verifier.checks.reading import Irregularity, reading_backward
+from gradverify.verifier.checks.reading import Irregularity, Reader, reading_backward
 
 
 def function_returning(gradients):
@@ -85,3 +85,13 @@ def test_the_class_is_left_as_it_was():
     with reading_backward(Heir):
         assert "backward" in vars(Heir)
     assert "backward" not in vars(Heir)
+
+
+def test_what_is_read_meanwhile_is_forgotten():
+    reader = Reader()
+    reader.remark(Irregularity.SHAPE_SUMMED, 0, "[3]", "[1]")
+    before = dict(reader.remarks)
+    with reader.without_new_remarks():
+        reader.remark(Irregularity.SHAPE_REFUSED, 1, "[3]", "[2]")
+        assert len(reader.remarks) == 2
+    assert reader.remarks == before

@@ -779,3 +779,21 @@ class BlockDiagonal(Function):
         parts = g.reshape(-1, blocks, q).transpose(0, 1)
         dx = torch.bmm(parts, weight).transpose(0, 1).reshape(x.shape)
         return dx, torch.bmm(parts.mT, x.reshape(-1, blocks, p).transpose(0, 1))
+
+
+class CellForgetsState(Function):
+    """A cell of gates that broadcast as well: backward does not use the grad_output of its second output."""
+
+    @staticmethod
+    def forward(ctx, i, f, z, c):
+        si, sf, tz = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(z)
+        state = sf * c + si * tz
+        ctx.save_for_backward(si, sf, tz, c, state)
+        return torch.tanh(state), state
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gh, gc):
+        si, sf, tz, c, state = ctx.saved_tensors
+        dc = gh * (1 - torch.tanh(state) ** 2)
+        return dc * tz * si * (1 - si), dc * c * sf * (1 - sf), dc * si * (1 - tz * tz), dc * sf

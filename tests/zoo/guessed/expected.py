@@ -35,6 +35,7 @@ EXPECTED |= {
         ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
+        ("CellForgetsState", {"GV107"}, ["through output 1"]),
     )
 }
 EXPECTED |= {
