@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gradverify.verifier.suggesting.constants import SHAPED, Recording, constants_of
+from gradverify.verifier.suggesting.naming import TORCH_NAMES, VARIABLES, torch_function
 from gradverify.verifier.suggesting.node import Node
 from gradverify.verifier.suggesting.phrases import (
     ASSOCIATIVE,
@@ -29,70 +30,8 @@ from gradverify.verifier.suggesting.spectra import transform
 WIDTH = 92
 """Columns up to which an expression stays on one line."""
 
-VARIABLES = {
-    "add": "total",
-    "sub": "difference",
-    "mul": "product",
-    "div": "quotient",
-    "sum": "total",
-    "mm": "product",
-    "bmm": "product",
-    "pow": "power",
-    "neg": "negative",
-    "t": "transposed",
-    "transpose": "transposed",
-    "permute": "permuted",
-    "view": "reshaped",
-    "_unsafe_view": "reshaped",
-    "reshape": "reshaped",
-    "expand": "expanded",
-    "unsqueeze": "column",
-    "squeeze": "squeezed",
-    "select": "part",
-    "slice": "part",
-    "index": "taken",
-    "gather": "taken",
-    "unfold": "windows",
-    "constant_pad_nd": "padded",
-    "index_add": "added",
-    "index_put": "placed",
-    "_unsafe_index_put": "placed",
-    "select_scatter": "placed",
-    "scatter": "placed",
-    "masked_fill": "masked",
-    "where": "chosen",
-    "new_zeros": "zeros",
-    "zeros": "zeros",
-    "zeros_like": "zeros",
-    "arange": "positions",
-    "real_alone": "spectrum",
-    "imag_alone": "spectrum",
-    "complex": "spectrum",
-    "_fft_c2c": "transformed",
-    "_fft_r2c": "spectrum",
-    "_fft_c2r": "transformed",
-    "convolution": "convolved",
-    "_softmax": "probabilities",
-    "gt": "mask",
-    "lt": "mask",
-    "ge": "mask",
-    "le": "mask",
-    "eq": "mask",
-}
-"""What a value is called that has no name in forward; others are called by their operation."""
-
 DROPPED = frozenset({"layout", "device", "pin_memory", "memory_format", "requires_grad"})
 """Keywords that say of a new tensor what its neighbour says already."""
-
-TORCH_NAMES = {
-    "_softmax": "softmax",
-    "_log_softmax": "log_softmax",
-    "_conj": "conj",
-    "_unsafe_view": "reshape",
-    "view": "reshape",
-    "constant_pad_nd": "nn.functional.pad",
-}
-"""What torch calls an operation. A view that was recorded may be of a copy that is not made here."""
 
 SPLAT = frozenset({"reshape", "expand", "permute"})
 """Methods whose sizes are written one by one."""
@@ -265,9 +204,9 @@ class Printer:
         first = node.args[0] if node.args else None
         words = self._words(node, args, kwargs)
         if name in {"where", "softmax", "log_softmax", "cat", "stack"} or not isinstance(first, Node):
-            return f"{_function(node, name)}({', '.join(words)})"
+            return f"{torch_function(node, name)}({', '.join(words)})"
         if name.endswith("_like") or not hasattr(torch.Tensor, name):
-            return f"{_function(node, name)}({', '.join(words)})"
+            return f"{torch_function(node, name)}({', '.join(words)})"
         if name in SPLAT and len(words) == 2:
             words[1] = without_brackets(words[1])
         return f"{inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
@@ -332,13 +271,6 @@ def _complex_part(node: Node, args: list[Any]) -> tuple[str, int] | None:
 
 def _renamed(node: Node, op: str) -> Node:
     return Node(op, (node.args[1], node.args[0], *node.args[2:]), node.kwargs, node.shape, node.dtype)
-
-
-def _function(node: Node, name: str) -> str:
-    if (hasattr(torch, name) or "." in name) and not name.startswith("_"):
-        return f"torch.{name}"
-    overload = getattr(node.target, "_overloadname", "default")
-    return f"torch.ops.aten.{node.op}" + ("" if overload == "default" else f".{overload}")
 
 
 def _is_default(about: Any, value: Any) -> bool:  # noqa: ANN401
