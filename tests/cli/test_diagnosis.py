@@ -175,5 +175,4 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     assert "the factor is" not in hints["Scale"]
     assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]
     assert "3 times too large at every entry (checked" in hints["Third"]
-    assert "not by that factor at other options" in hints["BySize"]
-    assert "there the factor is `sqrt(x.shape[1])`" in hints["BySize"]
+    assert "the factor is `sqrt(x.shape[1])` at these options, and another one at others" in hints["BySize"]

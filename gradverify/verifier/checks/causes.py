@@ -60,8 +60,12 @@ def _factor(cause: Cause, pairs: Pairs) -> Said:
     c = cause.factor or 0.0
     what = f"{of_gradient(pairs[0])} {times_too_large(c)} at every entry"
     if cause.kind == "options":
-        law = f"{_other_factor(cause, pairs)}: there the factor is `{cause.law}`" if cause.law else ""
-        return Said(f"{what} here, and not by that factor at other options{law}", "")
+        if not cause.law:
+            return Said(f"{what} here, and not by that factor at other options", "")
+        other = _other_factor(cause, pairs)
+        return Said(
+            f"{what}{other}: the factor is `{cause.law}` at these options, and another one at others", ""
+        )
     if cause.law:
         other = _other_factor(cause, pairs)
         what += f"{other}: the factor is `{cause.law}`"
