@@ -1,4 +1,4 @@
-"""Fourth held-out set: written by another hand, which knew neither the hypotheses nor the other sets' Functions.
+"""Fifth set, held out: written by another hand, which knew neither the hypotheses nor the other sets' Functions.
 
 An entry is (name, inputs of a spec, body of a class, bugs); a bug is (name, text, what stands in its place,
 causes). The causes were written down before the first run: a word alone is the cause that is right, one with `~`

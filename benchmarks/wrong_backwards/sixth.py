@@ -1,4 +1,4 @@
-"""Fifth held-out set: written by yet another hand, which knew neither the hypotheses nor the other sets' mistakes.
+"""Sixth set, held out: written by yet another hand, which knew neither the hypotheses nor the other sets' mistakes.
 
 The form is that of `fifth.py`. The causes were written down, and the file frozen, before the first run.
 """

@@ -59,7 +59,8 @@ def _mixtures(sample: Sample, analytical: Tensor) -> list[_Mixture]:
     """Random grad_outputs; none where backward raises for one."""
     seed, size = sample.case.seed, sample.problem.outputs.size
     found = [_mixture(sample, analytical, random_signs(size, seed + draw)) for draw in range(DRAWS)]
-    return [] if None in found else [one for one in found if one is not None]
+    known = [one for one in found if one is not None]
+    return known if len(known) == DRAWS else []
 
 
 def _mixture(sample: Sample, analytical: Tensor, u: Tensor) -> _Mixture | None:
