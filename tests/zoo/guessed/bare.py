@@ -797,3 +797,69 @@ class CellForgetsState(Function):
         si, sf, tz, c, state = ctx.saved_tensors
         dc = gh * (1 - torch.tanh(state) ** 2)
         return dc * tz * si * (1 - si), dc * c * sf * (1 - sf), dc * si * (1 - tz * tz), dc * sf
+
+
+class Decayed(Function):
+    """Right: a recurrence along the last dimension, whose first factor meets no state."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        h, states = torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            h = a[:, t] * h + x[:, t]
+            states.append(h)
+        states = torch.stack(states, 1)
+        ctx.save_for_backward(a, states)
+        return states
+
+    @staticmethod
+    def backward(ctx, g):
+        a, states = ctx.saved_tensors
+        carried, of_a, of_x = torch.zeros_like(g[:, 0]), [], []
+        for t in reversed(range(g.shape[1])):
+            carried = carried + g[:, t]
+            of_x.append(carried)
+            of_a.append(carried * states[:, t - 1] if t else torch.zeros_like(carried))
+            carried = carried * a[:, t]
+        return torch.stack(of_a[::-1], 1), torch.stack(of_x[::-1], 1)
+
+
+class DecayedLate(Decayed):
+    """Wrong: what is carried to the step before decays by the factor of that step."""
+
+    @staticmethod
+    def backward(ctx, g):
+        a, states = ctx.saved_tensors
+        carried, of_a, of_x = torch.zeros_like(g[:, 0]), [], []
+        for t in reversed(range(g.shape[1])):
+            carried = carried + g[:, t]
+            of_x.append(carried)
+            of_a.append(carried * states[:, t - 1] if t else torch.zeros_like(carried))
+            carried = carried * a[:, t - 1]
+        return torch.stack(of_a[::-1], 1), torch.stack(of_x[::-1], 1)
+
+
+class FirstGates(Function):
+    """Right: forward reads one column of `gates`, and all of `x`, which must not become one column, too."""
+
+    @staticmethod
+    def forward(ctx, x, gates):
+        ctx.save_for_backward(x, gates)
+        return x.cumsum(1) * gates[:, :1]
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gates = ctx.saved_tensors
+        of_x = (g * gates[:, :1]).flip(1).cumsum(1).flip(1)
+        of_gate = (g * x.cumsum(1)).sum(1, keepdim=True)
+        return of_x, torch.nn.functional.pad(of_gate, (0, gates.shape[1] - 1))
+
+
+class FirstGatesForwards(FirstGates):
+    """Wrong: the gradient is summed from the wrong end, which one column does not tell."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gates = ctx.saved_tensors
+        of_gate = (g * x.cumsum(1)).sum(1, keepdim=True)
+        return (g * gates[:, :1]).cumsum(1), torch.nn.functional.pad(of_gate, (0, gates.shape[1] - 1))

@@ -4,7 +4,7 @@ RIGHT = [
     "LstmCell", "GruCell", "SelectiveScan", "LowRank", "Rotary", "MessagePassing",
     "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
-    "BlockDiagonal",
+    "BlockDiagonal", "Decayed", "FirstGates",
 ]  # fmt: skip
 
 OPEN = [
@@ -35,6 +35,8 @@ EXPECTED |= {
         ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
+        ("DecayedLate", {"GV101"}, ["`a`"]),
+        ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,40 +25,61 @@ SMALLER = (2, 1)
 def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
     """The same with a last dimension of two, or one, where forward leaves the rest of a larger one unread.
 
-    Only a last dimension that nothing else shares: a scan leaves its first step unread at every size.
+    Only where everything is read then: a scan leaves its first factor unread at every size, and has nothing
+    to be wrong at a length of one. A tensor that is read whole keeps its own size.
     """
     for place in range(len(state.arguments)):
         argument = state.arguments[place]  # as it is by now: a size may have been resized with another one
         if argument.guess.kind is not Kind.FLOAT or not argument.dims or not argument.dims[-1].is_plain:
             continue
-        if not _has_unread(caller, ran.arguments, place):
+        if all(_slices_read(caller, ran.arguments, place)):
             continue
         for size in SMALLER:
-            found = _resized(caller, state, argument, size)
-            if found is not None and not _has_unread(caller, found[1].arguments, place):
+            found = _resized(caller, state, ran, place, size)
+            if found is not None and all(_slices_read(caller, found[1].arguments, place)):
                 state, ran = found
                 break
     return state, ran
 
 
-def _resized(caller: Caller, state: State, argument: Argument, size: int) -> tuple[State, Ran] | None:
-    changed = state.substituted(argument.dims[-1].symbol, Dim(plus=size))
+def _resized(caller: Caller, state: State, ran: Ran, place: int, size: int) -> tuple[State, Ran] | None:
+    """With another last dimension: of all that share it, or of this alone where one of them is read whole."""
+    dims = state.arguments[place].dims
+    symbol, alone = dims[-1].symbol, Dim(plus=size)
+    sharing = [k for k, a in enumerate(state.arguments) if k != place and symbol in _sizes_of(a)]
+    changed: State | None
+    if any(_is_read_whole(caller, state.arguments[k], ran, k, symbol) for k in sharing):
+        changed = state.with_argument(place, replace(state.arguments[place], dims=(*dims[:-1], alone)))
+    else:
+        changed = state.substituted(symbol, alone)
     result = attempt(caller, changed) if changed is not None else None
     if changed is None or not isinstance(result, Ran) or result.backward is not None or not result.finite:
         return None
     return changed, result
 
 
-def _has_unread(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
-    """Whether some slice along the last dimension, and not all of them, can be anything."""
+def _sizes_of(argument: Argument) -> set[int]:
+    """The sizes that an argument's shape is made of."""
+    return {s for d in argument.sizes for s in d.symbols}
+
+
+def _is_read_whole(caller: Caller, argument: Argument, ran: Ran, place: int, symbol: int) -> bool:
+    """Whether a size that is shared is another dimension than the last one, or nothing along it is unread."""
+    last = argument.dims[-1].symbols if argument.dims else ()
+    return symbol not in last or all(_slices_read(caller, ran.arguments, place))
+
+
+def _slices_read(caller: Caller, arguments: Sequence[Any], place: int) -> list[bool]:
+    """Of each slice along the last dimension, whether forward reads it; nothing where that is unknown."""
     given = arguments[place] if place < len(arguments) else None
     if not isinstance(given, Tensor) or not given.dim() or given.layout is not torch.strided:
-        return False
+        return []
+    if not (given.is_floating_point() or given.is_complex()):
+        return []
     base = _outputs(caller, arguments, place, given)
     if base is None:
-        return False
-    read = [_is_read(caller, arguments, place, k, base) for k in range(given.shape[-1])]
-    return any(read) and not all(read)
+        return []
+    return [_is_read(caller, arguments, place, k, base) for k in range(given.shape[-1])]
 
 
 def _is_read(caller: Caller, arguments: Sequence[Any], place: int, k: int, base: Sequence[Tensor]) -> bool:
