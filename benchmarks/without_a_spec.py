@@ -1,6 +1,6 @@
 """What is found of wrong backwards without a spec, and what becomes of right ones.
 
-    python benchmarks/without_a_spec.py [--set zoo|authors|first|second] [--verbose]
+    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|sixth] [--verbose]
 
 The Functions of `tests/zoo/general`, of `tests/zoo/authors` and of `benchmarks/wrong_backwards`, copied away
 from their specs. Of wrong ones: `failed` names the mistake, `inconclusive` shows it and asks for a spec,
@@ -24,13 +24,16 @@ from diagnosis import written
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 
-SETS = ("zoo", "authors", "first", "second")
+WRITTEN = ("first", "second", "third", "fourth", "fifth", "sixth")
+"""Sets of `benchmarks/wrong_backwards`."""
+
+SETS = ("zoo", "authors", *WRITTEN)
 
 
 def modules_of(name: str, folder: Path) -> None:
     """Write `right.py` and `wrong.py` of a set, without their specs."""
-    if name in {"first", "second"}:
-        written(name, folder)
+    if name in WRITTEN:
+        written(name, folder, (1, 1))
         for spec in folder.glob("*.yaml"):
             spec.unlink()
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradverify.model import Mistake
+from gradverify.model import Mistake, Report
 
 
 class UsageError(Exception):
@@ -18,6 +18,15 @@ class SpecError(Exception):
         """Keep every problem of a stage: a user mends them all at once."""
         super().__init__(f"{len(problems)} spec errors")
         self.problems = tuple(problems)
+
+
+class InterruptedRunError(KeyboardInterrupt):
+    """Ctrl-C ended a run in which some targets were judged already: exit code 130, and they are reported."""
+
+    def __init__(self, report: Report) -> None:
+        """Keep what is known."""
+        super().__init__("interrupted")
+        self.report = report
 
 
 class ConfigError(SpecError):

@@ -44,7 +44,7 @@ Exit codes:
   2    usage, configuration or spec error, or a module that cannot be imported
   3    a bug in gradverify
   5    nothing to check
-  130  interrupted
+  130  interrupted: what was verified until then is reported
 """
 
 FILES = """\

@@ -219,7 +219,7 @@ class Report:
     stopped_early: bool = False
     """`stopped_by` left targets unverified."""
     stopped_by: str = "-x"
-    """The option that stopped the run."""
+    """What stopped the run: an option, or an interrupt."""
     shard: tuple[int, int] = (1, 1)
     """Which of how many shards of the whole run this is."""
     slowest: int | None = None

@@ -10,7 +10,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Self
 
-from gradverify.errors import SpecError, UsageError
+from gradverify.errors import InterruptedRunError, SpecError, UsageError
 from gradverify.model import (
     CaseReport,
     InputSource,
@@ -28,7 +28,7 @@ from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.last_run import LeftOver, kept, left_over, remember
 from gradverify.session.modules import Module, bind_module, collect_module, module_at
-from gradverify.session.outcome import NOT_VERIFIED, exit_code, summary_of
+from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.request import Progress, Request, Silent
@@ -73,15 +73,24 @@ def check(request: Request, progress: Progress | None = None) -> Report:
     """Verify what the request selects.
 
     Raises `UsageError` for selectors that match nothing and `SpecError` for wrong specs; both before
-    anything is verified. A module that cannot be imported becomes an entry of `Report.errors`.
+    anything is verified. A module that cannot be imported becomes an entry of `Report.errors`. Raises
+    `InterruptedRunError`, with the report on what was judged, for Ctrl-C once something was.
     """
     with prepare(request, progress or Silent()) as session:
         judged: list[Judged] = []
-        with contextlib.closing(in_order(session)) as verdicts:
-            for verdict in verdicts:
-                judged.append(verdict)
-                if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
-                    break
+        try:
+            with contextlib.closing(in_order(session)) as verdicts:
+                for verdict in verdicts:
+                    judged.append(verdict)
+                    if sum(one.report.status in NOT_VERIFIED for one in judged) == request.stop_after:
+                        break
+        except KeyboardInterrupt:
+            if not judged:
+                raise
+            session.request = replace(request, stopped_by="an interrupt")
+            report = replace(report_of(session, judged), exit_code=ExitCode.INTERRUPTED)
+            remember(request, session.modules, report.targets)
+            raise InterruptedRunError(report) from None
         report = report_of(session, judged)
         remember(request, session.modules, report.targets)
         for sentence in about_the_baseline(request, session.modules, report.targets):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -190,6 +191,29 @@ class TestLeaving:
         assert out == b""
         if name != "SIGKILL":
             assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
+
+    @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+    def test_what_was_judged_before_a_signal_is_reported(self, place, name, tmp_path):
+        here, mark = place(), tmp_path / "mark"
+        shutil.copy(Path(__file__).parents[1] / "modules" / "screens" / "right.py", here.folder)
+        process = here.start(
+            *("check", "right.py::Scale", "signals.py", "--report", "json=told.json"),
+            env={**os.environ, "MARK": str(mark)},
+        )
+        assert until(mark.exists, 60)
+        process.send_signal(Signals[name])
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
+        assert "Stopped early (an interrupt): later functions were not checked." in out.decode()
+        report = json.loads((here.folder / "told.json").read_text())
+        assert report["exit_code"] == 130
+        assert {t["name"]: t["status"] for t in report["targets"]} == {
+            "Scale": "passed",
+            "Stays": "unchecked",
+        }
+        assert report["targets"][1]["reason"] == "not reached: an interrupt stopped the run"
+        again = here("check", "right.py::Scale", "signals.py", "--lf", "--timeout", "1", MARK=str(mark))
+        assert "--lf: 1 target of those selected" in again.err
 
     def test_reader_has_seen_enough(self, place):
         process = place("screens").start("check", "right.py")

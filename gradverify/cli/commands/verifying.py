@@ -21,6 +21,7 @@ from gradverify.cli.screen import (
     write,
     write_file,
 )
+from gradverify.errors import InterruptedRunError
 from gradverify.model import Engine, Report
 from gradverify.report import (
     render_listing,
@@ -123,7 +124,11 @@ def check(  # noqa: PLR0913 - one parameter for each option
 
             printing = Printing(lambda: style_for(color, verbosity), output, files)
             raise typer.Exit(watch_and_check(asked, config, printing))
-        report = checked(asked())
+        try:
+            report = checked(asked())
+        except InterruptedRunError as interrupted:
+            print_report(interrupted.report, style, output, files)
+            raise
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
