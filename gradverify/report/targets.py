@@ -34,15 +34,16 @@ _MARKS = {
     Verdict.SKIPPED: ("-", "-"),
     Verdict.XFAILED: ("-", "-"),
 }
-_NAMES = 24
-"""Columns kept for names; a longer one pushes its own line only."""
+_NAMES = 0.4
+"""Share of the columns kept for names; a longer one pushes its own line only."""
 _FOLLOW = 4
 """Columns before what is said under a target's line."""
 
 
 def target_lines(targets: Sequence[TargetReport], style: TextStyle) -> list[Text]:
     """Set the targets of one module."""
-    names = min(max((cell_len(clean(report.target.name)) for report in targets), default=0), _NAMES)
+    longest = max((cell_len(clean(report.target.name)) for report in targets), default=0)
+    names = min(longest, int(_NAMES * (style.width or 100)))
     cases = max((len(cases_words(report)) for report in targets), default=0)
     lines: list[Text] = []
     for report in targets:
