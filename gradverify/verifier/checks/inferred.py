@@ -219,6 +219,7 @@ class _Guard:
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
             yield invented(finding, tuple(d.what for d in self.invented))
+        yield from self._of_signs(finding)
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         if finding.code == "GV102" and not _is_accident(finding):
@@ -230,6 +231,13 @@ class _Guard:
         doubt = self._kind(finding) or self._unread(finding)
         if doubt:
             yield invented(finding, (doubt,))
+
+    def _of_signs(self, finding: Finding) -> Iterator[Finding]:
+        """Inconclusive where it is not there without the minus signs of what acts on the first input."""
+        if finding.code in OF_A_SLOPE:
+            negative = right_without_negative(self.sample, finding.input, beside_the_first=True)
+            if negative:
+                yield invented(finding, [f"that negative values of `{n}` are valid" for n in negative])
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
         summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()

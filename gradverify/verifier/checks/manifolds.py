@@ -66,13 +66,16 @@ def right_at_definite(sample: Sample) -> bool:
     return not _mismatch_along(sample, _definite, _along_symmetric)
 
 
-def right_without_negative(sample: Sample, name: str | None) -> tuple[str, ...]:
+def right_without_negative(
+    sample: Sample, name: str | None, *, beside_the_first: bool = False
+) -> tuple[str, ...]:
     """An input without whose minus signs the mismatch for an input is not there; empty where there is none.
 
     A root, a logarithm, a rate or a variance is meant to be positive, and often neither says so nor refuses
-    what is not.
+    what is not. With `beside_the_first`, the first input is none of these: it is what others act on.
     """
-    for one, primal in zip(sample.problem.input_names, sample.problem.primals, strict=True):
+    inputs = [*zip(sample.problem.input_names, sample.problem.primals, strict=True)]
+    for one, primal in inputs[1:] if beside_the_first else inputs:
         if primal.is_complex() or not bool((primal < 0).any()):
             continue
         if mismatched(with_values(sample, {one: primal.abs()}), name) is False:

@@ -863,3 +863,81 @@ class FirstGatesForwards(FirstGates):
         x, gates = ctx.saved_tensors
         of_gate = (g * x.cumsum(1)).sum(1, keepdim=True)
         return (g * gates[:, :1]).cumsum(1), torch.nn.functional.pad(of_gate, (0, gates.shape[1] - 1))
+
+
+class Convolved(Function):
+    """Right: a filter that was guessed as long as its input has one output, where a dilation says nothing."""
+
+    @staticmethod
+    def forward(ctx, x, weight, stride=1, dilation=1):
+        ctx.save_for_backward(x, weight)
+        ctx.options = stride, 0, dilation
+        return torch.nn.functional.conv1d(x, weight, None, *ctx.options)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        of_x = torch.nn.grad.conv1d_input(x.shape, weight, g, *ctx.options)
+        return of_x, torch.nn.grad.conv1d_weight(x, weight.shape, g, *ctx.options), None, None
+
+
+class ConvolvedHalf(Convolved):
+    """Wrong where the filter is dilated."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        of_x, of_weight, *rest = Convolved.backward(ctx, g)
+        return of_x if ctx.options[2] == 1 else 0.5 * of_x, of_weight, *rest
+
+
+class Contrast(Function):
+    """Right: pairs are on the diagonal, and a temperature is a number, not a square beside squares."""
+
+    @staticmethod
+    def forward(ctx, a, b, tau):
+        scores = a @ b.t() / tau
+        ctx.save_for_backward(a, b, tau)
+        return (torch.logsumexp(scores, 1) + torch.logsumexp(scores, 0) - 2 * scores.diagonal()).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b, tau = ctx.saved_tensors
+        products = a @ b.t()
+        both = torch.softmax(products / tau, 1) + torch.softmax(products / tau, 0)
+        of_scores = g * (both - 2 * torch.eye(len(a), dtype=a.dtype))
+        return of_scores @ b / tau, of_scores.t() @ a / tau, -(of_scores * products).sum() / tau**2
+
+
+class Concentration(Function):
+    """Right for a positive concentration, as it is by its meaning: below zero forward has another slope."""
+
+    @staticmethod
+    def forward(ctx, angle, kappa):
+        ctx.save_for_backward(angle, kappa)
+        return torch.log(torch.special.i0e(kappa)) + kappa * (1 - torch.cos(angle))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        angle, kappa = ctx.saved_tensors
+        ratio = torch.special.i1e(kappa) / torch.special.i0e(kappa)
+        return g * kappa * torch.sin(angle), g * (ratio - torch.cos(angle))
+
+
+class PooledLate(Function):
+    """Wrong: the second window begins at 2, not at 3; a single one does not tell."""
+
+    @staticmethod
+    def forward(ctx, x):
+        best, index = x.unfold(1, 3, 2).max(-1)
+        index = index + 3 * torch.arange(best.shape[1]).clamp(max=1)
+        ctx.save_for_backward(index)
+        ctx.shape = x.shape
+        return best
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        return g.new_zeros(ctx.shape).scatter_add(1, index, g)

@@ -31,7 +31,7 @@ def apart(caller: Caller, state: State, sizes: Mapping[int, tuple[int, ...]]) ->
 
     Both must take it, smaller and larger: what reads only as much as there is of both is about one size.
     """
-    if state.observed or sum(len(values) > 1 for values in sizes.values()) >= MOST_SWEPT:
+    if state.observed or sum(len(values) > 1 for values in sizes.values()) > MOST_SWEPT:
         return None
     for symbol in state.symbols():
         for places in _groups(state, symbol):

@@ -35,7 +35,7 @@ from gradverify.verifier.collect.inference.other_values import (
     with_other_values,
     with_valid_choices,
 )
-from gradverify.verifier.collect.inference.relaxed import squares
+from gradverify.verifier.collect.inference.relaxed import is_by_chance, squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
@@ -43,6 +43,7 @@ from gradverify.verifier.collect.inference.starting import Known, known_of, obse
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
+from gradverify.verifier.collect.inference.windows import with_windows
 from gradverify.verifier.guard import default_dtype
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
@@ -56,9 +57,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     states = [*passed, *started(known)]
     names = [p.name for p in target.parameters]
     found = search(caller, states, names)
-    if isinstance(found, NoSolution):
+    if _hides_mistakes(found):
         again = search(caller, states, names, broadcast=True)
-        found = again if isinstance(again, Solution) else found
+        found = found if _hides_mistakes(again) and isinstance(found, Solution) else again
     dtype = ""
     if isinstance(found, NoSolution) and _mixes_dtypes(found):
         with default_dtype("float64"):
@@ -82,6 +83,11 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     return replace(entry, default_dtype=dtype)
 
 
+def _hides_mistakes(found: Solution | NoSolution) -> bool:
+    """Whether nothing ran, or only tensors that are square: a number beside others that differ tells more."""
+    return isinstance(found, NoSolution) or is_by_chance(found.state)
+
+
 def _mixes_dtypes(found: NoSolution) -> bool:
     words = " ".join(a.answer for a in found.attempts).lower()
     return "float" in words and ("double" in words or "overflow" in words)
@@ -94,6 +100,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state, ran = without_unread(caller, state, ran)
     state, complexes = with_complex(state, known.evidence.complexes, partial(works, caller))
     state = shrunk(caller, state, ran)
+    state, ran = with_windows(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
     state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)

@@ -28,17 +28,22 @@ MOST_SWEPT = 3
 
 
 def shrunk(caller: Caller, state: State, ran: Ran) -> State:
-    """The same at the smallest sizes it runs at; at its own where it runs at no other."""
+    """The same at the smallest sizes it runs at; at its own where it runs at no other.
+
+    Where backward raises at its own, so it must at the smaller ones: that is what is to be told.
+    """
     symbols = state.symbols()
     for base in (SEVERAL, *BASES) if len(symbols) > 2 else BASES:
         if len(symbols) <= len(base):
             smaller = state.at(dict(zip(symbols, base, strict=False)))
-            if smaller.elements() <= max(state.elements(), 60) and _runs_as(caller, smaller, ran):
+            if smaller.elements() <= max(state.elements(), 60) and _runs_as(
+                caller, smaller, ran, raises=True
+            ):
                 return smaller
     for symbol in symbols:
         for size in range(2, state.values[symbol]):
             taken = {v for s, v in state.values.items() if s in symbols and s != symbol}
-            if size not in taken and _runs_as(caller, state.at({symbol: size}), ran):
+            if size not in taken and _runs_as(caller, state.at({symbol: size}), ran, raises=True):
                 state = state.at({symbol: size})
                 break
     return state
@@ -57,6 +62,9 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
             break
         taken = {v for values in sizes.values() for v in values}
         wider = [{**sizes, symbol: (*sizes[symbol], size)} for size in SECOND if size not in taken]
+        least = _rows(wider[0], symbol, wider[0][symbol][-1]) if wider else []
+        if _is_too_large(caller, [state, *others], least):
+            continue  # another size would cost a choice that only gives more entries
         # A size that every choice runs at, or else the first ones do: the others are left out.
         for kept in range(len(others), -1, -1):
             those = [state, *others[:kept]]
@@ -80,6 +88,12 @@ def other_choices(state: State) -> list[State]:
 
 def _all_run(caller: Caller, those: Sequence[State], ran: Ran, at: Sequence[Mapping[int, int]]) -> bool:
     return all(_runs_as(caller, state.at(row), ran) for state in those for row in at)
+
+
+def _is_too_large(caller: Caller, those: Sequence[State], at: Sequence[Mapping[int, int]]) -> bool:
+    """Whether forward takes it, and its Jacobian is more than anybody waits for."""
+    ran = (attempt(caller, state.at(row)) for state in those for row in at)
+    return any(isinstance(r, Ran) and r.jacobian > MOST_JACOBIAN for r in ran)
 
 
 def fixed_sizes(caller: Caller, state: State, ran: Ran, sizes: Mapping[int, Sequence[int]]) -> frozenset[int]:
@@ -106,8 +120,8 @@ def runs_at_draws(caller: Caller, state: State, ran: Ran, draws: Sequence[int] =
     return all(_runs_as(caller, state, ran, draw) for draw in draws)
 
 
-def _runs_as(caller: Caller, state: State, ran: Ran, draw: int = 0) -> bool:
-    """Whether forward accepts it, and what comes back is as good as before."""
+def _runs_as(caller: Caller, state: State, ran: Ran, draw: int = 0, *, raises: bool = False) -> bool:
+    """Whether forward accepts it, and what comes back is as good as before; with `raises`, no better."""
     result = attempt(caller, state, draw=draw)
     if isinstance(result, RaisedError):
         return False
@@ -115,5 +129,6 @@ def _runs_as(caller: Caller, state: State, ran: Ran, draw: int = 0) -> bool:
         (result.finite or not ran.finite)
         and (result.connected or not ran.connected)
         and (result.backward is None or ran.backward is not None)
+        and not (raises and ran.backward is not None and result.backward is None)
         and result.jacobian <= max(MOST_JACOBIAN, ran.jacobian if draw else 0)
     )
