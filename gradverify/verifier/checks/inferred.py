@@ -23,6 +23,8 @@ from gradverify.verifier.checks.manifolds import (
     right_at_definite,
     right_without_negative,
     unread_slice,
+    with_minus_signs,
+    wrong_without_negative,
 )
 from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
 from gradverify.verifier.checks.other_sizes import (
@@ -185,6 +187,8 @@ class _Guard:
     """Inputs with other shapes of which backward is right."""
     lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
     """By input and order: inputs with lengths of their own without which the mismatch is not there."""
+    signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    """By input: those whose gradient is wrong without its minus signs; None where they cannot be left out."""
     odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """By input: odd sizes without which the mismatch is not there."""
 
@@ -219,9 +223,9 @@ class _Guard:
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
             yield invented(finding, tuple(d.what for d in self.invented))
-        yield from self._of_signs(finding)
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
+        yield from self._of_signs(finding)
         if finding.code == "GV102" and not _is_accident(finding):
             yield refused(finding)
         if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
@@ -234,10 +238,16 @@ class _Guard:
 
     def _of_signs(self, finding: Finding) -> Iterator[Finding]:
         """Inconclusive where it is not there without the minus signs of what acts on the first input."""
-        if finding.code in OF_A_SLOPE:
-            negative = right_without_negative(self.sample, finding.input, beside_the_first=True)
-            if negative:
-                yield invented(finding, [f"that negative values of `{n}` are valid" for n in negative])
+        if finding.code not in OF_A_SLOPE:
+            return
+        for name in with_minus_signs(self.sample):
+            if name == self.sample.problem.input_names[0]:
+                continue
+            if name not in self.signless:
+                self.signless[name] = wrong_without_negative(self.sample, name)
+            wrong = self.signless[name]
+            if wrong is not None and not (wrong if finding.input is None else finding.input in wrong):
+                yield invented(finding, (f"that negative values of `{name}` are valid",))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
         summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()

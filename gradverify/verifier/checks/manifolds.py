@@ -8,7 +8,7 @@ its inputs onto the manifold by itself is made for inputs off it, and that quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -66,21 +66,30 @@ def right_at_definite(sample: Sample) -> bool:
     return not _mismatch_along(sample, _definite, _along_symmetric)
 
 
-def right_without_negative(
-    sample: Sample, name: str | None, *, beside_the_first: bool = False
-) -> tuple[str, ...]:
+def right_without_negative(sample: Sample, name: str | None) -> tuple[str, ...]:
     """An input without whose minus signs the mismatch for an input is not there; empty where there is none.
 
     A root, a logarithm, a rate or a variance is meant to be positive, and often neither says so nor refuses
-    what is not. With `beside_the_first`, the first input is none of these: it is what others act on.
+    what is not.
     """
-    inputs = [*zip(sample.problem.input_names, sample.problem.primals, strict=True)]
-    for one, primal in inputs[1:] if beside_the_first else inputs:
-        if primal.is_complex() or not bool((primal < 0).any()):
-            continue
-        if mismatched(with_values(sample, {one: primal.abs()}), name) is False:
+    for one in with_minus_signs(sample):
+        wrong = wrong_without_negative(sample, one)
+        if wrong is not None and not (wrong if name is None else name in wrong):
             return (one,)
     return ()
+
+
+def with_minus_signs(sample: Sample) -> Iterator[str]:
+    """Real inputs of which some entry is negative, in order."""
+    for name, primal in zip(sample.problem.input_names, sample.problem.primals, strict=True):
+        if not primal.is_complex() and bool((primal < 0).any()):
+            yield name
+
+
+def wrong_without_negative(sample: Sample, name: str) -> frozenset[str] | None:
+    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`."""
+    primal = sample.problem.primals[sample.problem.input_names.index(name)]
+    return wrong_inputs(with_values(sample, {name: primal.abs()}))
 
 
 def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:
@@ -88,19 +97,24 @@ def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = 
 
     None where forward or backward refuses the inputs.
     """
+    wrong = wrong_inputs(sample, second_order=second_order)
+    return wrong if wrong is None else bool(wrong if name is None else name in wrong)
+
+
+def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str] | None:
+    """Inputs whose gradient, or its own, differs from the derivative at this sample.
+
+    None where forward or backward refuses the inputs.
+    """
     problem = second_order_problem(sample) if second_order else sample.problem
     judged = judge_any_size(problem, rtol=sample.subject.settings.rtol, largest=LARGEST_JACOBIAN)
     if isinstance(judged, Certificate):
-        return False
+        return frozenset()
     if not isinstance(judged, Judged):
         return None
     wrong = judged.comparison.wrong | judged.comparison.nonfinite
-    columns = [
-        wrong[:, block.start : block.stop].any()
-        for block, one in zip(judged.inputs.blocks, problem.input_names, strict=True)
-        if name is None or one == name
-    ]
-    return any(map(bool, columns))
+    blocks = zip(judged.inputs.blocks, problem.input_names, strict=True)
+    return frozenset(name for block, name in blocks if bool(wrong[:, block.start : block.stop].any()))
 
 
 def unread_slice(sample: Sample, *, second_order: bool = False) -> str:
