@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich.text import Text
 
 from gradverify.model import Finding, Location, Severity, TargetReport, Verdict
@@ -48,9 +50,12 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
         return _heading(report, None, because("failed", report), style)
     worst, *others = sorted(shown, key=_rank)
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
-    before, told = worst, True
+    before, told, said = worst, True, {worst.hint}
     for found in others:
-        body = _body(found, style, explained, before)
+        # One root may have many findings: what helps is said once.
+        shown_hint = "" if found.hint in said and style.verbosity <= 0 else found.hint
+        said.add(found.hint)
+        body = _body(replace(found, hint=shown_hint), style, explained, before)
         lines += [Text()] if told or body else []
         lines += [*_also(found, before, style), *body]
         before, told = found, bool(body)

@@ -54,6 +54,11 @@ def _ignored_output(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _factor(cause: Cause, pairs: Pairs) -> Said:
+    if cause.kind == "imaginary" and cause.side == "output":
+        return Said(
+            f"{of_gradient(pairs[0])} is what it would be for a grad_output times `{cause.law}`",
+            "Is `.imag` taken where `.real` is meant, or is a factor `1j` forgotten or one too many?",
+        )
     if cause.kind == "imaginary":
         what = f"{of_gradient(pairs[0])} is `{cause.law}` times what it should be at every entry"
         return Said(what, f"Multiply by `{'-1j' if cause.law == '1j' else '1j'}`.")
@@ -209,7 +214,7 @@ def _summed(cause: Cause, pairs: Pairs) -> Said:
 
 
 def _operand(cause: Cause, pairs: Pairs) -> Said:
-    if cause.kind in {"replaced", "exchanged"}:
+    if cause.kind in {"replaced", "exchanged", "flipped", "flag"}:
         return _other_constant(cause, pairs)
     ones = f"Does backward use `{cause.other}` wherever forward does?"
     advice = ones if cause.kind == "all ones" else ""
@@ -218,6 +223,16 @@ def _operand(cause: Cause, pairs: Pairs) -> Said:
 
 def _other_constant(cause: Cause, pairs: Pairs) -> Said:
     one, other = f"`{cause.other}`", f"`{cause.law}`"
+    if cause.kind == "flag":
+        return Said(
+            f"{of_gradient(pairs[0])} is what it would be with `{cause.other}={cause.law}`",
+            f"Does backward look at {one}?",
+        )
+    if cause.kind == "flipped":
+        return Said(
+            f"{of_gradient(pairs[0])} is what it would be with {one} flipped along dimension {cause.law}",
+            f"Look at which entries or rows of {one} backward takes, and in which order.",
+        )
     instead = f"{other} in place of {one}" if cause.kind == "replaced" else f"{one} and {other} exchanged"
     return Said(
         f"{of_gradient(pairs[0])} is what it would be with {instead}",

@@ -7,6 +7,14 @@ import operator
 import re
 from collections.abc import Callable
 
+from gradverify.verifier.checks.places_in_forward import (
+    WRITTEN_OUT,
+    derivative,
+    other,
+    place,
+    through,
+    times,
+)
 from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InForward
@@ -19,23 +27,6 @@ WOULD_BE = "is what it would be"
 SAVED_OTHERWISE = "Was another value saved, or taken from what was saved?"
 
 
-WRITTEN_OUT = {
-    "inv": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
-    "linalg_inv": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
-    "inverse": "d(A⁻¹) = -A⁻¹ dA A⁻¹",
-    "det": "d det(A) = det(A) tr(A⁻¹ dA)",
-    "linalg_det": "d det(A) = det(A) tr(A⁻¹ dA)",
-    "logdet": "d log det(A) = tr(A⁻¹ dA)",
-    "cholesky": "dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and half of the diagonal",
-    "linalg_cholesky": "dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and half of the diagonal",
-    "linalg_eigh": "dw = diag(Vᵀ dA V), dV = V (F ∘ (Vᵀ dA V)), where F is 1 / (wⱼ - wᵢ) off the diagonal",
-    "linalg_eigvalsh": "dw = diag(Vᵀ dA V)",
-    "linalg_svdvals": "ds = diag(Uᵀ dA V)",
-    "linalg_svd": "ds = diag(Uᵀ dA V)",
-}
-"""Differentials as textbooks have them, of operations whose derivatives are altered in parts."""
-
-
 def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
     """What is taken otherwise, and where it stands in forward."""
     said = _WORDS[cause.kind](cause, of_gradient(pairs[0]), where)
@@ -44,35 +35,52 @@ def in_forward(cause: Cause, pairs: Pairs, where: InForward) -> Said:
 
 
 def _part(cause: Cause, gradient: str, where: InForward) -> Said:
-    through = _through(where)
+    way = through(where)
     if cause.law:
-        what = f"the part of {gradient} that comes through {through} is `{cause.law}` times what it should be"
+        what = f"the part of {gradient} that comes through {way} is `{cause.law}` times what it should be"
         return Said(what)
     share = cause.factor or 0.0
     if share == 0 and where.inside:
         return Said(
-            f"{gradient} lacks a term of {_place(where)}, and is right otherwise: "
+            f"{gradient} lacks a term of {place(where)}, and is right otherwise: "
             f"{where.inside} counts as a constant"
         )
     if share == 0:
-        return Said(f"{gradient} lacks the part that comes through {through}, and is right otherwise")
+        return Said(f"{gradient} lacks the part that comes through {way}, and is right otherwise")
     return Said(
-        f"the part of {gradient} that comes through {through} {times_too_large(share)}, and the rest is right"
+        f"the part of {gradient} that comes through {way} {times_too_large(share)}, and the rest is right"
     )
 
 
 def _two_parts(cause: Cause, gradient: str, where: InForward) -> Said:
-    other = "" if cause.where_too is None else f", and what comes through {_through(cause.where_too)}"
+    if cause.factor_too is not None and cause.where_too is not None:
+        return _weighted_parts(cause, gradient, where, cause.where_too)
+    too = "" if cause.where_too is None else f", and what comes through {through(cause.where_too)}"
     return Said(
-        f"{gradient} lacks two parts, and is right otherwise: what comes through {_through(where)}{other}",
+        f"{gradient} lacks two parts, and is right otherwise: what comes through {through(where)}{too}",
         "Does backward take these values for constants?",
     )
+
+
+def _weighted_parts(cause: Cause, gradient: str, where: InForward, too: InForward) -> Said:
+    """One of two parts lost or turned, and the other with a coefficient, too."""
+    one, other = cause.factor or 0.0, cause.factor_too or 0.0
+    both = {one, other} == {0.0, 2.0}
+    return Said(
+        f"of {gradient} what comes through {through(where)} {_weight(one)}, what comes through "
+        f"{through(too)} {_weight(other)}, and the rest is right",
+        "Is one of two parts, as those of a product rule, taken for the other?" if both else "",
+    )
+
+
+def _weight(share: float) -> str:
+    return {0.0: "is missing", 2.0: "counts twice"}.get(share) or times_too_large(share)
 
 
 def _number(cause: Cause, gradient: str, where: InForward) -> Said:
     named = where.argument or "the number"
     value = cause.law.replace("{}", named)
-    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{_computed(value)}` in {_place(where)}")
+    return Said(f"{gradient} {WOULD_BE} if `{named}` were `{_computed(value)}` in {place(where)}")
 
 
 def _computed(expression: str) -> str:
@@ -100,7 +108,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 def _value(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(where.expression))
     return Said(
-        f"{gradient} {WOULD_BE} with the values of `{value}`, not those of {_place(where)}",
+        f"{gradient} {WOULD_BE} with the values of `{value}`, not those of {place(where)}",
         SAVED_OTHERWISE,
     )
 
@@ -109,15 +117,17 @@ def _use(cause: Cause, gradient: str, where: InForward) -> Said:
     own = f"`{where.argument}`" if where.argument else "an argument"
     if cause.kind == "neighbour":
         value = f"{own} of the {cause.law} pass of the loop, not that of its own pass,"
+    elif cause.kind == "final":
+        value = f"what `{cause.law}` comes to in the last pass of the loop, not {own},"
     else:
         value = f"the values of `{cause.law}`, not those of {own},"
-    return Said(f"{gradient} {WOULD_BE} with {value} in {_place(where)}", SAVED_OTHERWISE)
+    return Said(f"{gradient} {WOULD_BE} with {value} in {place(where)}", SAVED_OTHERWISE)
 
 
 def _swapped(cause: Cause, gradient: str, where: InForward) -> Said:
-    other = "another" if cause.where_too is None else _place(cause.where_too)
+    too = "another" if cause.where_too is None else place(cause.where_too)
     return Said(
-        f"{gradient} {WOULD_BE} if {_place(where)} and {other} had each other's values",
+        f"{gradient} {WOULD_BE} if {place(where)} and {too} had each other's values",
         "Are two values exchanged in backward?",
     )
 
@@ -127,42 +137,61 @@ def _factor(cause: Cause, gradient: str, where: InForward) -> Said:
     factor = f"the factor that `{where.beside}` gives in" if where.beside else "the factor of"
     instead = cause.law or number(cause.factor or 0.0)
     has = "" if cause.factor == 1.0 else f", and has `{instead}` instead"
-    return Said(f"{gradient} lacks {factor} {_place(where)}{has}; it is right otherwise")
+    return Said(f"{gradient} lacks {factor} {place(where)}{has}; it is right otherwise")
+
+
+def _within(cause: Cause, gradient: str, where: InForward) -> Said:
+    """One part lacks a factor that the others have."""
+    factor = f"the factor that `{where.beside}` gives in" if where.beside else "the factor of"
+    part = "" if cause.where_too is None else through(cause.where_too)
+    return Said(
+        f"the part of {gradient} that comes through {part} lacks {factor} {place(where)}, and the rest is "
+        "right"
+    )
+
+
+def _saved(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} {WOULD_BE} with {derivative(where)} written by its result, and `{cause.law}` in the "
+        f"place of that{times(cause)}",
+        SAVED_OTHERWISE,
+    )
 
 
 def _formula(cause: Cause, gradient: str, where: InForward) -> Said:
     if cause.law == "1":
         return Said(
-            f"{gradient} lacks {_derivative(where)}, and is right otherwise",
+            f"{gradient} lacks {derivative(where)}, and is right otherwise",
             "Multiply by it: a factor of the chain rule is missing.",
         )
     if cause.law == ITS_RESULT:
         return Said(
-            f"{gradient} has the value of {_place(where)} in place of its derivative{_times(cause)}, and is "
+            f"{gradient} has the value of {place(where)} in place of its derivative{times(cause)}, and is "
             "right otherwise"
         )
-    return Said(f"{gradient} has `{cause.law}` for {_derivative(where)}, and is right otherwise")
+    return Said(f"{gradient} has `{cause.law}` for {derivative(where)}, and is right otherwise")
 
 
 def _duplicates(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"where {_place(where)} picks an entry several times, only the last use counts in {gradient}"
-        f"{_times(cause)}",
+        f"where {place(where)} picks an entry several times, only the last use counts in {gradient}"
+        f"{times(cause)}",
         "Add the uses up: index_add_ or scatter_add_, not assignment by index.",
     )
 
 
 def _reduced(cause: Cause, gradient: str, where: InForward) -> Said:
+    how = "averaged" if cause.kind == "averaged" else "summed"
     over = "all entries" if cause.law == "all" else f"dimension {cause.law}, too"
     return Said(
-        f"{gradient} {WOULD_BE} with what comes back to {_through(where)} summed over {over}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with what comes back to {through(where)} {how} over {over}{times(cause)}",
         "Look for a wrong `dim` in a sum or mean in backward.",
     )
 
 
 def _output(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} {WOULD_BE} with the result of {_place(where)} in place of its argument{_times(cause)}",
+        f"{gradient} {WOULD_BE} with the result of {place(where)} in place of its argument{times(cause)}",
         "Was the result saved instead of the argument, or the other way round?",
     )
 
@@ -170,7 +199,7 @@ def _output(cause: Cause, gradient: str, where: InForward) -> Said:
 def _argument(cause: Cause, gradient: str, where: InForward) -> Said:
     own = f"not at `{where.argument or 'its argument'}`"
     return Said(
-        f"{gradient} {WOULD_BE} with {_derivative(where)} taken at `{cause.law}`, {own}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {derivative(where)} taken at `{cause.law}`, {own}{times(cause)}",
         SAVED_OTHERWISE,
     )
 
@@ -179,65 +208,72 @@ def _operand(cause: Cause, gradient: str, where: InForward) -> Said:
     value = cause.law.replace("{}", bracketed(cause.other or "it"))
     if cause.law == "1 - {}" and cause.other.startswith("1 - "):
         value = cause.other.removeprefix("1 - ")
-    place = _place(where)
-    swapped = f"`{value}` in place of {_other(cause)}"
-    return Said(f"{gradient} {WOULD_BE} with {swapped} in {place}{_times(cause)}")
+    swapped = f"`{value}` in place of {other(cause)}"
+    return Said(f"{gradient} {WOULD_BE} with {swapped} in {place(where)}{times(cause)}")
 
 
 def _transposed(cause: Cause, gradient: str, where: InForward) -> Said:
     what = {
         "gradient": "what goes back through",
         "grad_output": "what comes back to",
-        "operand": f"{_other(cause)} in",
-        "operand reshaped": f"{_other(cause)} in",
+        "operand": f"{other(cause)} in",
+        "operand reshaped": f"{other(cause)} in",
     }[cause.law]
     how = "transposed and reshaped" if cause.law == "operand reshaped" else "transposed"
     return Said(
-        f"{gradient} {WOULD_BE} with {what} {_place(where)} {how}{_times(cause)}",
+        f"{gradient} {WOULD_BE} with {what} {place(where)} {how}{times(cause)}",
         "A transpose is missing there, or one too many.",
     )
 
 
 def _conjugate(cause: Cause, gradient: str, where: InForward) -> Said:
-    what = _derivative(where) if cause.law == "derivative" else f"{_other(cause)} of {_place(where)}"
-    return Said(f"{gradient} lacks a `.conj()`, or has one too many, for {what}{_times(cause)}")
+    what = derivative(where) if cause.law == "derivative" else f"{other(cause)} of {place(where)}"
+    return Said(f"{gradient} lacks a `.conj()`, or has one too many, for {what}{times(cause)}")
 
 
 def _slice(cause: Cause, gradient: str, where: InForward) -> Said:
-    through = f"`{where.argument}`" if where.argument else "a value"
+    value = f"`{where.argument}`" if where.argument else "a value"
     return Said(
-        f"{through} is spread over the result of {_place(where)}, but {gradient} comes from the {cause.law} "
-        f"of it only{_times(cause)}",
+        f"{value} is spread over the result of {place(where)}, but {gradient} comes from the {cause.law} "
+        f"of it only{times(cause)}",
         "Sum over that dimension instead of indexing it.",
     )
 
 
 def _one_pass(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is made of the {cause.law} pass of a loop alone, of those that use {_through(where)}",
-        "Add the passes up: is there a `=` where a `+=` is meant?",
+        f"{gradient} is made of the {cause.law} pass of a loop alone, of those that use {through(where)}",
+        "Add the passes up: is there a `=` where a `+=` is meant, or does backward stop after one pass?",
+    )
+
+
+def _lost_pass(cause: Cause, gradient: str, where: InForward) -> Said:
+    return Said(
+        f"{gradient} lacks what the {cause.law.rpartition(' ')[2]} pass of a loop adds, of those that use "
+        f"{through(where)}, and is right otherwise",
+        "Look at the bounds of the loop in backward.",
     )
 
 
 def _dim(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(f"{gradient} {WOULD_BE} for {_place(where)} along dimension {cause.law}{_times(cause)}")
+    return Said(f"{gradient} {WOULD_BE} for {place(where)} along dimension {cause.law}{times(cause)}")
 
 
 def _instead(cause: Cause, gradient: str, where: InForward) -> Said:
-    return Said(f"{gradient} {WOULD_BE} with {cause.law} in {_derivative(where)}{_times(cause)}")
+    return Said(f"{gradient} {WOULD_BE} with {cause.law} in {derivative(where)}{times(cause)}")
 
 
 def _nothing(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
         f"{gradient} lacks the derivative of what lies between `{cause.law}` and "
-        f"{_place(where)}{_times(cause)}, and is right otherwise",
+        f"{place(where)}{times(cause)}, and is right otherwise",
         "Multiply by it: factors of the chain rule are missing.",
     )
 
 
 def _one_too_many(cause: Cause, gradient: str, where: InForward) -> Said:
     return Said(
-        f"{gradient} is right but for one factor too many, `{cause.law}`, at {_place(where)}{_times(cause)}",
+        f"{gradient} is right but for one factor too many, `{cause.law}`, at {place(where)}{times(cause)}",
         "Divide by it, or look for what it stands in the place of.",
     )
 
@@ -249,14 +285,19 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "value": _value,
     "use": _use,
     "neighbour": _use,
+    "final": _use,
     "swapped": _swapped,
     "ones": _factor,
     "formula": _formula,
     "duplicates": _duplicates,
     "slice": _slice,
     "pass": _one_pass,
+    "lost pass": _lost_pass,
     "reduced": _reduced,
+    "averaged": _reduced,
     "output": _output,
+    "saved": _saved,
+    "within": _within,
     "argument": _argument,
     "operand": _operand,
     "transposed": _transposed,
@@ -267,35 +308,3 @@ _WORDS: dict[str, Callable[[Cause, str, InForward], Said]] = {
     "times": _one_too_many,
 }
 """How each kind of change is said."""
-
-
-def _times(cause: Cause) -> str:
-    if cause.condition:
-        return f", times `{cause.condition}`"
-    return "" if cause.factor in {None, 1.0} else f", times {number(cause.factor or 0.0)}"
-
-
-def _other(cause: Cause) -> str:
-    if cause.other:
-        return f"`{cause.other}`"
-    return "a factor" if cause.where is not None and cause.where.inside else "the other argument"
-
-
-def _through(where: InForward) -> str:
-    if where.inside:
-        return f"{where.inside} in {_place(where)}"
-    if where.argument and where.argument != where.expression:
-        divisor = "the divisor " if where.is_divisor else ""
-        return f"{divisor}`{where.argument}` in {_place(where)}"
-    return _place(where)
-
-
-def _derivative(where: InForward) -> str:
-    return _place(where) if where.inside else f"the derivative of {_place(where)}"
-
-
-def _place(where: InForward) -> str:
-    """`` `x - mean` (norms.py:12) ``."""
-    quoted = f"`{where.expression}`" if where.expression else f"`{where.operation}`"
-    quoted = f"the derivative of {quoted}" if where.inside else quoted
-    return f"{quoted} ({where.file}:{where.line})" if where.line else f"{quoted} of forward"

@@ -31,6 +31,8 @@ def region(cause: Cause, pairs: Pairs) -> Said:
         f"{of_gradient(pairs[0])} is wrong only at {_place(cause, name)}{inside}, and right everywhere else",
         _BOUNDS
         if cause.factor == 0 or cause.law == NOTHING
+        else _TRIANGLE_THERE
+        if cause.factor is None and _is_of_a_matrix(cause)
         else _TERM_THERE
         if cause.factor is None
         else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
@@ -42,6 +44,16 @@ _TERM_THERE = (
     "Is a term missing that goes there alone, as that of a diagonal, a first state or a boundary, or has it "
     "another coefficient? Look, too, at the bounds of the loop, slice or mask that backward uses."
 )
+
+
+_TRIANGLE_THERE = (
+    "Is a transpose missing there, or one triangle taken for the other? Or is a term missing that goes there "
+    "alone, or has it another coefficient?"
+)
+
+
+def _is_of_a_matrix(cause: Cause) -> bool:
+    return cause.dim is None and ("diagonal" in cause.kind or "triangle" in cause.kind)
 
 
 def _place(cause: Cause, name: str) -> str:
@@ -102,10 +114,12 @@ def _likely_threshold(cause: Cause, pair: Pair) -> str:
 
 def diagonal(cause: Cause, pairs: Pairs) -> Said:
     """The entries of a dimension do not interact in backward."""
+    softmax = f"Is a sum over that dimension missing, as `({cotangent(pairs[0])} * y).sum(...)` in softmax?"
+    scan = "Is what comes back from the other steps left out: a state that is carried, a sum that goes on?"
     return Said(
         f"{of_gradient(pairs[0])} is right on the diagonal along dimension {cause.dim} and zero off it: the "
         f"entries of `{pairs[0].name}` interact along it, and backward drops that",
-        f"Is a sum over that dimension missing, as `({cotangent(pairs[0])} * y).sum(...)` in softmax?",
+        scan if cause.kind == "sequence" else softmax,
     )
 
 
@@ -113,6 +127,11 @@ def missing(cause: Cause, pairs: Pairs) -> Said:
     """A term is missing, or has another coefficient."""
     if cause.kind in {"real", "imaginary"}:
         other = "imaginary" if cause.kind == "real" else "real"
+        if cause.side == "output":
+            return Said(
+                f"{of_gradient(pairs[0])} lacks what comes from the {other} part of grad_output",
+                f"Take the `.real` of the product, not the `.{cause.kind[:4]}` of grad_output.",
+            )
         return Said(
             f"{of_gradient(pairs[0])} has no {other} part; its {cause.kind} part is right",
             f"Look for a `.{cause.kind[:4]}` or a cast to a real dtype in backward.",

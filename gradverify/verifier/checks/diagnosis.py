@@ -124,20 +124,24 @@ def causes_of(
     for finding in findings:
         if is_diagnosed(finding):
             groups.setdefault((finding.code, finding.output, finding.input), []).append(finding)
-    for group in groups.values():
-        worst = min(group, key=_telling)
+    earlier: dict[tuple[int, int | None, str | None], list[Pair]] = {}
+    chosen = [min(group, key=_telling) for group in groups.values()]
+    for worst in sorted(chosen, key=lambda f: (_is_special(f), f.code)):
         pairs = _pairs(plan, measurements, visited, findings, worst)
+        place = DIAGNOSED[worst.code], worst.output, worst.input
+        # At large values little is left of a function: what explains them alone may be luck.
+        pairs = _together(pairs, earlier.setdefault(place, pairs))
         cause = diagnose(pairs) if pairs else None
         if cause is not None and _is_contradicted(cause, pairs, measurements, visited, worst):
             cause = replace(cause, law="" if of_a_literal(pairs[0], cause.law) else cause.law, kind="options")
-        worst = replace(worst, derivable=_is_derivable(measurements, worst, cause))
+        found = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
             said = in_words(cause, pairs)
             if DIAGNOSED[worst.code] > 1:
                 said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
-            yield replace(worst, cause=cause.name, factor=_factor(cause), hint=said)
-        elif worst.derivable:
-            yield worst
+            yield replace(found, cause=cause.name, factor=_factor(cause), hint=said)
+        elif found.derivable:
+            yield found
 
 
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
@@ -167,10 +171,20 @@ def is_diagnosed(finding: Finding) -> bool:
     return failed and not finding.cause and finding.case is not None
 
 
+def _together(pairs: list[Pair], known: Sequence[Pair]) -> list[Pair]:
+    """Points of one block, those that are wrong first; none where there is nothing to explain."""
+    seen = {id(pair.point) for pair in pairs}
+    both = [*pairs, *(p for p in known if id(p.point) not in seen)] if pairs else []
+    return sorted(both, key=lambda pair: not pair.is_wrong)
+
+
+def _is_special(finding: Finding) -> bool:
+    return finding.case is not None and finding.case.point is not Point.TYPICAL
+
+
 def _telling(finding: Finding) -> tuple[bool, float]:
     """As the report chooses among findings on the same input: ordinary values first, then the worst."""
-    special = finding.case is not None and finding.case.point is not Point.TYPICAL
-    return special, -finding.badness
+    return _is_special(finding), -finding.badness
 
 
 def _pairs(

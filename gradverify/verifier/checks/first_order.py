@@ -12,7 +12,7 @@ from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
@@ -248,6 +248,9 @@ def _uncovered(
     if not mask.any():
         return None
     error = part(measured.error, output, source)[mask]
+    if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
+        # Nothing jumps: there is no value at all, as of a deviation over one element.
+        return Uncovered(mask, "forward itself is not finite at these inputs", NO_VALUE)
     if not error.isfinite().all():
         reason = "forward jumps or is not finite around these inputs"
     elif part(comparison.kinks, output, source)[mask].all():

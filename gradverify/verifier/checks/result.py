@@ -10,6 +10,9 @@ from gradverify.model import Finding, Outcome, Severity, Swept
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 
+NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
+"""What to try where no step is to blame."""
+
 
 @dataclass(frozen=True)
 class Uncovered:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, RaisedError
 from gradverify.verifier import guard
@@ -17,7 +18,7 @@ from gradverify.verifier.checks.first_order import (
     smallest_visible_error,
 )
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
 from gradverify.verifier.checks.sharpening import settled_second_order
@@ -212,9 +213,18 @@ def _uncovered(
         kinks = part(judged.comparison.kinks, pair.output, pair.source)
         mask = ~covered & ~kinks & ~wrong_in(judged, pair)
         if mask.any() and not _vanishes(sample, first, pair.position):
-            reason = "the numerical second derivative is too noisy here"
-            found[pair.position, f"second order, {pair.by}"] = Uncovered(mask, reason)
+            found[pair.position, f"second order, {pair.by}"] = _why(judged, pair, mask)
     return found
+
+
+def _why(judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
+    """Why a second-order pair could not be judged."""
+    rows = slice(pair.output.start, pair.output.stop)
+    if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
+        return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)
+    if not part(judged.measured.error, pair.output, pair.source)[mask].isfinite().all():
+        return Uncovered(mask, "the gradient jumps or is not finite around these inputs")
+    return Uncovered(mask, "the numerical second derivative is too noisy here")
 
 
 def _vanishes(sample: Sample, first: FirstOrder, position: int) -> bool:

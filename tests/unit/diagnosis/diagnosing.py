@@ -9,6 +9,7 @@ from gradverify.model import (
     Case,
     Finding,
     InputSource,
+    LiteralInput,
     Parameter,
     Settings,
     Target,
@@ -22,18 +23,22 @@ from gradverify.verifier.run import verify
 
 SIZES = {"b": 3, "n": 4, "m": 5, "k": 6, "d": 2}
 OTHER_SIZES = {"b": 5, "n": 3, "m": 4, "k": 7, "d": 6}
+FLAGS = {"?yes": True, "?no": False}
+"""Literals in the place of shapes."""
 
 
 def case_at(shapes: dict[str, str], sizes: dict[str, int], seed: int, dtype: str = "float64") -> Case:
     inputs = []
     for name, shape in shapes.items():
-        if shape.startswith("!"):
+        if shape in FLAGS:
+            inputs.append(LiteralInput(name, FLAGS[shape]))
+        elif shape.startswith("!"):
             below, _, dims = shape[1:].partition("/")
             bounds = (0.0, float(sizes[below]))
             inputs.append(TensorInput(name, tuple(sizes[c] for c in dims), dtype="int64", range=bounds))
         else:
             inputs.append(TensorInput(name, tuple(sizes[c] for c in shape), dtype=dtype))
-    used = {c for shape in shapes.values() for c in shape if c in sizes}
+    used = {c for shape in shapes.values() if shape not in FLAGS for c in shape if c in sizes}
     bound = tuple((c, sizes[c]) for c in sorted(used))
     return Case(",".join(f"{c}={v}" for c, v in bound), seed, bound, inputs=tuple(inputs))
 

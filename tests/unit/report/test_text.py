@@ -237,3 +237,13 @@ def test_entries_are_named_as_the_map_names_them(samples):
     finding = Finding("GV201", Severity.ERROR, "wrong", output=0, input="x", entries=entries, map=picture)
     report = samples.target_report("f", Verdict.FAILED, findings=(finding,))
     assert "d g_x[0] / d x[0]" in render_text(samples.report(report), TextStyle())
+
+
+def test_a_hint_that_several_findings_share_is_said_once(samples):
+    first, second = replace(samples.MISMATCH, input="a"), replace(samples.MISMATCH, input="b")
+    between = replace(samples.MISMATCH, input="c", hint="Another thing to try.")
+    report = replace(samples.FAILED, findings=(first, between, second))
+    text = render_text(samples.report(report), TextStyle())
+    assert text.count(samples.MISMATCH.hint) == 1
+    assert "Another thing to try." in text
+    assert render_text(samples.report(report), TextStyle(verbosity=1)).count(samples.MISMATCH.hint) == 2

@@ -50,6 +50,8 @@ class Cause:
     strength: Strength = Strength.STRONG
     factor: float | None = None
     """claimed / true, where it is one number."""
+    factor_too: float | None = None
+    """The same of a second part, at `where_too`."""
     law: str = ""
     """What the factor is, in the user's names: a size, a literal argument, a function of an input."""
     side: str = ""

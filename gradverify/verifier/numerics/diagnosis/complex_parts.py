@@ -34,27 +34,40 @@ def conjugate(pairs: Pairs) -> Cause | None:
 
 
 def imaginary_factor(pairs: Pairs) -> Cause | None:
-    """The gradient is the true one times the imaginary unit, which is forgotten or one too many."""
-    if not pairs[0].source_block.is_complex:
+    """The gradient is the true one times the imaginary unit, which is forgotten or one too many.
+
+    Of a real input, whose gradient is the real part of a complex one: grad_output is.
+    """
+    if not (pairs[0].source_block.is_complex or pairs[0].output_block.is_complex):
         return None
+    side = "" if pairs[0].source_block.is_complex else "output"
     for turn in ("1j", "-1j"):
-        if all(_is_turned(pair, "", turn) for pair in pairs):
-            return Cause("constant-factor", kind="imaginary", law=turn)
+        if all(_is_turned(pair, "", turn, side) for pair in pairs):
+            return Cause("constant-factor", kind="imaginary", law=turn, side=side)
     return None
 
 
 def part_alone(pairs: Pairs) -> Cause | None:
-    """The real or the imaginary part of the gradient is right, and the other one zero."""
-    if not pairs[0].source_block.is_complex:
-        return None
+    """Of the gradient the real or the imaginary part is right, and the other one zero; or of grad_output."""
     for number, kind in enumerate(("real", "imaginary")):
-        if all(_has_alone(pair, number) for pair in pairs):
+        if pairs[0].source_block.is_complex and all(_has_alone(pair, number, "gradient") for pair in pairs):
             return Cause("missing-term", kind=kind)
+        if pairs[0].output_block.is_complex and all(
+            _has_alone(pair, number, "grad_output") for pair in pairs
+        ):
+            return Cause("missing-term", kind=kind, side="output")
     return None
 
 
-def _is_turned(pair: Pair, kind: str, turn: str) -> bool:
-    return pair.explained_by(_turned(_conjugated(pair.true, kind), turn), _turned_bound(pair, turn))
+def _is_turned(pair: Pair, kind: str, turn: str, side: str = "") -> bool:
+    """Whether the gradient, or the grad_output that it comes from, is turned."""
+    if side:
+        # Row k is the gradient for one part of grad_output: times 1j, the real part counts as imaginary.
+        return pair.explained_by(
+            _turned(pair.true.mT, turn.removeprefix("-") if turn[0] == "-" else f"-{turn}").mT,
+            _turned_bound(pair.bound.mT, turn).mT,
+        )
+    return pair.explained_by(_turned(_conjugated(pair.true, kind), turn), _turned_bound(pair.bound, turn))
 
 
 def _conjugated(true: Tensor, kind: str) -> Tensor:
@@ -77,13 +90,12 @@ def _turned(block: Tensor, turn: str) -> Tensor:
     return other
 
 
-def _turned_bound(pair: Pair, turn: str) -> Tensor:
-    return _turned(pair.bound, turn).abs()
+def _turned_bound(bound: Tensor, turn: str) -> Tensor:
+    return _turned(bound, turn).abs()
 
 
-def _has_alone(pair: Pair, number: int) -> bool:
-    kept = pair.true.clone()
-    kept[:, 1 - number :: 2] = 0.0
-    bound = pair.bound.clone()
-    bound[:, 1 - number :: 2] = 0.0
+def _has_alone(pair: Pair, number: int, whose: str) -> bool:
+    kept, bound = pair.true.clone(), pair.bound.clone()
+    for block in (kept, bound):
+        (block[:, 1 - number :: 2] if whose == "gradient" else block[1 - number :: 2])[:] = 0.0
     return bool(kept.any()) and pair.explained_by(kept, bound)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause
@@ -10,7 +12,7 @@ from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs
 
 def summed_cotangent(pairs: Pairs) -> Cause | None:
     """g.sum() or g.mean(), over everything or along one dimension, stands where g should."""
-    dims = len(pairs[0].output_block.shape)
+    dims = len(pairs[0].output_shape)
     if not dims:
         return None
     for dim in (None, *reversed(range(dims))) if dims > 1 else (None,):
@@ -31,11 +33,17 @@ def _explains(pair: Pair, dim: int | None, kind: str) -> bool:
 
 def _spread(pair: Pair, matrix: Tensor, dim: int | None) -> Tensor:
     """Rows summed over a dimension of the output, given to every row that took part."""
+    shape = pair.output_block.shape
+    shaped = matrix.reshape(*shape, matrix.shape[1])
     if dim is None:
-        return matrix.sum(dim=0, keepdim=True).expand_as(matrix)
-    shaped = matrix.reshape(*pair.output_block.shape, matrix.shape[1])
+        # Each part of a complex number by itself.
+        return (
+            shaped.sum(dim=tuple(range(len(pair.output_shape))), keepdim=True)
+            .expand_as(shaped)
+            .reshape(matrix.shape)
+        )
     return shaped.sum(dim=dim, keepdim=True).expand_as(shaped).reshape(matrix.shape)
 
 
 def _length(pair: Pair, dim: int | None) -> int:
-    return pair.claimed.shape[0] if dim is None else pair.output_block.shape[dim]
+    return math.prod(pair.output_shape) if dim is None else pair.output_shape[dim]

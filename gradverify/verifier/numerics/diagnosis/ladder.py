@@ -8,7 +8,7 @@ from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
 from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
-from gradverify.verifier.numerics.diagnosis.constants import other_constant
+from gradverify.verifier.numerics.diagnosis.constants import other_constant, other_flag
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
@@ -44,6 +44,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     imaginary_factor,
     part_alone,
     swapped,
+    other_flag,
     reordered,
     other_product,
     summed_cotangent,

@@ -27,8 +27,8 @@ class _Named:
 def reordered(pairs: Pairs) -> Cause | None:
     """The gradient, or grad_output before it is used, is flipped, shifted, or transposed and reshaped."""
     for side in ("input", "output"):
-        dims = len(_shape(pairs[0], side))
-        if any(len(_shape(pair, side)) != dims for pair in pairs):
+        dims = _dims(pairs[0], side)
+        if any(_dims(pair, side) != dims for pair in pairs):
             continue
         for named in _reorderings(dims):
             if all(_explains(pair, side, named) for pair in pairs):
@@ -53,7 +53,7 @@ def _reorderings(dims: int) -> Iterator[_Named]:
     for a, b in itertools.combinations(range(dims), 2):
         yield _Named("transposed", "reshaped", a, b, _transposed(a, b))
     if dims > 2:
-        yield _Named("transposed", "reversed", None, None, _reversed)
+        yield _Named("transposed", "reversed", None, None, _reversed(dims))
     for dim in reversed(range(dims)):
         yield _Named("permuted", "flipped", dim, None, _flipped(dim))
         yield _Named("permuted", "shifted on by 1", dim, None, _shifted(dim, 1))
@@ -123,8 +123,8 @@ def _transposed(a: int, b: int) -> Callable[[Tensor], Tensor]:
     return lambda t: t.transpose(a + 1, b + 1)
 
 
-def _reversed(t: Tensor) -> Tensor:
-    return t.permute(0, *reversed(range(1, t.dim())))
+def _reversed(dims: int) -> Callable[[Tensor], Tensor]:
+    return lambda t: t.permute(0, *reversed(range(1, dims + 1)), *range(dims + 1, t.dim()))
 
 
 def _flipped(*dims: int) -> Callable[[Tensor], Tensor]:
@@ -142,6 +142,11 @@ def _shifted(dim: int, by: int) -> Callable[[Tensor], Tensor]:
 
 def _shape(pair: Pair, side: str) -> tuple[int, ...]:
     return pair.source_block.shape if side == "input" else pair.output_block.shape
+
+
+def _dims(pair: Pair, side: str) -> int:
+    """Those that the user knows: the parts of a complex number are none."""
+    return len(pair.source_shape if side == "input" else pair.output_shape)
 
 
 def _explains(pair: Pair, side: str, named: _Named) -> bool:

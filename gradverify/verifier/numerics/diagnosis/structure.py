@@ -30,9 +30,21 @@ def diagonal_only(pairs: Pairs) -> Cause | None:
                 _keeps(pair, m if kind == "diagonal" else ~m) for pair, m in zip(pairs, masks, strict=True)
             ):
                 if kind == "diagonal":
-                    return Cause("diagonal-only", dim=dims[0], other_dim=dims[1])
+                    along = "sequence" if _goes_one_way(pairs, dims) else ""
+                    return Cause("diagonal-only", kind=along, dim=dims[0], other_dim=dims[1])
                 return Cause("missing-term", kind="diagonal", dim=dims[0], other_dim=dims[1])
     return None
+
+
+def _goes_one_way(pairs: Pairs, dims: Dims) -> bool:
+    """Whether outputs depend on entries before them alone, or on those behind them: a scan."""
+    before, behind = True, True
+    for pair in wrong_ones(pairs):
+        columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
+        rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
+        before = before and not bool((pair.nonzero & (columns[None, :] > rows[:, None])).any())
+        behind = behind and not bool((pair.nonzero & (columns[None, :] < rows[:, None])).any())
+    return before != behind
 
 
 def other_reduction_dim(pairs: Pairs) -> Cause | None:
@@ -41,7 +53,9 @@ def other_reduction_dim(pairs: Pairs) -> Cause | None:
         return None
     claimed, true = _decoupled(pairs, "claimed"), _decoupled(pairs, "true")
     lost, gained = sorted(true - claimed), sorted(claimed - true)
-    if lost and gained:
+    # Of one dimension of the output with another one of the input: something is transposed.
+    exchanged = any((d == a) != (e == b) for d, e in lost for a, b in gained)
+    if lost and gained and not exchanged:
         return Cause("wrong-reduction-dim", Strength.WEAK, dim=lost[0][0], other_dim=gained[0][0])
     for dims in lost:
         if all(_mixes(pair, dims) for pair in wrong_ones(pairs)):
@@ -74,7 +88,8 @@ def duplicates(pairs: Pairs) -> Cause | None:
 
 def one_use_counts(pairs: Pairs) -> Cause | None:
     """The same, whatever forward does."""
-    for dim in range(len(pairs[0].output_block.shape)):
+    # The two parts of a complex number are no uses: a dimension that nobody knows of lies over them.
+    for dim in range(len(pairs[0].output_shape)):
         for kind in ("last", "first"):
             if all(_keeps_one(pair, dim, kind) for pair in pairs):
                 return Cause("duplicates", dim=dim, kind=kind)

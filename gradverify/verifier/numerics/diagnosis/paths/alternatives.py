@@ -15,6 +15,7 @@ from gradverify.verifier.numerics.diagnosis.paths.operations import (
     ALONG,
     BEHIND_A_NUMBER,
     BROADCASTING,
+    BY_RESULT,
     ELEMENTWISE,
     INDEXED,
     INSTEAD,
@@ -162,6 +163,9 @@ def _of_gradients(argument: _Argument, result: Tensor) -> Iterator[tuple[Change,
         for words, summed in _sums(value):
             own = value.detach() + summed - summed.detach()
             yield Change(edge, "reduced", words), argument.with_own(own)
+        for words, averaged in _averages(value):
+            own = value.detach() + averaged - averaged.detach()
+            yield Change(edge, "averaged", words), argument.with_own(own)
         if call.name in BROADCASTING:
             for words, sliced in _slices(value, result):
                 yield Change(edge, "slice", words), argument.with_own(sliced)
@@ -183,6 +187,10 @@ def _at_other_values(argument: _Argument, result: Tensor, values: Values) -> Ite
     if call.is_elementwise and call.is_of_one_tensor and not call.site.part:
         for name, other in values.like(value, call.site):
             yield Change(edge, "argument", name), argument.with_own(at(value, other))
+        slope = BY_RESULT.get(call.name)
+        if slope is not None:
+            for name, other in values.like(value, call.site):
+                yield Change(edge, "saved", name), partial(torch.mul, value, slope(other))
 
 
 def _along_others(argument: _Argument) -> Iterator[tuple[Change, Make]]:
@@ -218,6 +226,14 @@ def _sums(value: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield str(dim), value.sum(dim, keepdim=True)
     if long:
         yield "all", value.sum()
+
+
+def _averages(value: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The same, and divided by how many there are."""
+    return (
+        (words, summed / (value.numel() if words == "all" else value.shape[int(words)]))
+        for words, summed in _sums(value)
+    )
 
 
 def _slices(value: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:

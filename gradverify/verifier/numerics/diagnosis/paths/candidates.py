@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
@@ -11,6 +11,7 @@ from gradverify.verifier.numerics.diagnosis.formulas import FUNCTIONS, MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.alternatives import EVERY
 from gradverify.verifier.numerics.diagnosis.paths.changes import Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.glance import SAME, Candidate, Glance
+from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
 
 MOST_BACKWARDS = 4000
@@ -20,8 +21,8 @@ MOST_BACKWARDS = 4000
 def candidates(glance: Glance) -> Iterator[Candidate]:
     """Those that give backward's gradient along one grad_output, the simplest first."""
     right = glance.of(Altered())
-    if right is None:
-        return
+    if right is None or glance.agrees(right):
+        return  # nothing is lacking along this grad_output
     parts: dict[Edge, Tensor] = {}
     for edge in glance.own.edges:
         without = glance.of(Altered(_uses(edge, glance.own)))
@@ -33,8 +34,11 @@ def candidates(glance: Glance) -> Iterator[Candidate]:
     lacking = right - glance.claimed
     yield from _in_order(_parts_with_coefficient(glance, parts, lacking))
     yield from _one_pass(glance, parts)
-    yield from _two_parts(glance, parts, lacking)
+    pairs = _pairs_of(glance, parts)
+    yield from _two_parts(glance, pairs, lacking)
     yield from _replaced(glance, parts)
+    yield from _weighted_parts(glance, pairs, lacking)
+    yield from _replaced_in_part(glance, _distinct(glance, parts), lacking)
 
 
 def _in_order(found: list[Candidate]) -> list[Candidate]:
@@ -65,8 +69,8 @@ def _one_pass(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
                 yield candidate
 
 
-PASSES = ("first", "last")
-"""Passes of a loop that an assignment in place of a sum leaves."""
+PASSES = ("first", "last", "all but the first", "all but the last")
+"""Passes of a loop that an assignment in place of a sum leaves, and those that a wrong bound leaves."""
 
 
 def rounded(share: float) -> float:
@@ -75,25 +79,90 @@ def rounded(share: float) -> float:
     return near if abs(share - near) < SAME else share
 
 
-def _two_parts(glance: Glance, parts: dict[Edge, Tensor], lacking: Tensor) -> Iterator[Candidate]:
+_Parts = tuple[tuple[Edge, Tensor], tuple[Edge, Tensor]]
+
+
+def _pairs_of(glance: Glance, parts: dict[Edge, Tensor]) -> list[_Parts]:
+    """Every two parts that are not one part."""
+    return list(itertools.combinations(_distinct(glance, parts), 2))
+
+
+def _distinct(glance: Glance, parts: dict[Edge, Tensor]) -> list[tuple[Edge, Tensor]]:
+    """The parts, each once: a value has one at every use on its way."""
     distinct: list[tuple[Edge, Tensor]] = []
     for edge, part in reversed(parts.items()):
         if edge.place != EVERY and not any(
             bool((part - known).abs().le(glance.allowed).all()) for _, known in distinct
         ):
             distinct.append((edge, part))
-    for (a, one), (b, other) in itertools.combinations(distinct, 2):
+    return distinct
+
+
+def _two_parts(glance: Glance, pairs: Sequence[_Parts], lacking: Tensor) -> Iterator[Candidate]:
+    for (a, one), (b, other) in pairs:
         if bool((lacking - one - other).abs().le(glance.allowed).all()):
             yield Candidate(Altered(frozenset({a, b})), 0.0)
 
+
+def _weighted_parts(glance: Glance, pairs: Sequence[_Parts], lacking: Tensor) -> Iterator[Candidate]:
+    for (a, one), (b, other) in pairs:
+        for x, y in WEIGHTS:
+            off = lacking - (1 - x) * one - (1 - y) * other
+            if bool(off.abs().le(glance.allowed).all()) and _are_apart(glance, a, b, one + other):
+                yield Candidate(Altered(frozenset({a, b})), 0.0, ((a, x), (b, y)))
+
+
+WEIGHTS = ((0.0, 2.0), (2.0, 0.0), (-1.0, -1.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 0.5), (0.5, 0.0))
+"""Coefficients of two parts: one taken for the other, both turned, one lost and the other turned or so."""
+
+
+def _are_apart(glance: Glance, a: Edge, b: Edge, parts: Tensor) -> bool:
+    """Whether no path goes through both: else neither part is what it is called."""
+    right, without = glance.of(Altered()), glance.of(Altered(frozenset({a, b})))
+    if right is None or without is None:
+        return False
+    return bool((right - without - parts).abs().le(glance.allowed).all())
+
+
+def _replaced_in_part(
+    glance: Glance, parts: Sequence[tuple[Edge, Tensor]], lacking: Tensor
+) -> Iterator[Candidate]:
+    """One part alone lacks a factor that the others have."""
+    right = glance.of(Altered())
+    lost = [
+        (edge, change)
+        for edge, changes in glance.own.edges.items()
+        for change in changes
+        if change.name == "1" and edge.site.operation in LINEAR_IN_EACH
+    ]
+    tried = itertools.islice(itertools.product(parts, lost), MOST_IN_PART)
+    for (edge, part), (other, change) in tried:
+        uses = _uses(other, glance.own)
+        everywhere = glance.of(Altered(uses, change))
+        if edge in uses or right is None or everywhere is None:
+            continue
+        if bool((right - part).abs().le(glance.allowed).all()):
+            continue  # there is no other part
+        elsewhere = glance.of(Altered(uses | {edge}, change))
+        if elsewhere is None:
+            continue
+        off = lacking - part + (everywhere - elsewhere)
+        if bool(off.abs().le(glance.allowed).all()):
+            yield Candidate(Altered(uses, change), 1.0, within=edge)
+
+
+MOST_IN_PART = 150
+"""Pairs of a part and of a factor that may be lost there, that are tried."""
 
 _ORDER = (
     "formula",
     "duplicates",
     "slice",
     "reduced",
+    "averaged",
     "output",
     "argument",
+    "saved",
     "transposed",
     "conjugate",
     "dim",
@@ -106,19 +175,21 @@ _ORDER = (
 
 def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
     found: list[tuple[tuple[int, int, int], Candidate]] = []
+    right = glance.of(Altered())
     for edge in parts:
         uses = _uses(edge, glance.own)
         without = glance.of(Altered(uses))
         for change in glance.own.edges[edge]:
-            if glance.spent > MOST_BACKWARDS or without is None:
+            if glance.spent > MOST_BACKWARDS or without is None or right is None:
                 break
             changed = glance.of(Altered(uses, change))
             if changed is None:
                 continue
             instead, wanted = changed - without, glance.claimed - without
             square = (instead @ instead).item()
-            if square == 0:
-                continue
+            is_none = change.name != "1" and bool((changed - right).abs().le(glance.allowed).all())
+            if square == 0 or is_none:
+                continue  # with a coefficient, it would be told of a part that is a multiple
             share = ((wanted @ instead) / square).item()
             near = next((k for k in MULTIPLES if abs(share - k) <= 1e-5 * abs(k)), None)
             if near is None and (change.name == "1" or change.kind == "reduced"):

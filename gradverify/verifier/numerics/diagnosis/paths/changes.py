@@ -18,11 +18,11 @@ class Edge:
 
 @dataclass(frozen=True)
 class OnePass:
-    """Of the passes of a loop that use a value, one alone counts."""
+    """Of the passes of a loop that use a value, one alone counts, or one does not."""
 
     edge: Edge
     which: str
-    """`first` or `last`."""
+    """`first`, `last`, `all but the first` or `all but the last`."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ class Exchange:
 
     kind: str
     """`number`, `value`, `swapped` for the values of two calls, `transposed` for a factor of a derivative,
-    `use` for one use of a value, `neighbour` for one that is given the value of another pass of a loop."""
+    `use` for one use of a value, `neighbour` for one that is given the value of another pass of a loop,
+    `final` for one that every pass gives what the last one made."""
     site: Site
     place: int
     """Number of the argument, for a number."""

@@ -13,6 +13,7 @@ from gradverify.verifier.numerics.diagnosis.paths.changes import Edge
 from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Glance, block_of
 from gradverify.verifier.numerics.diagnosis.paths.instrumented import Factor, Instrumented
+from gradverify.verifier.numerics.diagnosis.paths.operations import BOUNDED
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site, text_of
 from gradverify.verifier.numerics.diagnosis.paths.uses import passes_exchanged, uses_exchanged
@@ -37,11 +38,36 @@ NUMBERS: tuple[tuple[str, Callable[[float], float]], ...] = (
 )
 """What a number of forward may have been taken for."""
 
+BOUNDS: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("-inf", lambda _: -math.inf),
+    ("inf", lambda _: math.inf),
+)
+"""What a bound is where backward has none."""
+
+
+MOST_ALIKE = 2
+"""Numbers or values of one place that give the same: where more do, as behind a bound, none is meant."""
+
 
 def held(first: Glance, rest: Sequence[Glance]) -> Exchange | None:
     """The first exchange after which forward's gradient is what backward gives, at every point."""
-    tried = itertools.islice(_exchanges(first.own), MOST_RUNS)
-    return next((e for e in tried if all(_is_with(g, e) for g in (first, *rest))), None)
+    glances = (first, *rest)
+    refuted: set[Edge] = set()
+    for exchange in itertools.islice(_exchanges(first.own), MOST_RUNS):
+        place = Edge(exchange.site, exchange.place)
+        if place in refuted or not all(_is_with(g, exchange) for g in glances):
+            continue
+        if "{}" not in exchange.text or len(_alike(first.own, exchange, glances)) <= MOST_ALIKE:
+            return exchange
+        refuted.add(place)
+    return None
+
+
+def _alike(own: OwnForward, exchange: Exchange, glances: Sequence[Glance]) -> list[Exchange]:
+    """Those of the same place, made of what stands there, that give the same."""
+    others = _of_constants(own) if exchange.kind == "number" else _of_own_values(exchange.site)
+    at = [e for e in others if (e.site, e.place) == (exchange.site, exchange.place)]
+    return [e for e in at if all(_is_with(g, e) for g in glances)]
 
 
 def _exchanges(own: OwnForward) -> Iterator[Exchange]:
@@ -54,7 +80,7 @@ def _exchanges(own: OwnForward) -> Iterator[Exchange]:
 
 def _of_constants(own: OwnForward) -> Iterator[Exchange]:
     for edge in own.constants:
-        for text, number in NUMBERS:
+        for text, number in (*BOUNDS, *NUMBERS) if edge.site.operation in BOUNDED else NUMBERS:
             yield Exchange("number", edge.site, edge.place, text, _with_number(edge, number))
     for factor in own.factors:
         yield Exchange("transposed", factor[0], -1, "operand", _with_turned(factor))
@@ -63,11 +89,15 @@ def _of_constants(own: OwnForward) -> Iterator[Exchange]:
 def _of_values(own: OwnForward) -> Iterator[Exchange]:
     sites = own.sites
     for site in sites:
-        for text, transform in TRANSFORMS:
-            yield Exchange("value", site, -1, text, _with_values(site, transform))
+        yield from _of_own_values(site)
     for site in sites:
         for k, name in enumerate(own.input_names):
             yield Exchange("value", site, -1, name, _with_input(site, k))
+
+
+def _of_own_values(site: Site) -> Iterator[Exchange]:
+    for text, transform in TRANSFORMS:
+        yield Exchange("value", site, -1, text, _with_values(site, transform))
 
 
 def _of_results(own: OwnForward) -> Iterator[Exchange]:
@@ -92,7 +122,7 @@ def _with_number(edge: Edge, other: Callable[[float], float]) -> Callable[[OwnFo
     def mode(own: OwnForward) -> Instrumented | None:
         number = own.constants.get(edge)
         value = math.nan if number is None else other(number)
-        return Instrumented(exchanged={edge: value}) if math.isfinite(value) and value != number else None
+        return None if math.isnan(value) or value == number else Instrumented(exchanged={edge: value})
 
     return mode
 

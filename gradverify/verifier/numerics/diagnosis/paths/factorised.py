@@ -6,6 +6,7 @@ it, as in the differential of each: `d(A⁻¹) = -A⁻¹ dA A⁻¹`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +23,46 @@ def with_gradient_of(tensor: Tensor, value: Tensor) -> Tensor:
 def inverse(a: Tensor) -> Tensor:
     """-X A X with X = A⁻¹."""
     x = torch.linalg.inv(a.detach())
-    return with_gradient_of(-(x @ a @ x), x)
+    return with_gradient_of(-(x @ a @ x), _left_alone(torch.linalg.inv, a))
+
+
+def _left_alone(operation: Callable[..., Tensor], *args: Tensor, **named: Any) -> Tensor:  # noqa: ANN401
+    """A value that is none of the factors of the derivative: what is altered in these leaves it as it is."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - the only way past a mode
+        value: Tensor = operation(*(a.detach() for a in args), **named)
+    return value
+
+
+def solution(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    """X (B - A Y) with X = A⁻¹, of Y = X B."""
+    return _solution(a, a, b, _left_alone(torch.linalg.solve, a, b, left=left), left=left)
+
+
+def triangular_solution(
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The same, where one triangle of A counts."""
+    if unitriangular:
+        raise TypeError
+    value = _left_alone(torch.linalg.solve_triangular, a, b, upper=upper, left=left)
+    return _solution(a, torch.triu(a) if upper else torch.tril(a), b, value, left=left)
+
+
+def solution_by_factor(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:  # noqa: FBT001, FBT002
+    """The same for A = L Lᵀ."""
+    if upper:
+        raise TypeError
+    low = torch.tril(factor)
+    return _solution(factor, low @ low.mT, b, _left_alone(torch.cholesky_solve, b, factor), left=True)
+
+
+def _solution(given: Tensor, a: Tensor, b: Tensor, value: Tensor, *, left: bool) -> Tensor:
+    is_vector = b.dim() == 1 and given.dim() == 2 and left
+    if given.is_complex() or not (is_vector or b.dim() >= given.dim()):
+        raise TypeError
+    x = torch.linalg.inv(a.detach())
+    y = value.clone()
+    return with_gradient_of(x @ (b - a @ y) if left else (b - y @ a) @ x, value)
 
 
 def determinant(a: Tensor) -> Tensor:

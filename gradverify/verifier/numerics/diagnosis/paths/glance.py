@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, Pair, Pairs
+from gradverify.verifier.numerics.diagnosis.paths.changes import Edge
 from gradverify.verifier.numerics.diagnosis.paths.instrumented import Instrumented
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
 
@@ -30,6 +31,10 @@ class Candidate:
     altered: Altered
     share: float
     """Coefficient of what is left out (0), or of what stands instead."""
+    weights: tuple[tuple[Edge, float], ...] = ()
+    """Coefficients of two parts that are apart, where each has another one."""
+    within: Edge | None = None
+    """The one part that has the change; None for all."""
 
 
 class Glance:
@@ -95,6 +100,7 @@ def glances_of(pairs: Pairs) -> list[Glance] | None:
         own = pair.point.own_forward
         if own is None or pair.claimed.shape[0] > LARGEST:
             return None
+        own.cut = frozenset()  # what cancels for one input may count for another
         rows = own.jacobian(pair.output, Altered())
         if rows is None:
             return None
@@ -110,6 +116,21 @@ def glances_of(pairs: Pairs) -> list[Glance] | None:
     return found
 
 
+def without_shifts(glances: Sequence[Glance]) -> None:
+    """Take the maxima that forward shifts by for constants, as authors do, where what they add cancels."""
+    edges = {edge for glance in glances for edge in glance.own.edges if edge.site.operation in LARGEST_OF}
+    for glance in glances if edges else ():
+        right, cut = glance.of(Altered()), glance.of(Altered(frozenset(edges)))
+        if right is None or cut is None or not bool((right - cut).abs().le(glance.allowed).all()):
+            return
+    for glance in glances:
+        glance.own.cut = frozenset(edges)
+
+
+LARGEST_OF = frozenset({"amax", "max", "maximum", "cummax"})
+"""Operations by which exponents are kept small."""
+
+
 def block_of(rows: Tensor, pair: Pair) -> Tensor:
     """The columns of a pair's input."""
     return rows[:, pair.source_block.start : pair.source_block.stop]
@@ -117,6 +138,10 @@ def block_of(rows: Tensor, pair: Pair) -> Tensor:
 
 def mixed(candidate: Candidate, of: Callable[[Altered], Tensor | None]) -> Tensor | None:
     """What backward would give, from forward's own gradients with and without the change."""
+    if candidate.weights:
+        return _weighted(candidate, of)
+    if candidate.within is not None:
+        return _within(candidate.altered, candidate.within, of)
     without, other = (
         of(Altered(candidate.altered.dropped)),
         of(candidate.altered if candidate.altered.instead else Altered()),
@@ -124,3 +149,23 @@ def mixed(candidate: Candidate, of: Callable[[Altered], Tensor | None]) -> Tenso
     if without is None or other is None:
         return None
     return without + candidate.share * (other - without)
+
+
+def _weighted(candidate: Candidate, of: Callable[[Altered], Tensor | None]) -> Tensor | None:
+    right = of(Altered())
+    if right is None:
+        return None
+    found = right
+    for edge, weight in candidate.weights:
+        without = of(Altered(frozenset({edge})))
+        if without is None:
+            return None
+        found = found - (1 - weight) * (right - without)
+    return found
+
+
+def _within(altered: Altered, part: Edge, of: Callable[[Altered], Tensor | None]) -> Tensor | None:
+    """The gradient without a part, and that part as it is with the change."""
+    without, changed = of(Altered(frozenset({part}))), of(altered)
+    others = of(Altered(altered.dropped | {part}, altered.instead))
+    return None if without is None or changed is None or others is None else without + changed - others

@@ -21,7 +21,7 @@ from gradverify.verifier.numerics.diagnosis.paths.alternatives import (
     is_square,
 )
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge
-from gradverify.verifier.numerics.diagnosis.paths.made_of import MADE_OF
+from gradverify.verifier.numerics.diagnosis.paths.made_of import MADE_OF, given
 from gradverify.verifier.numerics.diagnosis.paths.operations import VIEWS, WITH_NUMBERS
 from gradverify.verifier.numerics.diagnosis.paths.sites import (
     ArgumentPath,
@@ -199,9 +199,9 @@ class Instrumented(TorchFunctionMode):
         self._site, self._part = site, 0
         try:
             with self:
-                made = rule(*args, **named)
-        except TypeError:
-            made = None
+                made = rule(*args, **given(named))
+        except (TypeError, RuntimeError, ValueError, IndexError):
+            made = None  # it was called in another way
         finally:
             self._site = None
         return again(tapped) if made is None else made

@@ -24,12 +24,14 @@ _DIVISORS = frozenset({("div", 1), ("rdiv", 0)})
 
 _NAMES = {
     "output": "wrong-saved",
+    "saved": "wrong-saved",
     "transposed": "transposed",
     "conjugate": "conjugate",
     "dim": "wrong-reduction-dim",
     "operand": "operand",
     "argument": "operand",
     "reduced": "wrong-reduction-dim",
+    "averaged": "wrong-reduction-dim",
     "duplicates": "duplicates",
     "slice": "not-summed-over-broadcast",
     "nothing": "chain-factor",
@@ -46,21 +48,34 @@ def _name(change: Change) -> str:
 def cause_of(candidate: Candidate, law: str, own: OwnForward) -> Cause:
     """Another local derivative as a cause; `law` is what its coefficient is, where sizes change it."""
     change = candidate.altered.instead
+    if change is not None and candidate.within is not None:
+        return Cause(
+            "chain-factor",
+            Strength.WEAK,
+            kind="within",
+            where=where_of(change.edge, own),
+            where_too=where_of(candidate.within, own),
+        )
     return _of_part(candidate, law, own) if change is None else _of_change(change, candidate.share, law, own)
 
 
 def _of_part(candidate: Candidate, law: str, own: OwnForward) -> Cause:
     one = next((c for c in candidate.altered.dropped if isinstance(c, OnePass)), None)
     if one is not None:
-        return Cause("duplicates", Strength.WEAK, kind="pass", law=one.which, where=where_of(one.edge, own))
+        where = where_of(one.edge, own)
+        if one.which.startswith("all but"):
+            return Cause("missing-term", Strength.WEAK, kind="lost pass", law=one.which, where=where)
+        return Cause("duplicates", Strength.WEAK, kind="pass", law=one.which, where=where)
     edges = sorted(
         (c for c in candidate.altered.dropped if isinstance(c, Edge)),
         key=lambda e: (e.site.line, e.site.start, e.place),
     )
+    weights = dict(candidate.weights)
     return Cause(
         "missing-term",
         Strength.WEAK,
-        factor=candidate.share,
+        factor=weights.get(edges[0], candidate.share),
+        factor_too=weights.get(edges[-1]),
         law=law,
         kind="path" if len(edges) == 1 else "paths",
         where=where_of(edges[0], own),
@@ -108,7 +123,7 @@ def _formula(change: Change, share: float, own: OwnForward) -> str:
 
 def cause_of_exchange(exchange: Exchange, own: OwnForward) -> Cause:
     """Another number or value in forward as a cause."""
-    own_values = exchange.kind in {"value", "use", "neighbour"} and "{}" not in exchange.text
+    own_values = exchange.kind in {"value", "use", "neighbour", "final"} and "{}" not in exchange.text
     too = None if exchange.other is None else where_of(Edge(exchange.other, -1), own)
     name = "wrong-saved" if own_values else "operand"
     return Cause(

@@ -94,6 +94,16 @@ ALONG = frozenset(
 )
 """Operations along a dimension."""
 
+BY_RESULT: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda y: y,
+    "tanh": lambda y: 1 - y * y,
+    "sigmoid": lambda y: y * (1 - y),
+    "sqrt": lambda y: 0.5 / y,
+    "rsqrt": lambda y: -0.5 * y**3,
+    "reciprocal": lambda y: -y * y,
+}
+"""Derivatives that are written by the result, which is saved for that."""
+
 BEHIND_A_NUMBER = {"roll": 2, "diff": 2, "norm": 2}
 """Those whose dimension stands behind another number: its place among the arguments."""
 
@@ -206,7 +216,10 @@ VIEWS = frozenset(
 )
 """Operations whose result may share its input's memory: what is written there later must arrive."""
 
-WITH_NUMBERS = frozenset({"mul", "div", "add", "sub", "pow", "rsub", "rdiv", "rpow", "clamp", "clamp_min"})
+BOUNDED = frozenset({"clamp", "clamp_min", "clamp_max", "clip", "hardtanh"})
+"""Operations whose numbers are bounds."""
+
+WITH_NUMBERS = frozenset({"mul", "div", "add", "sub", "pow", "rsub", "rdiv", "rpow"}) | BOUNDED
 """Operations whose numbers in the source are read as constants of a formula."""
 
 INDEXED = {"getitem": 0, "index_select": 0, "gather": 0, "take": 0, "take_along_dim": 0, "embedding": 1}
@@ -227,6 +240,23 @@ def _whole(index: Any) -> Tensor:  # noqa: ANN401 - whatever stands in brackets
     if isinstance(index, Tensor) and not index.dtype.is_floating_point and index.dtype is not torch.bool:
         return index
     raise TypeError
+
+
+def _diagonal_of_softmax(x: Tensor, dim: int, **_: Any) -> Tensor:  # noqa: ANN401
+    p = torch.softmax(x.detach(), dim)
+    return x * (p * (1 - p))
+
+
+def _diagonal_of_log_softmax(x: Tensor, dim: int, **_: Any) -> Tensor:  # noqa: ANN401
+    return x * (1 - torch.softmax(x.detach(), dim))
+
+
+def _other_gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    return torch.nn.functional.gelu(x, approximate="tanh" if approximate == "none" else "none")
+
+
+def _by_sigmoid(x: Tensor, **_: str) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
 
 
 _EXPONENTIAL = (
@@ -269,6 +299,11 @@ INSTEAD: dict[str, tuple[tuple[str, Callable[..., Any]], ...]] = {
         ("the index one further", lambda x, index: x[(_whole(index) + 1) % x.shape[0]]),
         ("the index one before", lambda x, index: x[(_whole(index) - 1) % x.shape[0]]),
     ),
+    "softmax": (("the diagonal of its Jacobian alone", _diagonal_of_softmax),),
+    "log_softmax": (("the diagonal of its Jacobian alone", _diagonal_of_log_softmax),),
+    "tril": (("the upper triangle", lambda x, k=0: torch.triu(x, -k)),),
+    "triu": (("the lower triangle", lambda x, k=0: torch.tril(x, -k)),),
+    "gelu": (("gelu's other form (tanh or erf)", _other_gelu), ("`x * sigmoid(1.702 * x)`", _by_sigmoid)),
     "matrix_exp": _EXPONENTIAL,
     "linalg_matrix_exp": _EXPONENTIAL,
     "solve": (("a product in place of the solve", torch.matmul),),
@@ -283,7 +318,11 @@ def instead_cause(operation: str) -> str:
     """The cause whose name fits such an exchange best."""
     if operation in _IN_PLACES:
         return "permuted"
-    if "matrix_exp" in operation:
+    if operation in {"tril", "triu"}:
+        return "region"
+    if operation in {"softmax", "log_softmax"}:
+        return "diagonal-only"
+    if "matrix_exp" in operation or operation == "gelu":
         return "chain-factor"
     return "operand" if "solve" in operation else "branch"
 

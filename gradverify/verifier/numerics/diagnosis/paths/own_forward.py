@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +51,9 @@ class OwnForward:
     make: Callable[[], CallProblem | None]
     asked: int = 0
     """Backwards that were run."""
-    _kept: dict[tuple[int, Altered], Tensor] = field(default_factory=dict)
+    cut: frozenset[Edge] = frozenset()
+    """Uses of values that are constants in everything that is asked: nothing comes through them in sum."""
+    _kept: dict[tuple[int, Altered, frozenset[Edge]], Tensor] = field(default_factory=dict)
 
     @cached_property
     def problem(self) -> CallProblem | None:
@@ -104,7 +107,7 @@ class OwnForward:
 
     def jacobian(self, output: int, altered: Altered) -> Tensor | None:
         """One output's rows (m × N)."""
-        key = output, altered
+        key = output, altered, self.cut
         if key not in self._kept:
             if self._run is None:
                 return None
@@ -114,15 +117,21 @@ class OwnForward:
             self._kept[key] = rows
         return self._kept[key]
 
-    def with_arguments(self, others: Mapping[str, str]) -> OwnForward:
-        """Forward with other arguments in the places of some, by their names."""
+    def with_values(self, others: Mapping[str, Any]) -> OwnForward:
+        """Forward with other values of some arguments, by their names."""
         problem = self.problem
         if problem is None:
             return OwnForward(lambda: None)
-        values = {a.name: a.value for a in problem.arguments}
-        arguments = tuple(replace(a, value=values[others.get(a.name, a.name)]) for a in problem.arguments)
+        arguments = tuple(
+            replace(a, value=others[a.name]) if a.name in others else a for a in problem.arguments
+        )
         changed = replace(problem, arguments=arguments)
         return OwnForward(lambda: changed)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What forward is called with, by name."""
+        return {} if self.problem is None else {a.name: a.value for a in self.problem.arguments}
 
     def derivative(self, output: int, u: Tensor | None) -> Tensor | None:
         """The gradient for a grad_output of one output, or all its rows, without any switches."""
@@ -205,7 +214,7 @@ class OwnForward:
             t if k == output else None for k, t in enumerate(self._outputs.unflatten(whole))
         ]
         switches: Switches = run.mode.switches
-        switches.dropped, switches.instead = altered.dropped, altered.instead
+        switches.dropped, switches.instead = altered.dropped | self.cut, altered.instead
         result = guard.call(differentiate_again, run.graph.outputs, run.graph.leaves, given)
         switches.dropped, switches.instead = frozenset(), None
         if isinstance(result, Raised):

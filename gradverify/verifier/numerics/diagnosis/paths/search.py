@@ -12,7 +12,14 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, same_everywhere
 from gradverify.verifier.numerics.diagnosis.paths.candidates import candidates, rounded
 from gradverify.verifier.numerics.diagnosis.paths.exchanges import held
-from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate, Glance, block_of, glances_of, mixed
+from gradverify.verifier.numerics.diagnosis.paths.glance import (
+    Candidate,
+    Glance,
+    block_of,
+    glances_of,
+    mixed,
+    without_shifts,
+)
 from gradverify.verifier.numerics.diagnosis.paths.naming import cause_of, cause_of_exchange
 from gradverify.verifier.numerics.diagnosis.sizes import size_law
 
@@ -22,7 +29,10 @@ def altered_forward(pairs: Pairs) -> Cause | None:
     glances = glances_of(pairs)
     if glances is None:
         return None
-    first = next(g for g in glances if g.pair.is_wrong)
+    without_shifts(glances)
+    wrong = [g for g in glances if g.pair.is_wrong]
+    # Where nothing flows, as where a mask leaves nothing, every part is nothing.
+    first = next((g for g in wrong if g.pair.nonzero.any()), wrong[0])
     rest = [g for g in glances if g is not first]
     for candidate in candidates(first):
         law = _law_of(candidate, first, rest)
@@ -34,6 +44,8 @@ def altered_forward(pairs: Pairs) -> Cause | None:
 
 def _law_of(candidate: Candidate, first: Glance, rest: Sequence[Glance]) -> str | None:
     """The law of sizes that a coefficient follows, empty for one number; None where it does not hold."""
+    if candidate.weights or candidate.within is not None:
+        return "" if all(_explains(candidate, g) for g in (first, *rest)) else None
     shares = [(first, candidate.share)]
     for glance in rest:
         share = _fitted(candidate, glance)

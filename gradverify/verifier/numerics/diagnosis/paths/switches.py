@@ -33,6 +33,8 @@ class Switches:
             edge in self.dropped
             or (number > 0 and OnePass(edge, "first") in self.dropped)
             or (number < last and OnePass(edge, "last") in self.dropped)
+            or (number == 0 and OnePass(edge, "all but the first") in self.dropped)
+            or (number == last and OnePass(edge, "all but the last") in self.dropped)
         )
 
 
