@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.called_names import names_in_forward
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import by_refusal
-from gradverify.verifier.collect.inference.conditions import demands
+from gradverify.verifier.collect.inference.conditions import PARTS, demands
 from gradverify.verifier.collect.inference.kinds import RETYPE, by_kind
 from gradverify.verifier.collect.inference.multiples import (
     by_fixed_size,
@@ -164,6 +165,22 @@ def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[S
                 changed = state.substituted(dim.symbol, Dim(dim.symbol, times=part))
                 if changed is not None:
                     yield dearer(changed, DERIVE + 0.05 * number)
+        for number, changed in enumerate(_into_product(state, parts, list(dims))):
+            yield dearer(changed, DERIVE + 0.05 * number)
+
+
+def _into_product(state: State, parts: Sequence[int], dims: Sequence[Dim]) -> Iterator[State]:
+    """After `x.reshape(-1, n, b)`, where another tensor has n and b: a dimension that is 2 b, and n is 2."""
+    values = state.values
+    of_size = {values[s]: s for s in state.symbols()}
+    for first, second in itertools.pairwise(p for p in parts if p in of_size):
+        count, width = of_size[first], of_size[second]
+        free = [d for d in dims if d.symbol not in {count, width}]
+        for dim in reversed(free):
+            changed = state.substituted(dim.symbol, Dim(width, times=PARTS))
+            fixed = changed.substituted(count, Dim(plus=PARTS)) if changed is not None else None
+            if fixed is not None:
+                yield fixed
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Iterator[State]:

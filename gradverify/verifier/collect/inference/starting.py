@@ -90,7 +90,7 @@ def _as_written(argument: Argument, passed: Passed) -> Argument:
     return replace(argument, guess=replace(guess, found=True)) if written else argument
 
 
-def started(known: Known) -> Iterator[State]:
+def begun(known: Known) -> Iterator[State]:
     """The states to begin with, of the likeliest guesses first."""
     caller, evidence = known.caller, known.evidence
     each = []
