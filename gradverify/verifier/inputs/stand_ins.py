@@ -106,6 +106,8 @@ def _built(node: Any) -> Any:  # noqa: ANN401, PLR0911 - one for each form
             return _tensor(shape, node)
         case {"list": entries}:
             return [_built(e) for e in entries]
+        case {"modules": entries}:
+            return nn.ModuleList([_built(e) for e in entries])
         case {"tuple": entries}:
             return tuple(_built(e) for e in entries)
         case {"entries": entries}:

@@ -52,6 +52,12 @@ def builders(read: Collection[str], module: ModuleType | None) -> Iterator[tuple
             return
 
 
+def is_own(kind: type, module: ModuleType | None) -> bool:
+    """Whether a class is of the author's package, and one whose objects may be passed."""
+    package = getattr(module, "__name__", "").partition(".")[0]
+    return kind.__module__.partition(".")[0] == package and not issubclass(kind, _NEVER)
+
+
 def _classes(module: ModuleType | None) -> Iterator[type]:
     """Classes that a module knows, then those of the package's other modules that are loaded."""
     name = getattr(module, "__name__", "")

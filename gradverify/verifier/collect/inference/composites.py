@@ -61,6 +61,8 @@ class Taken:
     routes: dict[tuple[str, Route], None] = field(default_factory=dict)
     called: set[tuple[str, Route]] = field(default_factory=set)
     """Routes whose end is called with arguments."""
+    tested: dict[tuple[str, Route], str] = field(default_factory=dict)
+    """The class that a body tests for."""
     splatted: set[str] = field(default_factory=set)
     """Parameters that are passed on as keywords: `f(x, **options)`."""
 
@@ -172,6 +174,15 @@ class _Walker(ast.NodeTransformer):
         found = self.route(node.func)
         if found is not None and self._noting is not None and (node.args or node.keywords):
             self._noting.called.add(found)
+        match node:
+            case ast.Call(
+                func=ast.Name(id="isinstance"), args=[tested, ast.Name() | ast.Attribute() as kind]
+            ):
+                found = self.route(tested)
+                if found is not None and self._noting is not None:
+                    self._noting.tested.setdefault(found, ast.unparse(kind).rpartition(".")[2])
+            case _:
+                pass
         for keyword in node.keywords if self._noting is not None else ():
             splatted = self.route(keyword.value) if keyword.arg is None else None
             if splatted is not None and not splatted[1]:
@@ -218,6 +229,25 @@ class _Walker(ast.NodeTransformer):
                 self._noting.routes[self.alias[target.id]] = None
         node.body = [self.visit(s) for s in node.body]
         return node
+
+    def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
+        """Follow `[block(x) for block in blocks]` as any loop."""
+        found = self.route(_looped(node.iter))
+        if found is not None and isinstance(node.target, ast.Name):
+            self.alias[node.target.id] = (found[0], (*found[1], "*"))
+            if self._noting is not None:
+                self._noting.routes[self.alias[node.target.id]] = None
+        node.ifs = [self.visit(test) for test in node.ifs]
+        return node
+
+    def _comprehended(self, node: Any) -> ast.AST:  # noqa: ANN401 - list, set and generator
+        node.generators = [self.visit(g) for g in node.generators]
+        node.elt = self.visit(node.elt)
+        return node  # type: ignore[no-any-return]
+
+    visit_ListComp = _comprehended  # noqa: N815 - names of the standard library
+    visit_SetComp = _comprehended  # noqa: N815
+    visit_GeneratorExp = _comprehended  # noqa: N815
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Inner functions read what is around them."""

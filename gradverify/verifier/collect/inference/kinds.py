@@ -48,7 +48,8 @@ _SPARSE = re.compile(
 )
 _COMPRESSED = re.compile(r"csr|crow_indices|col_indices", re.IGNORECASE)
 _SEVERAL = re.compile(
-    r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
+    r"type 'List\[Tensor\]'|'(float|int|NoneType)' object is not iterable|must be 2-tuple"
+    r"|expected Tensor as element"
 )
 
 _NO_TENSOR = re.compile(

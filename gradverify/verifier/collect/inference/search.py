@@ -56,6 +56,10 @@ DOMAINS = ("positive", "unit")
 DOMAIN_COST = 0.2
 
 
+SAID = 0.01
+"""What it costs that inputs have the dimensions which backward names: little beside what waits."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """Inputs that forward accepts."""
@@ -295,7 +299,8 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         yield from by_call(state, ran.backward, suspects)
         if names_rank(ran.backward.message):
             # What has too many dimensions may be an index made of an input that the line does not name.
-            yield from by_rank(state, ran.backward, range(len(state.arguments)))
+            reranked = by_rank(state, ran.backward, range(len(state.arguments)))
+            yield from (replace(s, cost=SAID * (1 + k)) for k, s in enumerate(reranked))
 
 
 def _definite(state: State) -> Iterator[State]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, uses_setup_context
-from gradverify.verifier.collect.inference.builders import builders
+from gradverify.verifier.collect.inference.builders import builders, is_own, recipe_of
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
 from gradverify.verifier.collect.inference.composites import (
@@ -34,7 +34,7 @@ from gradverify.verifier.collect.inference.starting import Known, begun
 from gradverify.verifier.collect.inference.trial import Ran, attempt, tensor_input
 from gradverify.verifier.inputs.stand_ins import MADE, Giving, StandIn, made
 
-MOST_TRIES = 250
+MOST_TRIES = 150
 """Calls of one search for parts."""
 
 ROUNDS = 6
@@ -65,21 +65,32 @@ def put_together(
     """Inputs found with objects of the author's classes, whose constructors get what is made up."""
     if target.kind is not TargetKind.FUNCTION:
         return None
-    prefixes = _taken(_sources(value), known).prefixes()
+    taken = _taken(_sources(value), known)
     objects = dict(known.objects)
-    for (owner, start), read in prefixes.items():
-        recipes = [r for _, r in builders(read, module)]
-        found = [
-            Found(MADE, made, made=True, annotated=False, init=(_json(_listed(r, start)),)) for r in recipes
-        ]
-        objects[owner] = (*objects.get(owner, ()), *found)
+    for owner, start, recipe in _recipes(taken, module):
+        several = "modules" if taken.tested.get((owner, ())) == "ModuleList" else "list"
+        whole = {several: [recipe] * LISTED} if start else recipe
+        one = Found(MADE, made, made=True, annotated=False, init=(_json(whole),))
+        objects[owner] = (*objects.get(owner, ()), one)
     if objects == known.objects:
         return None
     return taken_apart(value, target, replace(known, objects=objects))
 
 
-def _listed(recipe: Any, start: Route) -> Any:  # noqa: ANN401
-    return {"list": [recipe] * LISTED} if start else recipe
+def _recipes(taken: Taken, module: ModuleType | None) -> Iterator[tuple[str, Route, Any]]:
+    """(parameter, steps, recipe): of a class that is tested for, or of those that have what is read."""
+    own, read = vars(module) if module is not None else {}, taken.prefixes()
+    for key in dict.fromkeys((*taken.tested, *read)):
+        if key[1] not in {(), ("*",)}:
+            continue
+        tested = own.get(taken.tested.get(key, ""))
+        if isinstance(tested, type) and is_own(tested, module):
+            recipe = recipe_of(tested)
+            if recipe is not None:
+                yield (*key, recipe)
+        elif key in read:
+            for _, recipe in builders(read[key], module):
+                yield (*key, recipe)
 
 
 def _json(recipe: Any) -> str:  # noqa: ANN401
