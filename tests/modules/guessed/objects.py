@@ -315,3 +315,54 @@ class F32Doubled(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return 2 * g * x.cos()
+
+
+class Shares(Function):
+    """Right for what it does not refuse."""
+
+    @staticmethod
+    def forward(ctx, p, temperature):
+        if p.min() < 0:
+            raise ValueError("p should be non-negative")
+        ctx.save_for_backward(p)
+        ctx.temperature = temperature.item()
+        return p.sqrt() * ctx.temperature
+
+    @staticmethod
+    def backward(ctx, g):
+        (p,) = ctx.saved_tensors
+        return g * ctx.temperature / (2 * p.sqrt()), None
+
+
+class OfChannels(Function):
+    """Right for images: that there are four dimensions, backward alone says."""
+
+    @staticmethod
+    def forward(ctx, x, gain):
+        ctx.save_for_backward(x, gain)
+        return x * gain
+
+    @staticmethod
+    def backward(ctx, g):
+        x, gain = ctx.saved_tensors
+        return g * gain, (g * x).sum((0, 2, 3), keepdim=True)
+
+
+class Tested(Function):
+    """Right: a list of modules of a class that is tested for."""
+
+    @staticmethod
+    def forward(ctx, x, blocks):
+        assert isinstance(blocks, torch.nn.ModuleList)
+        for block in blocks:
+            assert isinstance(block, ReversibleBlock)
+            x = block(x)
+        ctx.y, ctx.blocks = x.detach(), blocks
+        return x
+
+    @staticmethod
+    def backward(ctx, dy):
+        y = ctx.y
+        for k in range(len(ctx.blocks) - 1, -1, -1):
+            y, dy = ctx.blocks[k].backward_pass(y, dy)
+        return dy, None

@@ -121,9 +121,9 @@ def by_call(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
     wanted = A_MODULE if module else A_FUNCTION if function else None
     if _OF_NUMPY.search(error.message):
         yield from _with_functions_of_numpy(state)
-    yield from _by_arity(state, error.message)
+    of_several = list(_by_arity(state, error.message))
+    yield from of_several or _by_stand_in(state, error.message)
     yield from _by_leaving_out(state, error.message)
-    yield from _by_stand_in(state, error.message)
     for place in suspects if wanted is not None else ():
         argument = state.arguments[place]
         number = argument.guess.kind is Kind.LITERAL and not argument.guess.found
