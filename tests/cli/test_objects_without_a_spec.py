@@ -24,6 +24,7 @@ VERDICTS = {
     "Shares": "passed",
     "OfChannels": "passed",
     "Tested": "passed",
+    "Weighted": "passed",
 }
 
 

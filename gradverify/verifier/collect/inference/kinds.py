@@ -69,7 +69,7 @@ _NOT_TAKEN = re.compile(
     r"|takes exactly \w+ argument|argument 'out'|appears to not have been used in the graph"
 )
 """A function that was put in takes other arguments."""
-_UNUSED = re.compile(r"appears to not have been used in the graph")
+_UNUSED = re.compile(r"appears to not have been used in the graph|returned an incorrect number of gradients")
 _UNPACKED = re.compile(
     r"(?:not enough|too many) values to unpack \(expected (\d+)|iteration over a 0-d tensor"
     r"|cannot unpack non-iterable"
