@@ -123,7 +123,8 @@ def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
 
 def names_rank(message: str) -> bool:
     """Whether a message says how many dimensions it wants, and not only that there are too few."""
-    return any(pattern.search(message) for pattern in (*_RANKS, _MATRIX, _VECTOR, _OF_AXES))
+    of_gradients = "number of gradients" in message  # which are counted, too
+    return not of_gradients and any(p.search(message) for p in (*_RANKS, _MATRIX, _VECTOR, _OF_AXES))
 
 
 def _wanted_ranks(state: State, message: str, current: set[int]) -> list[int]:
