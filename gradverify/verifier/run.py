@@ -227,7 +227,8 @@ def _natively(
     wanted: frozenset[Family],
 ) -> CheckResult | None:
     """What native dtypes say of a forward that raised in float64; None where they say nothing."""
-    raised = next((f.raised for f in refused.findings if f.code == "GV002"), None)
+    code = "GV001" if subject.inferred else "GV002"
+    raised = next((f.raised for f in refused.findings if f.code == code), None)
     if raised is None or Family.PRECISION not in wanted or where != (Point.TYPICAL, 0):
         return None
     judged = refusing_float64(subject, case, *where, raised)

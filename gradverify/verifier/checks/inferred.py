@@ -195,11 +195,17 @@ class _Guard:
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented."""
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
-        if any(d.name == finding.input for d in self.invented) and finding.code == OF_THE_KIND:
+        if finding.code == OF_THE_KIND and any(
+            self._may_make_another_count(d, finding) for d in self.invented
+        ):
             return False
         if self._is_of_a_buffer(finding):
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
+
+    def _may_make_another_count(self, doubt: Doubt, finding: Finding) -> bool:
+        """Whether an input was meant to be something else, or an invented module lacks parameters."""
+        return doubt.name == finding.input or doubt.what.endswith(("(callable)", "(object)"))
 
     def _is_of_a_buffer(self, finding: Finding) -> bool:
         """Whether something is written into a constant, which its author may keep for that."""

@@ -24,6 +24,7 @@ from gradverify.model import (
     Severity,
 )
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, is_given_short
+from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.beside import in_dtype, together
@@ -73,7 +74,7 @@ def refusing_float64(
     subject: Subject, case: Case, point: Point, draw: int, error: RaisedError
 ) -> tuple[Sample, CheckResult] | None:
     """Judge a target whose forward raised in float64; None where it runs in no native dtype either."""
-    if subject.surrogate is not None or subject.inferred:
+    if subject.surrogate is not None:
         return None
     arguments = arguments_at(subject, case, point, draw)
     if isinstance(arguments, Raised):
@@ -107,9 +108,18 @@ def refusing_float64(
         hint="It was judged in native dtypes alone, which hide more than float64 does.",
         severity=Severity.NOTE,
     )
+    result = _of_guesses(result) if subject.inferred else result
     said = replace(result, findings=(note, *result.findings))
     judged = bool(result.swept.native)
     return sample, said.beside(autocast(sample, FromNative(subject))) if judged else said
+
+
+def _of_guesses(result: CheckResult) -> CheckResult:
+    """The same where the inputs were inferred: what a guess may have made is asked for in float64 alone."""
+    doubt = ["that such inputs are valid, which have no float64 path to be looked at more closely,"]
+    findings = tuple(invented(f, doubt) if f.severity is Severity.ERROR else f for f in result.findings)
+    outcome = Outcome.INCONCLUSIVE if result.outcome is Outcome.FAILED else result.outcome
+    return replace(result, findings=findings, outcome=outcome)
 
 
 def _native(result: CheckResult, why: str) -> CheckResult:

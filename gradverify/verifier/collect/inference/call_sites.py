@@ -98,18 +98,18 @@ class _Reading:
     """Files of one package; the first is that of the target."""
 
     def __init__(self, trees: Sequence[ast.Module]) -> None:
+        self._trees = tuple(trees)
         self._calls = [_Call(*found) for tree in trees for found in _calls(tree, _Place(tree))]
         self._home = trees[0]
 
     def calls_of(self, function: str, direct: frozenset[str]) -> Iterator[_Call]:
         """Calls of `function.apply`, under any name that the target's file or their own gives to it."""
         of_home = _aliases(self._home, function)
+        known = {tree: (of_home & _imported(tree)) | _aliases(tree, function) for tree in self._trees}
+        known[self._home] = of_home
         for call in self._calls:
-            tree = call.place.tree
-            known = of_home | _aliases(tree, function)
-            if tree is not self._home:
-                known = (of_home & _imported(tree)) | _aliases(tree, function)
-            if _applies(call.node, function, known) or ast.unparse(call.node.func) in direct:
+            named = bool(direct) and ast.unparse(call.node.func) in direct
+            if named or _applies(call.node, function, known[call.place.tree]):
                 yield call
 
     def values(self, node: ast.expr, place: _Place, depth: int = 0) -> Iterator[Nested]:

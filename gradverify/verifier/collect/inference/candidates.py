@@ -53,6 +53,11 @@ FACTORS = (0.75, 2.5, 0.375)
 """Invented real numbers: a wrong factor shows at none of 0, 1 and 2. All are exact in 16 bits, so that no
 rounding of what nobody wrote is held against backward."""
 
+SMALL = 2.0**-10
+"""An invented number that protects a division, or ends an iteration: small, and exact in 16 bits."""
+
+_SMALL = re.compile(r"(^|_)(eps|epsilon|tol|atol|rtol|tolerance|jitter)\d*($|_)")
+
 TUPLE = (3, 2, 4, 5, 6)
 """Invented entries of a tuple of sizes."""
 
@@ -271,7 +276,10 @@ def _scalars(parameter: Parameter, facts: Facts) -> Iterator[Guess]:
     if "none" in kinds:
         yield Guess(Kind.LITERAL, 1.6, (None,), found=True)
     flag, integer, real = bool(_FLAG.match(name)), bool(_INT.match(name)), bool(_FLOAT.match(name))
-    yield Guess(Kind.LITERAL, base + (0.5 if real or "float" in kinds else 1.3), (FACTORS[0],), found=False)
+    small, likely = bool(_SMALL.search(name)), real or "float" in kinds
+    if small:
+        yield Guess(Kind.LITERAL, base + 0.45, (SMALL,), found=False)
+    yield Guess(Kind.LITERAL, base + (0.5 if likely or small else 1.3), (FACTORS[0],), found=False)
     if "dim" in kinds or name in {"dim", "axis"}:
         yield from (
             Guess(Kind.LITERAL, base + 0.1 + k / 10, (v,), found=False) for k, v in enumerate((-1, 1, 0))

@@ -36,10 +36,11 @@ from gradverify.verifier.collect.inference.other_values import (
     with_valid_choices,
 )
 from gradverify.verifier.collect.inference.relaxed import is_by_chance, squares
-from gradverify.verifier.collect.inference.search import NoSolution, Solution, search
+from gradverify.verifier.collect.inference.search import NoSolution, Solution, is_whole, search
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
-from gradverify.verifier.collect.inference.starting import Known, known_of, observed, short_name, started
+from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
+from gradverify.verifier.collect.inference.taken_apart import hollowed, put_together, taken_apart
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
@@ -50,24 +51,31 @@ NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 """What sizes are called where the author has no name for them."""
 
 
+FEWER_TRIES = 150
+"""Calls of the last search, in float32: by then every state has been refused in float64."""
+
+OF_FLOAT32, OF_FLOAT64 = 1e-4, 1e-10
+"""How far outputs differ, relatively or not, that were rounded to float32 on the way; and that were not."""
+
+
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
     passed, known = observed(value, target, module, known_of(value, target, module))
-    caller, evidence = known.caller, known.evidence
-    states = [*passed, *started(known)]
-    names = [p.name for p in target.parameters]
-    found = search(caller, states, names)
-    if _hides_mistakes(found):
-        again = search(caller, states, names, broadcast=True)
-        found = found if _hides_mistakes(again) and isinstance(found, Solution) else again
+    evidence = known.evidence
+    states = [*passed, *begun(known)]
+    found: Solution | NoSolution | None = None
+    if not passed:
+        found = put_together(value, target, known, module) or taken_apart(value, target, known)
+    found = found or search(known.caller, states, [p.name for p in target.parameters])
+    if isinstance(found, Solution) and is_by_chance(found.state):
+        found = _with_numbers(target, known, states, found)
     dtype = ""
-    if isinstance(found, NoSolution) and _mixes_dtypes(found):
-        with default_dtype("float64"):
-            again = search(caller, states, names)
-        if isinstance(again, Solution):
-            found, dtype = again, "float64"
+    if isinstance(found, NoSolution):
+        found, known, dtype = _otherwise(value, target, known, states, found)
     if isinstance(found, NoSolution):
         return found.attempts
+    if not dtype and _follows_default(known.caller, found):
+        dtype = "float64"
     with default_dtype(dtype):
         entry = _entry(target, module, known, found)
     if evidence.factorization:
@@ -83,9 +91,49 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     return replace(entry, default_dtype=dtype)
 
 
-def _hides_mistakes(found: Solution | NoSolution) -> bool:
-    """Whether nothing ran, or only tensors that are square: a number beside others that differ tells more."""
-    return isinstance(found, NoSolution) or is_by_chance(found.state)
+def _with_numbers(target: Target, known: Known, states: Sequence[State], square: Solution) -> Solution:
+    """Inputs with a number beside tensors whose sizes differ, which tell more than square ones; else these."""
+    found = search(known.caller, states, [p.name for p in target.parameters], broadcast=True)
+    return found if isinstance(found, Solution) and not is_by_chance(found.state) else square
+
+
+def _otherwise(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    known: Known,
+    states: Sequence[State],
+    before: NoSolution,
+) -> tuple[Solution | NoSolution, Known, str]:
+    """What else may be tried, with what is known for it, and the default dtype of torch that it takes."""
+    names = [p.name for p in target.parameters]
+    found = hollowed(value, target, known) or search(known.caller, states, names, broadcast=True)
+    if isinstance(found, Solution):
+        return found, known, ""
+    if _mixes_dtypes(before):
+        with default_dtype("float64"):
+            again = search(known.caller, states, names)
+        if isinstance(again, Solution):
+            return again, known, "float64"
+    # Kernels that know float32 alone: the verifier finds that float64 is refused, too.
+    in_float32 = replace(known, caller=replace(known.caller, dtype=torch.float32))
+    again = search(in_float32.caller, states, names, FEWER_TRIES)
+    whole = isinstance(again, Solution) and is_whole(again.ran)
+    return (again, in_float32, "") if whole else (before, known, "")
+
+
+def _follows_default(caller: Caller, found: Solution) -> bool:
+    """Whether forward keeps what it computes in torch's default dtype, which takes digits from float64."""
+    if caller.dtype is not torch.float64 or not is_whole(found.ran):
+        return False
+    with default_dtype("float64"):
+        wider = attempt(caller, found.state)
+    if not isinstance(wider, Ran) or not is_whole(wider) or len(wider.outputs) != len(found.ran.outputs):
+        return False
+    pairs = [(a.to(b.dtype), b) for a, b in zip(found.ran.outputs, wider.outputs, strict=True)]
+    if any(a.shape != b.shape for a, b in pairs):
+        return False
+    near = all(torch.allclose(a, b, rtol=OF_FLOAT32, atol=OF_FLOAT32) for a, b in pairs)
+    return near and any(not torch.allclose(a, b, rtol=OF_FLOAT64, atol=OF_FLOAT64) for a, b in pairs)
 
 
 def _mixes_dtypes(found: NoSolution) -> bool:

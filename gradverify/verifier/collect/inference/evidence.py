@@ -29,6 +29,10 @@ CLAMPS = frozenset({"clamp", "clamp_", "clamp_min", "clamp_max", "clip", "clip_"
 """Calls that hold a tensor within bounds."""
 
 
+Rewriting = Callable[[ast.FunctionDef, Mapping[str, str]], ast.FunctionDef]
+"""A body with other names, given the parameters by its own."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The facts of every parameter, by name in call order, and the conditions that forward demands."""
@@ -61,19 +65,24 @@ def gather(
     setup_context: Callable[..., Any] | None = None,
     backward: Callable[..., Any] | None = None,
     extra_parameters: int = 1,
+    beside: Sequence[str] = (),
+    rewriting: Rewriting | None = None,
 ) -> Evidence:
     """Read what forward does with its parameters, and what backward returns for them.
 
-    `extra_parameters` is how many stand before the first one: the `ctx`, or none.
+    `extra_parameters` is how many stand before the first one: the `ctx`, or none. `beside` are names that
+    `rewriting` has put into the bodies for what they read of a parameter.
     """
-    facts = {name: Facts() for name in names}
+    facts = {name: Facts() for name in (*names, *beside)}
     kept: dict[str, str] = {}
     helpers, saved = Helpers(facts, _package_of(forward)), Saved()
     definition = parsed(forward)
     if definition is not None:
         own = [a.arg for a in (*definition.args.args, *definition.args.kwonlyargs)][extra_parameters:]
         entered = saved.noting(helpers.entering(forward))
-        reader = UseReader(facts, dict(zip(own, names, strict=False)), entered=entered)
+        called = dict(zip(own, names, strict=False))
+        definition = rewriting(definition, called) if rewriting is not None else definition
+        reader = UseReader(facts, called | {n: n for n in beside}, entered=entered)
         reader.visit(definition)
         note_options(definition, reader.strings_of, _globals_of(forward))
         note_numbers(definition, reader.numbers_of)
@@ -86,7 +95,8 @@ def gather(
     undone = parsed(backward)
     if undone is not None:
         _note_gradients(facts, list(names), undone)
-        own_names = saved.in_backward(undone)
+        undone = rewriting(undone, {}) if rewriting is not None else undone
+        own_names = saved.in_backward(undone) | {n: n for n in beside}
         more = {name: Facts() for name in own_names.values()}
         UseReader(more, own_names).visit(undone)
         for name, of_backward in more.items():

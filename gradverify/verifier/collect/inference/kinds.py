@@ -11,6 +11,7 @@ import torch
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.candidates import FACTORS, Guess, Kind
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
+from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 RETYPE, SCALAR = 0.1, 0.15
 """What another kind costs, and one number in place of many."""
@@ -47,7 +48,8 @@ _SPARSE = re.compile(
 )
 _COMPRESSED = re.compile(r"csr|crow_indices|col_indices", re.IGNORECASE)
 _SEVERAL = re.compile(
-    r"type 'List\[Tensor\]'|'(float|int)' object is not iterable|must be 2-tuple|expected Tensor as element"
+    r"type 'List\[Tensor\]'|'(float|int|NoneType)' object is not iterable|must be 2-tuple"
+    r"|expected Tensor as element"
 )
 
 _NO_TENSOR = re.compile(
@@ -60,10 +62,25 @@ _NO_TENSOR = re.compile(
 _NOTHING = re.compile(r"'NoneType'")
 
 _ARITY = re.compile(r"takes \d+ positional arguments? but (\d+) (?:was|were) given")
+_NOT_TAKEN = re.compile(
+    r"unexpected keyword argument|takes no keyword arguments|got multiple values"
+    r"|missing \d+ required positional"
+    r"|takes (?:from )?\d+ .*positional arguments? but|must be Tensor, not|received an invalid combination"
+    r"|takes exactly \w+ argument|argument 'out'|appears to not have been used in the graph"
+)
+"""A function that was put in takes other arguments."""
+_UNUSED = re.compile(r"appears to not have been used in the graph|returned an incorrect number of gradients")
+_UNPACKED = re.compile(
+    r"(?:not enough|too many) values to unpack \(expected (\d+)|iteration over a 0-d tensor"
+    r"|cannot unpack non-iterable"
+)
 OF_SEVERAL = {"2": "torch.mul", "3": "torch.addcmul"}
 """Functions of so many tensors."""
 
 A_MODULE = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.nn.Tanh", made=True)
+A_STAND_IN = Guess(Kind.CALLABLE, 0.0, found=False, path=STAND_IN, made=True)
+"""Of any arguments, and a module as well."""
+
 OF_ARRAYS = Guess(Kind.CALLABLE, 0.0, found=False, path="numpy.negative")
 """Linear and its own adjoint: a function and its adjoint go together."""
 
@@ -81,8 +98,8 @@ def by_kind(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
 
 
 def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    wanted = Kind.BOOL if _BOOL.search(message) else Kind.INDEX if _INDEX.search(message) else None
-    if wanted is not None:
+    kinds = [k for k, words in ((Kind.INDEX, _INDEX), (Kind.BOOL, _BOOL)) if words.search(message)]
+    for wanted in kinds:
         for place in suspects:
             argument = state.arguments[place]
             if argument.guess.kind is Kind.FLOAT or (
@@ -90,7 +107,7 @@ def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[St
             ):
                 bound = Dim(plus=3) if wanted is Kind.INDEX else None
                 changed = replace(argument, guess=Guess(wanted, 0.0, found=False), bound=bound)
-                yield dearer(state.with_argument(place, changed), RETYPE)
+                yield dearer(state.with_argument(place, changed), RETYPE + 0.02 * (wanted is not kinds[0]))
     if _SCALAR.search(message):
         for place in suspects:
             argument = state.arguments[place]
@@ -104,7 +121,9 @@ def by_call(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
     wanted = A_MODULE if module else A_FUNCTION if function else None
     if _OF_NUMPY.search(error.message):
         yield from _with_functions_of_numpy(state)
-    yield from _by_arity(state, error.message)
+    of_several = list(_by_arity(state, error.message))
+    yield from of_several or _by_stand_in(state, error.message)
+    yield from _by_leaving_out(state, error.message)
     for place in suspects if wanted is not None else ():
         argument = state.arguments[place]
         number = argument.guess.kind is Kind.LITERAL and not argument.guess.found
@@ -121,6 +140,33 @@ def _by_arity(state: State, message: str) -> Iterator[State]:
         if argument.guess == replace(A_FUNCTION, cost=argument.guess.cost):
             guess = replace(argument.guess, path=path)
             yield dearer(state.with_argument(place, replace(argument, guess=guess)), RETYPE)
+
+
+def _by_leaving_out(state: State, message: str) -> Iterator[State]:
+    """Parameters of a function that was invented, under `*args`: it has none."""
+    place = len(state.arguments) - 1
+    if (
+        _UNUSED.search(message)
+        and place >= 0
+        and state.arguments[place].guess.kind in {Kind.LIST, Kind.FLOAT}
+    ):
+        left_out = Argument(state.arguments[place].name, Guess(Kind.OMITTED, 0.0, found=False))
+        yield state.with_argument(place, left_out)
+
+
+def _by_stand_in(state: State, message: str) -> Iterator[State]:
+    """In the place of invented functions one that takes anything, and gives as many as are unpacked."""
+    unpacked = _UNPACKED.search(message)
+    if unpacked is None and not _NOT_TAKEN.search(message):
+        return
+    for place, argument in enumerate(state.arguments):
+        guess = argument.guess
+        if guess.kind is not Kind.CALLABLE or guess.found:
+            continue
+        returns = int(unpacked[1]) if unpacked is not None and unpacked[1] else 0
+        stand_in = replace(A_STAND_IN, init=(returns,) if returns else guess.init if guess.made else ())
+        if (guess.path, guess.init) != (stand_in.path, stand_in.init):
+            yield dearer(state.with_argument(place, replace(argument, guess=stand_in)), RETYPE)
 
 
 def _by_attribute(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:

@@ -51,6 +51,10 @@ _DEEPER = re.compile(
 )
 
 
+_OF_AXES = re.compile(r"Dimension out of range \(expected to be in range of \[-?\d+, \d+\], but got [1-5]\)")
+"""An axis that is a number of the author's: so many dimensions, and one more, are meant."""
+
+
 def lower_ranks(state: State) -> Iterator[State]:
     """One tensor at a time with one dimension less, one of its own: the first, the last.
 
@@ -119,7 +123,8 @@ def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
 
 def names_rank(message: str) -> bool:
     """Whether a message says how many dimensions it wants, and not only that there are too few."""
-    return any(pattern.search(message) for pattern in (*_RANKS, _MATRIX, _VECTOR))
+    of_gradients = "number of gradients" in message  # which are counted, too
+    return not of_gradients and any(p.search(message) for p in (*_RANKS, _MATRIX, _VECTOR, _OF_AXES))
 
 
 def _wanted_ranks(state: State, message: str, current: set[int]) -> list[int]:

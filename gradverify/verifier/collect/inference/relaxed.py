@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, is_weight
 from gradverify.verifier.collect.inference.trial import Caller, attempt
+from gradverify.verifier.inputs.stand_ins import MADE
 from gradverify.verifier.inputs.structures import SQUARE
 
 AGAIN = 0.02
@@ -132,7 +133,7 @@ class _Noting(TorchFunctionMode):
 
 def uneven_cuts(caller: Caller, state: State) -> tuple[Cut, ...]:
     """The calls that cut into parts of different sizes, or of one entry, while forward runs."""
-    if not state.cuts.parts:
+    if not state.cuts.parts and not any(a.guess.path == MADE for a in state.arguments):
         return ()
     noting = _Noting()
     with noting:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.called_names import names_in_forward
-from gradverify.verifier.collect.inference.candidates import Kind
+from gradverify.verifier.collect.inference.candidates import Guess, Kind
 from gradverify.verifier.collect.inference.complexes import by_refusal
-from gradverify.verifier.collect.inference.conditions import demands
+from gradverify.verifier.collect.inference.conditions import PARTS, demands
 from gradverify.verifier.collect.inference.kinds import RETYPE, by_kind
 from gradverify.verifier.collect.inference.multiples import (
     by_fixed_size,
@@ -38,6 +39,23 @@ TOLD = 0.03
 MOST_NUMBERS = 8
 """Numbers of a message that are looked at."""
 
+DOMAIN = 0.1
+"""What it costs that values are positive, or between nought and one."""
+
+COUNTS = (2, 1, 3)
+"""Integers that an argument may be whose use as one is all that is known."""
+
+_SIGNED = re.compile(
+    r"non-?negative|positive|negative values|>=? ?0\b|<=? ?0\b|greater than (?:or equal to )?(?:0|zero)",
+    re.IGNORECASE,
+)
+_SHARES = re.compile(
+    r"[\[(]0(?:\.0)?, ?1(?:\.0)?[\])]|between (?:0|zero) and (?:1|one)|probabilit", re.IGNORECASE
+)
+_INTEGER = re.compile(
+    r"only integer tensors of a single element|slice indices must be integers"
+    r"|'float' object cannot be interpreted as an integer|can't multiply sequence by non-int"
+)
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\d)")
 _PLACE = re.compile(r"\b(?:dim(?:ension)?|index|position|argument|operand|#)s? ?-?\d+")
 """Where something is wrong: no size."""
@@ -64,6 +82,8 @@ def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Ite
     """States to try next, each with its own cost; `broadcast` says that some inputs may be numbers."""
     suspects = suspects_of(state, error)
     yield from _by_conditions(state, error)
+    yield from _by_domain(state, error, suspects)
+    yield from _by_integer(state, error.message, suspects)
     yield from (dearer(s, RETYPE) for s in by_refusal(state, error.message, suspects))
     yield from by_kind(state, error, suspects)
     yield from by_rank(state, error, suspects)
@@ -98,6 +118,34 @@ def suspects_of(state: State, error: RaisedError) -> list[int]:
 def _by_conditions(state: State, error: RaisedError) -> Iterator[State]:
     for number, changed in enumerate(demands(state, error)):
         yield dearer(changed, 0.05 + 0.1 * number)
+
+
+def _by_domain(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What the author refuses for its sign, or for not being a share: all suspects are in that range."""
+    said = " ".join((error.message, *(f.source for f in error.frames[-1:])))
+    domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
+    if not domain or not error.deliberate:
+        return
+    floats = [k for k, a in enumerate(state.arguments) if a.guess.kind is Kind.FLOAT and a.domain == "real"]
+    own = [k for k in suspects if k in floats]
+    for number, places in enumerate(dict.fromkeys((tuple(own), tuple(floats)))):
+        changed = state
+        for place in places:
+            changed = changed.with_argument(place, replace(changed.arguments[place], domain=domain))
+        if places:
+            yield dearer(changed, DOMAIN + 0.05 * number)
+
+
+def _by_integer(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """What is used as a count or as the end of a slice is an integer."""
+    for place in suspects if _INTEGER.search(message) else ():
+        guess = state.arguments[place].guess
+        real = guess.kind is Kind.LITERAL and not guess.found and isinstance(guess.choices[0], float)
+        if real or guess.kind is Kind.FLOAT:
+            for number, value in enumerate(COUNTS):
+                literal = Guess(Kind.LITERAL, 0.0, (value,), found=False)
+                changed = Argument(state.arguments[place].name, literal)
+                yield dearer(state.with_argument(place, changed), RETYPE + 0.05 * number)
 
 
 def _by_bound(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
@@ -164,6 +212,22 @@ def _by_parts(state: State, message: str, suspects: Sequence[int]) -> Iterator[S
                 changed = state.substituted(dim.symbol, Dim(dim.symbol, times=part))
                 if changed is not None:
                     yield dearer(changed, DERIVE + 0.05 * number)
+        for number, changed in enumerate(_into_product(state, parts, list(dims))):
+            yield dearer(changed, DERIVE + 0.05 * number)
+
+
+def _into_product(state: State, parts: Sequence[int], dims: Sequence[Dim]) -> Iterator[State]:
+    """After `x.reshape(-1, n, b)`, where another tensor has n and b: a dimension that is 2 b, and n is 2."""
+    values = state.values
+    of_size = {values[s]: s for s in state.symbols()}
+    for first, second in itertools.pairwise(p for p in parts if p in of_size):
+        count, width = of_size[first], of_size[second]
+        free = [d for d in dims if d.symbol not in {count, width}]
+        for dim in reversed(free):
+            changed = state.substituted(dim.symbol, Dim(width, times=PARTS))
+            fixed = changed.substituted(count, Dim(plus=PARTS)) if changed is not None else None
+            if fixed is not None:
+                yield fixed
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> Iterator[State]:

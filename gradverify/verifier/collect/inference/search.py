@@ -56,6 +56,10 @@ DOMAINS = ("positive", "unit")
 DOMAIN_COST = 0.2
 
 
+SAID = 0.01
+"""What it costs that inputs have the dimensions which backward names: little beside what waits."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """Inputs that forward accepts."""
@@ -187,7 +191,7 @@ class _Search:
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.queue.push_all(evened(state, cuts))
-            if not _is_whole(result) or _is_outer(state, result):
+            if not is_whole(result) or _is_outer(state, result):
                 self._accepted_in_part(tried, uneven=bool(cuts))
             elif self._is_telling(tried, uneven=bool(cuts)):
                 return self.refusals.settled(tried, self.fallback)
@@ -220,7 +224,7 @@ class _Search:
         self.refusals.note(tried, self.parameters)
         if self.fallback is None or _rank(tried.ran) > _rank(self.fallback.ran):
             self.fallback = tried
-            more = MORE_IF_OUTER if _is_whole(tried.ran) else MORE_TRIES
+            more = MORE_IF_OUTER if is_whole(tried.ran) else MORE_TRIES
             self.most = min(self.most, self.tries + more)
         self.queue.push_all(_alternatives(tried.state, tried.ran, self.parameters))
 
@@ -230,7 +234,7 @@ def _tells_more(state: State, than: State) -> bool:
     return len(state.symbols()) > len(than.symbols()) and idle_counts(state) <= idle_counts(than)
 
 
-def _is_whole(ran: Ran) -> bool:
+def is_whole(ran: Ran) -> bool:
     """Whether forward and backward accepted the inputs, and something flowed back."""
     gradients = ran.gradients or {}
     return (
@@ -255,7 +259,7 @@ def _is_refused(ran: Ran) -> bool:
 
 def _rank(ran: Ran) -> int:
     """How far a call came."""
-    return ran.finite + 2 * ran.connected + (ran.backward is None) + _is_whole(ran)
+    return ran.finite + 2 * ran.connected + (ran.backward is None) + is_whole(ran)
 
 
 def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
@@ -283,9 +287,9 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             yield replace(state, arguments=changed, cost=cost)
         yield from _definite(state)
         yield from _keeping_all(state)
-    if _is_whole(ran) or _is_outer(state, ran):
+    if is_whole(ran) or _is_outer(state, ran):
         yield from lower_ranks(state)
-    if not _is_whole(ran) and ran.backward is not None:
+    if not is_whole(ran) and ran.backward is not None:
         narrower = unbroadcast(state, ran.backward.message, parameters)
         if narrower is not None:
             yield narrower
@@ -295,7 +299,8 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
         yield from by_call(state, ran.backward, suspects)
         if names_rank(ran.backward.message):
             # What has too many dimensions may be an index made of an input that the line does not name.
-            yield from by_rank(state, ran.backward, range(len(state.arguments)))
+            reranked = by_rank(state, ran.backward, range(len(state.arguments)))
+            yield from (replace(s, cost=SAID * (1 + k)) for k, s in enumerate(reranked))
 
 
 def _definite(state: State) -> Iterator[State]:

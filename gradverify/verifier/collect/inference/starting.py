@@ -27,6 +27,7 @@ from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import names_that_reach, parsed_source
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.inputs.stand_ins import MADE
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
@@ -90,7 +91,7 @@ def _as_written(argument: Argument, passed: Passed) -> Argument:
     return replace(argument, guess=replace(guess, found=True)) if written else argument
 
 
-def started(known: Known) -> Iterator[State]:
+def begun(known: Known) -> Iterator[State]:
     """The states to begin with, of the likeliest guesses first."""
     caller, evidence = known.caller, known.evidence
     each = []
@@ -232,7 +233,7 @@ def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> list[Gu
 
 def _is_called(path: str, caller: Caller) -> bool:
     """Whether a path names a function of one argument."""
-    others = {o.path for o in _OBJECTS}
+    others = {o.path for o in _OBJECTS} | {MADE}
     return path not in others and inspect.isroutine(caller.live[path])
 
 

@@ -16,6 +16,7 @@ from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.held import lengths_of
 from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.stand_ins import MADE, STAND_IN, StandIn, made
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import LAYOUTS, build_tensor
 
@@ -54,13 +55,16 @@ class Caller:
     live: Mapping[str, Any]
     """Callables that a guess may name, by path."""
     variadic: frozenset[str] = frozenset()
+    dtype: torch.dtype = torch.float64
+    """Of real tensors: another one where forward refuses float64."""
 
 
 def stand_ins() -> dict[str, Any]:
     """What guesses put in for functions and modules: torch's own, NumPy's where user code has loaded it."""
     numpy = sys.modules.get("numpy")
     arrays = {"numpy.negative": numpy.negative} if numpy is not None else {}
-    return {"torch.tanh": torch.tanh, "torch.sin": torch.sin, "torch.nn.Tanh": torch.nn.Tanh, **arrays}
+    own = {STAND_IN: StandIn, MADE: made}
+    return {"torch.tanh": torch.tanh, "torch.sin": torch.sin, "torch.nn.Tanh": torch.nn.Tanh, **own, **arrays}
 
 
 def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:
@@ -188,9 +192,10 @@ def built_argument(
             parts = argument.parts or (argument,) * argument.items
             own = [replace(p, name=argument.name) for p in parts]
             named = [tensor_input(p, state, f"{argument.name}[{k}]") for k, p in enumerate(parts)]
-            return [_tensor(t, p, leaves, seed, draw) for t, p in zip(named, own, strict=True)]
+            pairs = zip(named, own, strict=True)
+            return [_tensor(t, p, caller.dtype, leaves, seed, draw) for t, p in pairs]
         case _:
-            return _tensor(tensor_input(argument, state), argument, leaves, seed, draw)
+            return _tensor(tensor_input(argument, state), argument, caller.dtype, leaves, seed, draw)
 
 
 def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInput:
@@ -216,9 +221,15 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
 
 
 def _tensor(
-    spec: TensorInput, argument: Argument, leaves: dict[str, list[Tensor]], seed: int, draw: int
+    spec: TensorInput,
+    argument: Argument,
+    dtype: torch.dtype,
+    leaves: dict[str, list[Tensor]],
+    seed: int,
+    draw: int,
 ) -> Tensor:
     value = build_tensor(spec, seed, Point.TYPICAL, draw, "cpu")
+    value = value.to(dtype) if value.dtype is torch.float64 else value
     if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
         leaf = value.requires_grad_()
         leaves.setdefault(argument.name, []).append(leaf)

@@ -183,6 +183,8 @@ class UseReader(ast.NodeVisitor):
             facts.kinds.add("tensor")
             if name in RANK_OF_METHOD:
                 facts.rank = facts.rank or RANK_OF_METHOD[name]
+            if name == "item" and facts.rank is None and not facts.least_rank:
+                facts.rank = 0
             if name in SHAPE_CALLS and node.args:
                 self._dimension(receiver, node.args[0])  # type: ignore[arg-type]
         arguments = self._operands(node, receiver)
