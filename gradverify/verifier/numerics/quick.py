@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import Forward, Weighed, difference, value_at, weigh
 from gradverify.verifier.numerics.certificate import ALONE, LEVELS, MAGNITUDES
-from gradverify.verifier.numerics.flat import Block, Layout, vector_of
+from gradverify.verifier.numerics.flat import Layout, vector_of
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
 
@@ -66,8 +65,7 @@ class Asked(Forward, Protocol):
         """The gradients for several sets of grad_outputs."""
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     """One direction, and a difference of values along it."""
 
     asked: Asked
@@ -92,9 +90,12 @@ class _Trial:
 
     def shares(self, probe: Probe, expected: float, gradients: Gradients) -> list[float] | None:
         """What each input has of G(u)·T, for rows of weight one; None where they do not sum to u·J T."""
+        moves = self.moves
         found = [
-            0.0 if g is None or step is None else _dot(g, step, block)
-            for g, step, block in zip(gradients, self.moves.steps, self.moves.inputs.blocks, strict=True)
+            0.0
+            if g is None or step is None
+            else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
+            for g, step, block in zip(gradients, moves.steps, moves.inputs.blocks, strict=True)
         ]
         unit = TWO_VALUES / probe.scale
         if not abs(expected - sum(found)) * unit <= self.allowed:  # also where it is NaN
@@ -116,7 +117,7 @@ class _Trial:
         here = self.here
         # 60 J T in differences alone, which are nearly exact: 24 (F₁ - F₋₁) + 16 (F₁ - F₀) - (F₄ - F₀)
         change = (self.ahead - here).mul_(16).add_(self.weighed.change, alpha=24).sub_(further - here)
-        return replace(self, change=change, factor=THREE_VALUES)
+        return self._replace(change=change, factor=THREE_VALUES)
 
     def pull_back(self, probes: Sequence[Probe], lines: Sequence[Tensor]) -> list[Gradients] | None:
         """What backward gives for weighed probes; None where it raises."""
@@ -251,10 +252,6 @@ def _pulls_back_zeros(trial: _Trial) -> bool:
     probes = probes_of(trial.asked.outputs, MAGNITUDES, 1.0)
     gradients = trial.pull_back(probes, [probe.unweighed() for probe in probes])
     return gradients is not None and all(_is_zero(g) for given in gradients for g in given)
-
-
-def _dot(gradient: Tensor, step: Tensor, block: Block) -> float:
-    return torch.dot(vector_of(gradient, block), step.reshape(-1)).item()
 
 
 def _is_zero(gradient: Tensor | None) -> bool:
