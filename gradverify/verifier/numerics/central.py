@@ -77,6 +77,13 @@ class Weighed(NamedTuple):
     unit: float
     """`change` is this times the derivative along v: the factor of the difference times h."""
 
+    def at_least(self, least: float) -> Weighed:
+        """The same where a row counts by no less than `least`, a derivative along v."""
+        least *= self.unit
+        before = self.negligible
+        after = max(before, least) if isinstance(before, float) else before.clamp(min=least)
+        return self._replace(size=self.size + (after - before), negligible=after)
+
     def sees(self, allowed: float, rtol: float, least: Callable[[], float]) -> bool:
         """Whether an error of rtol in a row of ordinary size is larger than what is allowed.
 

@@ -147,7 +147,12 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     if trial is None:
         return False
     if trial.weighed.flat:
-        return _flat_on_one_side(trial) and _pulls_back_zeros(trial)
+        if _flat_on_one_side(trial):
+            return _pulls_back_zeros(trial)
+        several = sum(map(bool, inputs.lengths)) > 1
+        return several and all(
+            _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
+        )
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
 
 
@@ -161,25 +166,34 @@ def is_constant(asked: Asked) -> bool:
 
 def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     """Whether backward agrees with what forward has along all inputs, and along each that is faint there."""
+    closed = _closed(trial)
+    if closed is None:
+        return False
+    closing, shares, gradients = closed
+    lengths = trial.moves.inputs.lengths
+    faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
+    if not faint or sum(map(bool, lengths)) == 1:
+        return True
+    return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
+
+
+def _closed(trial: _Trial) -> tuple[_Trial, list[float], list[Gradients]] | None:
+    """By two or by three values it closed, what each input has of it, and all gradients; None where not."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)
     lines = [probe.weighed(trial.weighed) for probe in probes]
     expected = trial.expected(probes[0], lines[0])  # before user code could write into a grad_output
     gradients = trial.pull_back(probes, lines)
     del lines  # vectors as long as the outputs, as many as there are outputs
     if gradients is None:
-        return False
+        return None
     closing: _Trial | None = trial
     shares = trial.shares(probes[0], expected, gradients[0])
     if shares is None:
         closing = trial.finer()
         shares = None if closing is None else closing.sums(probes[0], gradients[0])
     if closing is None or shares is None or not _repeats(closing, probes, gradients):
-        return False
-    lengths = trial.moves.inputs.lengths
-    faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
-    if not faint or sum(map(bool, lengths)) == 1:
-        return True
-    return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
+        return None
+    return closing, shares, gradients
 
 
 def _repeats(trial: _Trial, probes: Sequence[Probe], gradients: Sequence[Gradients]) -> bool:
@@ -223,6 +237,22 @@ def _closes_alone(
     )
 
 
+def _closes_by_itself(whole: _Trial, number: int, rtol: float, atol: float) -> bool:
+    """The whole proof with one input moving alone.
+
+    For where all together make forward stand still: one that it is compared with, a label, moves all away.
+    """
+    trial = _tried(whole.asked, whole.moves.alone(number), whole.here, whole.allowed)
+    if trial is None:
+        return False
+    if trial.weighed.flat:
+        # What it is beside x is what a derivative can tell: at x itself it may be another.
+        beside = trial._replace(here=trial.ahead.clone())
+        return _flat_on_one_side(beside) and _pulls_back_zeros(trial, number)
+    sees = trial.weighed.sees(trial.allowed, rtol, lambda: whole.moves.noticed(atol))
+    return sees and _closed(trial) is not None
+
+
 def _tried(asked: Asked, moves: Moves, here: Tensor, allowed: float) -> _Trial | None:
     """What forward has along the steps; None where it raises or is not finite there."""
     found = difference(asked, moves.point, 1)
@@ -247,11 +277,14 @@ def _flat_on_one_side(trial: _Trial) -> bool:
     return bool((flat[0] | flat[1]).all())
 
 
-def _pulls_back_zeros(trial: _Trial) -> bool:
-    """Whether backward gives exact zeros, for every grad_output."""
+def _pulls_back_zeros(trial: _Trial, number: int | None = None) -> bool:
+    """Whether backward gives exact zeros, for every grad_output; to one input, where `number` says which."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, 1.0)
     gradients = trial.pull_back(probes, [probe.unweighed() for probe in probes])
-    return gradients is not None and all(_is_zero(g) for given in gradients for g in given)
+    if gradients is None:
+        return False
+    told = [given if number is None else given[number : number + 1] for given in gradients]
+    return all(_is_zero(g) for given in told for g in given)
 
 
 def _is_zero(gradient: Tensor | None) -> bool:
