@@ -174,7 +174,16 @@ def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
     if not faint or sum(map(bool, lengths)) == 1:
         return True
+    zero = [k for k in faint if all(_is_zero(given[k]) for given in gradients)]
+    if len(zero) > 1 and _stands_still(closing, zero):
+        faint = [k for k in faint if k not in zero]
     return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
+
+
+def _stands_still(whole: _Trial, numbers: Sequence[int]) -> bool:
+    """Whether forward stays what it is at x, to the last bit, where some inputs move at once: as if alone."""
+    trial = _tried(whole.asked, whole.moves.only(numbers), whole.here, whole.allowed)
+    return trial is not None and trial.weighed.flat and torch.equal(trial.ahead, trial.here)
 
 
 def _closed(trial: _Trial) -> tuple[_Trial, list[float], list[Gradients]] | None:
@@ -220,7 +229,7 @@ def _closes_alone(
     Where these are exactly zero for random ones, they are for every one: backward need not be asked.
     """
     zero = all(_is_zero(given[number]) for given in gradients)
-    trial = _tried(whole.asked, whole.moves.alone(number), whole.here, whole.allowed)
+    trial = _tried(whole.asked, whole.moves.only((number,)), whole.here, whole.allowed)
     if trial is None or trial.weighed.flat:
         return trial is not None and zero
     probes = probes_of(trial.asked.outputs, ALONE, trial.weighed.unit)
@@ -242,7 +251,7 @@ def _closes_by_itself(whole: _Trial, number: int, rtol: float, atol: float) -> b
 
     For where all together make forward stand still: one that it is compared with, a label, moves all away.
     """
-    trial = _tried(whole.asked, whole.moves.alone(number), whole.here, whole.allowed)
+    trial = _tried(whole.asked, whole.moves.only((number,)), whole.here, whole.allowed)
     if trial is None:
         return False
     if trial.weighed.flat:

@@ -38,9 +38,9 @@ class Moves(NamedTuple):
             return moved
         return [tensor_of(x.reshape(-1), b) for x, b in zip(moved, inputs.blocks, strict=True)]
 
-    def alone(self, number: int) -> Moves:
-        """One input moving alone."""
-        return self._replace(steps=[s if k == number else None for k, s in enumerate(self.steps)])
+    def only(self, numbers: Sequence[int]) -> Moves:
+        """Some inputs moving, by number, and the others not."""
+        return self._replace(steps=[s if k in numbers else None for k, s in enumerate(self.steps)])
 
     def longer(self, length: float) -> Moves:
         """The same with longer steps."""
