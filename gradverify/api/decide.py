@@ -62,7 +62,7 @@ def decide(question: Question) -> bool:
     if only_for_torch(question.inputs, question.options):
         return _torch_decides(question, "")
     require_usable(question.inputs)
-    with guard.leaving_the_callers():
+    with guard.LeavingTheCallers():
         original = question.first_call()
         answer = _answer(question, original)
     match answer:

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from gradverify.api.options import Options
 
+PLAIN = (Tensor, torch.nn.Parameter)
+"""The tensors that are no subclass with a meaning of its own."""
+
 DOUBLE = (torch.float64, torch.complex128)
 """The dtypes whose numerical derivatives are worth measuring."""
 
@@ -31,19 +34,20 @@ def require_usable(inputs: Sequence[Any]) -> None:
 
     Raises `ValueError` where no input requires grad and `RuntimeError` for an input that overlaps itself.
     """
-    wanted = [(number, x) for number, x in enumerate(inputs) if is_differentiable(x)]
+    wanted = False
+    for number, x in enumerate(inputs):
+        if isinstance(x, Tensor) and x.requires_grad:
+            wanted = True
+            if x.layout is torch.strided and 0 in x.stride():
+                _refuse_overlap(number, x)
     if not wanted:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, "
             "but none of them have requires_grad=True."
         )
-    for number, x in wanted:
-        _refuse_overlap(number, x)
 
 
 def _refuse_overlap(number: int, x: Tensor) -> None:
-    if x.layout is not torch.strided or 0 not in x.stride():
-        return
     if any(stride == 0 and size > 1 for stride, size in zip(x.stride(), x.shape, strict=True)):
         raise RuntimeError(
             f"The {number}th input has a dimension with stride 0. gradcheck only supports inputs that are "
@@ -74,4 +78,4 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
 
 
 def _is_plain(x: Tensor) -> bool:
-    return type(x) in (Tensor, torch.nn.Parameter) and x.layout is torch.strided and not x.is_quantized
+    return type(x) in PLAIN and x.layout is torch.strided and not x.is_quantized

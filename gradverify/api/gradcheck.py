@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -90,7 +89,7 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
         options=options,
         first_call=lambda: original_of(given, as_tuple(func(*given))),
         graph_of=partial(first_order_graph, func),
-        ask_torch=lambda fast: torch_gradcheck(func, given, **replace(options, fast_mode=fast).as_keywords()),
+        ask_torch=lambda fast: torch_gradcheck(func, given, **options._replace(fast_mode=fast).as_keywords()),
         problem_of=partial(first_order_problem, func),
         findings_of=lambda problem, judged, _: first_order_findings(func, options, problem, judged),
     )
@@ -153,7 +152,7 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         first_call=lambda: original_of(inputs, gradients_of(returned, given, u)),
         graph_of=lambda original: second_order_graph(func, returned, u, original),
         ask_torch=lambda fast: torch_gradgradcheck(
-            func, given, u, **_second_keywords(replace(options, fast_mode=fast))
+            func, given, u, **_second_keywords(options._replace(fast_mode=fast))
         ),
         problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
         findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),

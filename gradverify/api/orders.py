@@ -150,11 +150,13 @@ def _graph(
     function: Callable[..., Any], original: Original, positions: tuple[int, ...], outputs: Tensors
 ) -> OwnGraph:
     inputs = original.inputs
+    all_move = len(original.leaves) == len(inputs)
+    all_count = len(positions) == len(original.returned)
     shapes = [output.shape for output in outputs]
 
     def evaluate(moved: Sequence[Tensor]) -> Tensors:
-        returned = as_tuple(function(*_with(moved, inputs)))
-        values = tuple([returned[p] for p in positions])
+        returned = as_tuple(function(*(moved if all_move else _with(moved, inputs))))
+        values = returned if all_count else tuple([returned[p] for p in positions])
         if [value.shape for value in values] != shapes:
             raise ValueError("forward returns other shapes than before")
         return values
@@ -186,11 +188,16 @@ def second_order_graph(
     positions = [i for i, r in enumerate(returned) if is_differentiable(r)]
     count = len(original.leaves) - len(grad_outputs)
 
+    # What took the caller's own leaves writes into none: it takes others as they are, without a copy.
+    takes_leaves = all(x.is_leaf for x in original.leaves[:count])
+
     def evaluate(moved: Sequence[Tensor]) -> Tensors:
         leaves, u = moved[:count], moved[count:]
         with torch.enable_grad():
-            copied = [leaf.requires_grad_().clone() for leaf in leaves]
-            outputs = as_tuple(function(*_with(copied, inputs)))
+            given = [
+                leaf.requires_grad_() if takes_leaves else leaf.requires_grad_().clone() for leaf in leaves
+            ]
+            outputs = as_tuple(function(*_with(given, inputs)))
         return with_zeros(differentiate([outputs[p] for p in positions], leaves, u), leaves)
 
     outputs = Layout.of(original.leaves[:count])

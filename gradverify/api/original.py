@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradverify.api.given import as_tuple, is_differentiable
+from gradverify.api.given import as_tuple
 from gradverify.verifier import guard
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.problem import Gradients
@@ -21,8 +20,7 @@ COTANGENT_SEED = 20_263
 """Seed of the grad_outputs of this comparison; any other would do."""
 
 
-@dataclass(frozen=True)
-class Original:
+class Original(NamedTuple):
     """One call on the caller's tensors, with its graph."""
 
     inputs: tuple[Any, ...]
@@ -52,9 +50,10 @@ def call_original(
 
 def original_of(inputs: tuple[Any, ...], returned: tuple[Any, ...]) -> Original:
     """What a call on these inputs returned."""
-    positions = tuple([i for i, r in enumerate(returned) if is_differentiable(r)])
-    leaves = tuple([x for x in inputs if is_differentiable(x)])
-    return Original(inputs, returned, positions, leaves, tuple([returned[p] for p in positions]))
+    leaves = tuple([x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
+    positions = tuple([i for i, r in enumerate(returned) if isinstance(r, Tensor) and r.requires_grad])
+    outputs = returned if len(positions) == len(returned) else tuple([returned[p] for p in positions])
+    return Original(inputs, returned, positions, leaves, outputs)
 
 
 def random_cotangents(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -94,7 +93,7 @@ def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
     """
     every = range(len(original.positions))
     chosen = [every]
-    if len(every) > (2 if seen_alone and all(o.numel() for o in original.outputs) else 1):
+    if len(every) > 1 and (len(every) > 2 or not seen_alone or not all(o.numel() for o in original.outputs)):
         chosen += [range(i, i + 1) for i in every]
     for undefined in chosen:
         outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from gradverify.api.original import Original, all_zero, identical
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Gradients, Tensors, VjpProblem
@@ -19,8 +20,7 @@ from gradverify.verifier.numerics.quick import is_constant, proves
 Cotangents = Sequence[Tensor | None]
 
 
-@dataclass(frozen=True)
-class OwnGraph:
+class OwnGraph(NamedTuple):
     """The caller's graph, and what the function gives at other values of its differentiable inputs."""
 
     original: Original
@@ -48,13 +48,16 @@ class OwnGraph:
         return guard.call(self._gradients, cotangents)
 
     def _gradients(self, cotangents: Sequence[Cotangents]) -> list[Gradients]:
-        gradients, places = self.original.gradients, self.places
-        return [gradients([given[k] for k in places]) for given in cotangents]
+        _, _, _, leaves, outputs = self.original
+        places = self.places
+        if len(places) == len(self.outputs.blocks):
+            return [differentiate_again(outputs, leaves, given) for given in cotangents]
+        return [differentiate_again(outputs, leaves, [given[k] for k in places]) for given in cotangents]
 
     @property
     def is_empty(self) -> bool:
         """Whether there are no entries to differentiate, or by."""
-        return not (self.outputs.size and any(x.numel() for x in self.original.leaves))
+        return not (self.outputs.size and any(map(Tensor.numel, self.original.leaves)))
 
     def proves_quickly(self, rtol: float, atol: float) -> bool:
         """Whether backward is the derivative of what forward does on moved copies, and gives it each time.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradverify.api.options import Options
 from gradverify.api.original import Original
@@ -15,8 +15,7 @@ from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProble
 from gradverify.verifier.numerics.verdict import Judged
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """A function at its inputs, first or second order alike."""
 
     user_function: Callable[..., Any]

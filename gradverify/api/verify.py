@@ -68,7 +68,7 @@ def verify(
     if not tensors:
         raise UsageError("verify: none of the inputs is a floating or complex tensor")
     settings = Settings(rtol=rtol, atol=atol, device=str(tensors[0].device))
-    with states_kept(), guard.leaving_the_callers():
+    with states_kept(), guard.LeavingTheCallers():
         report = _report(_live(fn, given, reference), name, settings)
     if report.status is not Verdict.PASSED:
         raise GradientError(told(report), report.findings)

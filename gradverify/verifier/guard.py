@@ -93,7 +93,7 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     """
     try:
         result = function(*arguments)
-        if cuda_in_use():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         return Returned(result)
     except BaseException as error:
@@ -104,19 +104,20 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
         return Raised(describe(error))
 
 
-@contextlib.contextmanager
-def leaving_the_callers() -> Iterator[None]:
+class LeavingTheCallers:
     """Leave alone for a while what is meant for the caller, in whose own process user code runs.
 
     Exits, Ctrl-C, a debugger that is left, and whatever else is no `Exception`: a test runner's time limit.
     """
-    global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
-    before = LET_THROUGH
-    LET_THROUGH = _is_the_callers
-    try:
-        yield
-    finally:
-        LET_THROUGH = before
+
+    def __enter__(self) -> None:
+        global LET_THROUGH  # noqa: PLW0603 - what `call` looks at; set back on the way out
+        self._before = LET_THROUGH
+        LET_THROUGH = _is_the_callers
+
+    def __exit__(self, *_: object) -> None:
+        global LET_THROUGH  # noqa: PLW0603
+        LET_THROUGH = self._before
 
 
 def _is_the_callers(error: BaseException) -> bool:

@@ -117,30 +117,18 @@ def _grad(
             fit = fit and output.shape == cotangent.shape and output.dtype is cotangent.dtype
             ends.append(output)
             given.append(cotangent)
+    leaves = tuple(leaves)
     if not ends:
         return (None,) * len(leaves)
-    leaves = tuple(leaves)
     # Where `torch.autograd.grad` would find nothing to object to, nor hand on to a subclass.
-    run = _run_backward if fit and not has_torch_function((*ends, *leaves)) else _run_any_backward
-    return tuple(map(_as_laid_out, run(ends, given, leaves, keep=keep, create=create), leaves))
-
-
-def _run_backward(
-    outputs: list[Tensor], cotangents: list[Tensor], leaves: Tensors, *, keep: bool, create: bool
-) -> Gradients:
-    allow_unused = True
-    result: Gradients = ENGINE(
-        tuple(outputs), tuple(cotangents), keep, create, leaves, allow_unused, accumulate_grad=False
-    )
-    return result
-
-
-def _run_any_backward(
-    outputs: list[Tensor], cotangents: list[Tensor], leaves: Tensors, *, keep: bool, create: bool
-) -> Gradients:
-    return torch.autograd.grad(
-        outputs, leaves, cotangents, retain_graph=keep, create_graph=create, allow_unused=True
-    )
+    if fit and not has_torch_function((*ends, *leaves)):
+        allow_unused = True
+        found = ENGINE(tuple(ends), tuple(given), keep, create, leaves, allow_unused, accumulate_grad=False)
+    else:
+        found = torch.autograd.grad(
+            ends, leaves, given, retain_graph=keep, create_graph=create, allow_unused=True
+        )
+    return tuple(map(_as_laid_out, found, leaves))
 
 
 def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -61,8 +61,7 @@ class Level:
     """The residual allowed for one row of weight one."""
 
 
-@dataclass(frozen=True)
-class Weighed:
+class Weighed(NamedTuple):
     """A difference of values of f, and by what each of its rows counts."""
 
     change: Tensor
@@ -77,6 +76,13 @@ class Weighed:
     """The largest |f_i|, as it counts in `size`."""
     unit: float
     """`change` is this times the derivative along v: the factor of the difference times h."""
+
+    def at_least(self, least: float) -> Weighed:
+        """The same where a row counts by no less than `least`, a derivative along v."""
+        least *= self.unit
+        before = self.negligible
+        after = max(before, least) if isinstance(before, float) else before.clamp(min=least)
+        return self._replace(size=self.size + (after - before), negligible=after)
 
     def sees(self, allowed: float, rtol: float, least: Callable[[], float]) -> bool:
         """Whether an error of rtol in a row of ordinary size is larger than what is allowed.

@@ -76,6 +76,8 @@ class _Tried:
     """Backward raises, or gives a gradient to what cannot move."""
     open: CentralDifference | None = None
     """What forward has at the first level, where none closed."""
+    within: ProofPoint | None = None
+    """Where what did not close may have been rounding: the point at which small rows count by more."""
 
 
 def certify(
@@ -103,9 +105,7 @@ def certify(
         problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
     )
     tried = _tried(point, point.tangent, MAGNITUDES)
-    within = _within(point)
-    if tried.open is not None and _may_be_rounding(tried.open, within):
-        point, tried = within, _tried(within, point.tangent, MAGNITUDES)
+    point = tried.within or point
     if tried.flat is not None and _is_flat(point, tried.flat):
         return _certificate(point, _levels(point)[0])
     if tried.refused:
@@ -114,7 +114,8 @@ def certify(
         faint = _faint(point, tried.shares, tried.level.allowed / rtol)
         proven = all(_closes_alone(point, number) for number in faint)
         return _certificate(point, tried.level) if proven else None
-    return _certificate(point, _levels(point)[1]) if _closes_in_parts(point) else None
+    smooth = tried.open is not None and tried.open.smooth
+    return _certificate(point, _levels(point)[1]) if _closes_in_parts(point, smooth=smooth) else None
 
 
 def _within(point: ProofPoint) -> ProofPoint:
@@ -123,14 +124,15 @@ def _within(point: ProofPoint) -> ProofPoint:
     return replace(point, least=seen / _levels(point)[0].allowed)
 
 
-def _closes_in_parts(point: ProofPoint) -> bool:
+def _closes_in_parts(point: ProofPoint, *, smooth: bool) -> bool:
     """Whether it closes for some rows at a time, or for each input by itself.
 
-    Entries near zero move by no more than they do for everyone: fewer of them cross something.
+    Entries near zero move by no more than they do for everyone: fewer of them cross something. Where forward
+    is `smooth`, no row does; but one input may have moved all away from what forward is at x.
     """
     point = replace(point, tangent=tangent_of(point.x, point.inputs, point.key))
     several = len(point.moving) > 1
-    faint = faint_after_turns(point, point.tangent)
+    faint = None if smooth else faint_after_turns(point, point.tangent)
     if faint is not None and all(_closes_alone(point, number) for number in faint if several):
         return True
     return several and all(_closes_alone(point, number, MAGNITUDES) for number in point.moving)
@@ -160,26 +162,32 @@ def _levels(point: ProofPoint) -> tuple[Level, Level]:
 
 
 def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) -> _Tried:
-    """The proof along one direction, at the first level and at the one that suits forward there."""
+    """The proof along one direction, at the first level and at the one that suits forward there.
+
+    Where the first does not close by what may be rounding, small rows count by more from there on.
+    """
     level, coarse = _levels(point)
+    first = found = point.along(tangent, level)
     functionals: Functionals | None = None
-    first: CentralDifference | None = None
-    for last in (False, True):
-        found = point.along(tangent, level)
-        first = first or found
-        if found is None:
-            return _Tried(open=first)
-        if found.weighed.flat:
-            return _Tried(flat=found)
+    within: ProofPoint | None = None
+    last = False
+    while found is not None and not found.weighed.flat:
         functionals = functionals or pull_back(point, found.weighed, magnitudes)
         if functionals is None or (found.held and not functionals.vanish_where(point.unmoved)):
-            return _Tried(refused=True)
+            return _Tried(refused=True, within=within)
         shares = functionals.close(point.inputs, found.step, found.weighed, level.allowed)
         if shares is not None and point.visible(found.weighed, level):
-            return _Tried(level, tuple(shares))
-        if not last:
-            level = Level(LONG_STEP, level.allowed) if found.smooth else coarse
-    return _Tried(open=first)
+            return _Tried(level, tuple(shares), within=within)
+        if last:
+            break
+        if within is None and _may_be_rounding(found, _within(point)):
+            point = within = _within(point)
+            found, functionals = replace(found, weighed=found.weighed.at_least(within.least)), None
+        else:
+            level, last = Level(LONG_STEP, level.allowed) if found.smooth else coarse, True
+            found = point.along(tangent, level)
+    flat = found if found is not None and found.weighed.flat else None
+    return _Tried(flat=flat, open=None if flat is not None else first, within=within)
 
 
 def _faint(point: ProofPoint, shares: tuple[float, ...], least: float) -> list[int]:
@@ -196,6 +204,8 @@ def _closes_alone(point: ProofPoint, number: int, magnitudes: tuple[float, ...] 
         return _is_flat_alone(point, tangent, tried.flat, number)
     if tried.level is not None or tried.refused:
         return not tried.refused
+    if tried.open is not None and tried.open.smooth:
+        return False  # what does not close is the gradient
     return faint_after_turns(point, tangent, magnitudes) is not None
 
 

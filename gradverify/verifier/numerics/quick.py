@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import Forward, Weighed, difference, value_at, weigh
 from gradverify.verifier.numerics.certificate import ALONE, LEVELS, MAGNITUDES
-from gradverify.verifier.numerics.flat import Block, Layout, vector_of
+from gradverify.verifier.numerics.flat import Layout, vector_of
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
 
@@ -66,8 +65,7 @@ class Asked(Forward, Protocol):
         """The gradients for several sets of grad_outputs."""
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     """One direction, and a difference of values along it."""
 
     asked: Asked
@@ -92,9 +90,12 @@ class _Trial:
 
     def shares(self, probe: Probe, expected: float, gradients: Gradients) -> list[float] | None:
         """What each input has of G(u)·T, for rows of weight one; None where they do not sum to u·J T."""
+        moves = self.moves
         found = [
-            0.0 if g is None or step is None else _dot(g, step, block)
-            for g, step, block in zip(gradients, self.moves.steps, self.moves.inputs.blocks, strict=True)
+            0.0
+            if g is None or step is None
+            else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
+            for g, step, block in zip(gradients, moves.steps, moves.inputs.blocks, strict=True)
         ]
         unit = TWO_VALUES / probe.scale
         if not abs(expected - sum(found)) * unit <= self.allowed:  # also where it is NaN
@@ -116,7 +117,7 @@ class _Trial:
         here = self.here
         # 60 J T in differences alone, which are nearly exact: 24 (F₁ - F₋₁) + 16 (F₁ - F₀) - (F₄ - F₀)
         change = (self.ahead - here).mul_(16).add_(self.weighed.change, alpha=24).sub_(further - here)
-        return replace(self, change=change, factor=THREE_VALUES)
+        return self._replace(change=change, factor=THREE_VALUES)
 
     def pull_back(self, probes: Sequence[Probe], lines: Sequence[Tensor]) -> list[Gradients] | None:
         """What backward gives for weighed probes; None where it raises."""
@@ -146,7 +147,12 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     if trial is None:
         return False
     if trial.weighed.flat:
-        return _flat_on_one_side(trial) and _pulls_back_zeros(trial)
+        if _flat_on_one_side(trial):
+            return _pulls_back_zeros(trial)
+        several = sum(map(bool, inputs.lengths)) > 1
+        return several and all(
+            _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
+        )
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
 
 
@@ -160,25 +166,43 @@ def is_constant(asked: Asked) -> bool:
 
 def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     """Whether backward agrees with what forward has along all inputs, and along each that is faint there."""
+    closed = _closed(trial)
+    if closed is None:
+        return False
+    closing, shares, gradients = closed
+    lengths = trial.moves.inputs.lengths
+    faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
+    if not faint or sum(map(bool, lengths)) == 1:
+        return True
+    zero = [k for k in faint if all(_is_zero(given[k]) for given in gradients)]
+    if len(zero) > 1 and _stands_still(closing, zero):
+        faint = [k for k in faint if k not in zero]
+    return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
+
+
+def _stands_still(whole: _Trial, numbers: Sequence[int]) -> bool:
+    """Whether forward stays what it is at x, to the last bit, where some inputs move at once: as if alone."""
+    trial = _tried(whole.asked, whole.moves.only(numbers), whole.here, whole.allowed)
+    return trial is not None and trial.weighed.flat and torch.equal(trial.ahead, trial.here)
+
+
+def _closed(trial: _Trial) -> tuple[_Trial, list[float], list[Gradients]] | None:
+    """By two or by three values it closed, what each input has of it, and all gradients; None where not."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)
     lines = [probe.weighed(trial.weighed) for probe in probes]
     expected = trial.expected(probes[0], lines[0])  # before user code could write into a grad_output
     gradients = trial.pull_back(probes, lines)
     del lines  # vectors as long as the outputs, as many as there are outputs
     if gradients is None:
-        return False
+        return None
     closing: _Trial | None = trial
     shares = trial.shares(probes[0], expected, gradients[0])
     if shares is None:
         closing = trial.finer()
         shares = None if closing is None else closing.sums(probes[0], gradients[0])
     if closing is None or shares is None or not _repeats(closing, probes, gradients):
-        return False
-    lengths = trial.moves.inputs.lengths
-    faint = [k for k, n in enumerate(lengths) if n and abs(shares[k]) < trial.allowed / rtol]
-    if not faint or sum(map(bool, lengths)) == 1:
-        return True
-    return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
+        return None
+    return closing, shares, gradients
 
 
 def _repeats(trial: _Trial, probes: Sequence[Probe], gradients: Sequence[Gradients]) -> bool:
@@ -205,7 +229,7 @@ def _closes_alone(
     Where these are exactly zero for random ones, they are for every one: backward need not be asked.
     """
     zero = all(_is_zero(given[number]) for given in gradients)
-    trial = _tried(whole.asked, whole.moves.alone(number), whole.here, whole.allowed)
+    trial = _tried(whole.asked, whole.moves.only((number,)), whole.here, whole.allowed)
     if trial is None or trial.weighed.flat:
         return trial is not None and zero
     probes = probes_of(trial.asked.outputs, ALONE, trial.weighed.unit)
@@ -220,6 +244,22 @@ def _closes_alone(
     return finer is not None and all(
         finer.sums(probe, given) for probe, given in zip(probes, found, strict=True)
     )
+
+
+def _closes_by_itself(whole: _Trial, number: int, rtol: float, atol: float) -> bool:
+    """The whole proof with one input moving alone.
+
+    For where all together make forward stand still: one that it is compared with, a label, moves all away.
+    """
+    trial = _tried(whole.asked, whole.moves.only((number,)), whole.here, whole.allowed)
+    if trial is None:
+        return False
+    if trial.weighed.flat:
+        # What it is beside x is what a derivative can tell: at x itself it may be another.
+        beside = trial._replace(here=trial.ahead.clone())
+        return _flat_on_one_side(beside) and _pulls_back_zeros(trial, number)
+    sees = trial.weighed.sees(trial.allowed, rtol, lambda: whole.moves.noticed(atol))
+    return sees and _closed(trial) is not None
 
 
 def _tried(asked: Asked, moves: Moves, here: Tensor, allowed: float) -> _Trial | None:
@@ -246,15 +286,14 @@ def _flat_on_one_side(trial: _Trial) -> bool:
     return bool((flat[0] | flat[1]).all())
 
 
-def _pulls_back_zeros(trial: _Trial) -> bool:
-    """Whether backward gives exact zeros, for every grad_output."""
+def _pulls_back_zeros(trial: _Trial, number: int | None = None) -> bool:
+    """Whether backward gives exact zeros, for every grad_output; to one input, where `number` says which."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, 1.0)
     gradients = trial.pull_back(probes, [probe.unweighed() for probe in probes])
-    return gradients is not None and all(_is_zero(g) for given in gradients for g in given)
-
-
-def _dot(gradient: Tensor, step: Tensor, block: Block) -> float:
-    return torch.dot(vector_of(gradient, block), step.reshape(-1)).item()
+    if gradients is None:
+        return False
+    told = [given if number is None else given[number : number + 1] for given in gradients]
+    return all(_is_zero(g) for given in told for g in given)
 
 
 def _is_zero(gradient: Tensor | None) -> bool:

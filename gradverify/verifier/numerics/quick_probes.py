@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +17,7 @@ from gradverify.verifier.numerics.flat import Layout, tensor_of, vector_of
 from gradverify.verifier.numerics.probes import LESS_WIDE, short_values, signed_values, sizes_of
 
 
-@dataclass(frozen=True)
-class Moves:
+class Moves(NamedTuple):
     """Each input, and how far it goes; None for one that stays."""
 
     inputs: Layout
@@ -30,22 +29,23 @@ class Moves:
 
     def point(self, k: float) -> list[Tensor]:
         """Fresh tensors at x + k · step."""
+        inputs, here, steps, _ = self
         moved = [
             x.clone() if step is None else torch.add(x, step, alpha=k)
-            for x, step in zip(self.here, self.steps, strict=True)
+            for x, step in zip(here, steps, strict=True)
         ]
-        if self.inputs.is_plain:
+        if inputs.is_plain:
             return moved
-        return [tensor_of(x.reshape(-1), b) for x, b in zip(moved, self.inputs.blocks, strict=True)]
+        return [tensor_of(x.reshape(-1), b) for x, b in zip(moved, inputs.blocks, strict=True)]
 
-    def alone(self, number: int) -> Moves:
-        """One input moving alone."""
-        return replace(self, steps=[s if k == number else None for k, s in enumerate(self.steps)])
+    def only(self, numbers: Sequence[int]) -> Moves:
+        """Some inputs moving, by number, and the others not."""
+        return self._replace(steps=[s if k in numbers else None for k, s in enumerate(self.steps)])
 
     def longer(self, length: float) -> Moves:
         """The same with longer steps."""
         steps = [None if s is None else s * (length / self.length) for s in self.steps]
-        return replace(self, steps=steps, length=length)
+        return self._replace(steps=steps, length=length)
 
     def noticed(self, atol: float) -> float:
         """What an error of atol in one entry makes in the derivative along v."""
@@ -65,8 +65,7 @@ def moves_of(primals: Sequence[Tensor], inputs: Layout, length: float) -> Moves:
     return Moves(inputs, here, steps, length)
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """One grad_output before it is weighed."""
 
     values: Tensor
@@ -82,8 +81,9 @@ class Probe:
 
     def weighed(self, by: Weighed) -> Tensor:
         """The same with every row divided by what it counts."""
-        line = self.values / (by.size if self.only is None else by.size[self.rows])
-        return line if self.magnitude == 1 else line.mul_(self.magnitude)
+        values, magnitude, only, rows, _ = self
+        line = values / (by.size if only is None else by.size[rows])
+        return line if magnitude == 1 else line.mul_(magnitude)
 
     def unweighed(self) -> Tensor:
         """The same with every row as it is, fresh."""
@@ -121,7 +121,7 @@ def _probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Prob
 @lru_cache(maxsize=64)
 def _kept_probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Probe]:
     """The same, multiplied once for all: a small problem's proof is that much cheaper."""
-    return [replace(p, values=p.unweighed(), magnitude=1.0) for p in _probes(lengths, sizes)]
+    return [p._replace(values=p.unweighed(), magnitude=1.0) for p in _probes(lengths, sizes)]
 
 
 def _probe(key: int, rows: slice, size: float, only: int | None) -> Probe:

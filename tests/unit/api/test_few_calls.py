@@ -58,3 +58,48 @@ print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
 """
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_a_label_that_requires_grad_is_told_apart_by_few_calls():
+    """The loss is compared with the label: where that moves, all other derivatives vanish as well."""
+
+    def loss(x, label):
+        loss.times += 1
+        return torch.where(label == 1, x, 0.0) + torch.where(label == -1, (1 - x).clamp(min=0.0), 0.0)
+
+    loss.times = 0
+    label = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64).requires_grad_()
+    x = torch.tensor([0.5, -1.25, 2.0], dtype=torch.float64).requires_grad_()
+    assert gradverify.gradcheck(loss, (x, label))
+    assert loss.times < 16
+
+
+def test_inputs_that_the_second_derivative_does_not_know_are_moved_together():
+    calls = []
+
+    def total(*inputs):
+        calls.append(inputs)
+        return sum(inputs)
+
+    assert gradverify.gradgradcheck(total, tuple(inputs(3)[0].detach().requires_grad_() for _ in range(4)))
+    assert len(calls) < 8
+
+
+class MissesOneOfThree(torch.autograd.Function):
+    """x + y + z²/1000, whose backward's own backward takes z for a constant."""
+
+    @staticmethod
+    def forward(ctx, x, y, z):
+        ctx.save_for_backward(x, y, z)
+        return x + y + 1e-3 * z**2
+
+    @staticmethod
+    def backward(ctx, u):
+        _, _, z = ctx.saved_tensors
+        return u * 1, u * 1, u * (2e-3 * z.detach())
+
+
+def test_one_that_is_taken_for_a_constant_among_those_is_seen():
+    given = tuple(torch.tensor([1.5, -0.5], dtype=torch.float64).requires_grad_() for _ in range(3))
+    assert gradverify.gradcheck(MissesOneOfThree.apply, given)
+    assert not gradverify.gradgradcheck(MissesOneOfThree.apply, given, raise_exception=False)
