@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import (
@@ -29,6 +30,9 @@ LARGE = (1.0, 100.0)
 SMALL = (1e-6, 1e-2)
 """Magnitudes of small values: the usual thresholds of series expansions lie between."""
 
+ROWS_OF_THEIR_OWN = 2
+"""Rows of one input that become even: one of zeros, one of a value. A third one is the same in all inputs."""
+
 NEAR_AN_END = (1e-4, 0.3)
 """How far values of the domain `unit` are from its ends."""
 
@@ -45,7 +49,8 @@ def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> li
             for place in source.sample(range(len(values)), min(len(values), _zeros_among(values, spec))):
                 values[place] = 0.0
     elif not spec.distinct and not spec.structure:
-        _even_rows(source, values, spec)
+        shared = _row_of_all(values, spec, seed, draw)
+        _even_rows(source, values, spec, shared)
     return values
 
 
@@ -112,10 +117,23 @@ def _tie(source: random.Random, values: list[float], spec: TensorInput) -> None:
         values[place] = values[place - 1]
 
 
-def _even_rows(source: random.Random, values: list[float], spec: TensorInput) -> None:
-    """Make one row all zeros, if zero is allowed, and another one all alike."""
+def _row_of_all(values: list[float], spec: TensorInput, seed: int, draw: int) -> int | None:
+    """Make one row what it is in every input of this shape and these values: a distance is zero there."""
     width = spec.shape[-1] if spec.shape else 1
-    rows = source.sample(range(len(values) // width), min(2, len(values) // width)) if width else []
+    count = len(values) // width if width else 0
+    if count < ROWS_OF_THEIR_OWN + 1:
+        return None
+    row = source_of(seed, "", "the row of all", draw).randrange(count)
+    common = draw_values(replace(spec, name=""), seed, Point.SPECIAL, draw)
+    values[row * width : (row + 1) * width] = common[row * width : (row + 1) * width]
+    return row
+
+
+def _even_rows(source: random.Random, values: list[float], spec: TensorInput, shared: int | None) -> None:
+    """Make one row all zeros, if zero is allowed, and another one all alike; not the one of all inputs."""
+    width = spec.shape[-1] if spec.shape else 1
+    free = [row for row in range(len(values) // width) if row != shared] if width else []
+    rows = source.sample(free, min(ROWS_OF_THEIR_OWN, len(free)))
     for row, value in zip(rows, [0.0] * allows_zero(spec) + [math.nan], strict=False):
         start = row * width
         values[start : start + width] = [values[start] if math.isnan(value) else value] * width

@@ -65,12 +65,18 @@ def _channels_last(x: Tensor) -> Tensor | None:
     return _placed(x, strides)
 
 
+def _conjugated(x: Tensor) -> Tensor | None:
+    """A lazy conjugate, as the gradient of z.conj() is: in memory lies the conjugate of every value."""
+    return x.detach().conj().resolve_conj().conj() if x.is_complex() and x.numel() else None
+
+
 ARRANGEMENTS = (
     Arrangement("transposed", _transposed),
     Arrangement("every second entry of a larger tensor", _every_second),
     Arrangement("narrowed out of a larger tensor", _narrowed),
     Arrangement("at an offset into its storage", _offset),
     Arrangement("channels-last", _channels_last),
+    Arrangement("lazily conjugated", _conjugated),
 )
 """The layouts that keep every value."""
 
