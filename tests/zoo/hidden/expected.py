@@ -11,6 +11,7 @@ WRONG = {
     "SoftplusFar": "GV201",
     "EmptyBatch": "GV412",
     "CubedDistance": "GV108",
+    "VectorPath": "GV601",
 }
 
 RIGHT = (*WRONG, "ThinQR")

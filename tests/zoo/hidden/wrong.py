@@ -178,3 +178,25 @@ class CubedDistance(Function):
         n = d.norm(dim=-1, keepdim=True)
         gx = g[:, None] * 3 * n**2 * d / n
         return gx, -gx
+
+
+class VectorPath(Function):
+    """exp in float32 by fours."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        if y.dtype != torch.float32:
+            return g * y
+        flat_g, flat_y = g.flatten(), y.flatten()
+        out = torch.zeros_like(flat_y)
+        whole = len(out) // 4 * 4
+        out[:whole] = flat_g[:whole] * flat_y[:whole]
+        return out.view_as(y)
