@@ -27,11 +27,17 @@ from gradverify.verifier.inputs.values import MODERATE, draw_integers, draw_valu
 LARGE = (1.0, 100.0)
 """Magnitudes of large values: the usual thresholds (1, 3, 6, 20) lie between, and exp of them is finite."""
 
+FAR = (100.0, 1e4)
+"""Magnitudes in the second round, which a thorough run makes: the squares of these, too, are thresholds."""
+
 SMALL = (1e-6, 1e-2)
 """Magnitudes of small values: the usual thresholds of series expansions lie between."""
 
 ROWS_OF_THEIR_OWN = 2
 """Rows of one input that become even: one of zeros, one of a value. A third one is the same in all inputs."""
+
+KINDS = 3
+"""Of wide draws in a round: large, mirrored and small ones."""
 
 NEAR_AN_END = (1e-4, 0.3)
 """How far values of the domain `unit` are from its ends."""
@@ -74,10 +80,11 @@ def draw_one_truth(spec: TensorInput, draw: int) -> list[bool]:
 
 def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
     """Values of magnitudes spread evenly over the decades, in random order and of alternating sign."""
-    kind = (draw - 1) % 3
+    kind = (draw - 1) % KINDS
     source = source_of(seed, spec.name, Point.WIDE, draw)
     count = math.prod(spec.shape)
-    span = NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else LARGE
+    large = LARGE if draw - 1 < KINDS else FAR
+    span = NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else large
     values = _spread(source, count, span, spec)
     if is_signed(spec):
         values = [v if (count - k + (kind == MIRRORED)) % 2 else -v for k, v in enumerate(values)]
@@ -92,7 +99,7 @@ def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
 
 def _spread(source: random.Random, count: int, span: tuple[float, float], spec: TensorInput) -> list[float]:
     """One short decimal from each of the largest of several logarithmic strata, in ascending order."""
-    strata = max(count, FEWEST_STRATA) if span is LARGE else count
+    strata = max(count, FEWEST_STRATA) if span in (LARGE, FAR) else count
     digits = 2 + max(0, math.ceil(math.log10(max(count, 1) / 50)))
     margin = 0.25 if spec.distinct else 0.0
     places = (
