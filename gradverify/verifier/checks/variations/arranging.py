@@ -76,9 +76,11 @@ ARRANGEMENTS = (
     Arrangement("narrowed out of a larger tensor", _narrowed),
     Arrangement("at an offset into its storage", _offset),
     Arrangement("channels-last", _channels_last),
-    Arrangement("lazily conjugated", _conjugated),
 )
 """The layouts that keep every value."""
+
+CONJUGATED = Arrangement("lazily conjugated", _conjugated)
+"""Of a complex grad_output alone: there is no such tensor but as a view."""
 
 
 def expanded(x: Tensor, like: Tensor) -> Tensor:

@@ -7,7 +7,12 @@ from torch import Tensor
 
 from gradverify.model import Finding, RaisedError, Swept
 from gradverify.verifier.checks.subject import first_line
-from gradverify.verifier.checks.variations.arranging import ARRANGEMENTS, described, expanded
+from gradverify.verifier.checks.variations.arranging import (
+    ARRANGEMENTS,
+    CONJUGATED,
+    described,
+    expanded,
+)
 from gradverify.verifier.checks.variations.running import backward, called
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified
@@ -34,7 +39,7 @@ def grad_output_layouts(base: Verified) -> Varied:
     if base.backward_draws or not base.u.numel():
         return Varied()
     swept: list[str] = []
-    for arrangement in ARRANGEMENTS:
+    for arrangement in (*ARRANGEMENTS, CONJUGATED):
         given = [arrangement.arrange(t) for t in base.grad_outputs()]
         if all(t is None for t in given):
             continue
