@@ -1,14 +1,15 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|...|sixth] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|...|eighth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
-once more, by the hand that did it, `fifth` and `sixth` by two more that knew none of the others. Prints
-Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less than the right
-one; "wrong cause" names one that is not in the set's list. Right Functions must pass at every seed.
+once more, by the hand that did it, `fifth`, `sixth`, and the pair of `seventh` and `eighth` by three more
+that knew none of the others. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that
+is true but says less than the right one; "wrong cause" names one that is not in the set's list. Right
+Functions must pass at every seed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 
 SETS = Path(__file__).parent / "wrong_backwards"
 
-SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth")
+SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 HEAD = """'A set of wrong backwards, or the right ones of it.'
 

@@ -16,10 +16,15 @@ LEAST_BARE = 8
 """A number without a name that is only assigned, a default or equal to a counter counts from here on: smaller
 ones are dimensions, strides and powers."""
 
+MOST_BITS = 16
+"""Shifts and masks of so many bits, or more, are hashes and no blocks."""
+
 _RANK = frozenset({"dim", "ndim", "ndimension", "len", "get_device", "dtype"})
 """Names in a comparison that is not about a size."""
 
-_STEPPING = frozenset({"arange", "cdiv", "ceil_div", "min", "minimum", "split", "tensor_split", "narrow"})
+_STEPPING = frozenset(
+    {"arange", "cdiv", "ceil_div", "min", "minimum", "split", "tensor_split", "narrow", "divmod"}
+)
 """Calls whose integer arguments bound or cut sizes."""
 
 
@@ -124,6 +129,8 @@ def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]
             | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
         ):
             yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+            if isinstance(value, ast.Dict) and name.isupper():
+                yield from _table(name, value.values)
         case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
             for one, part in zip(names, parts, strict=False):
                 yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
@@ -146,8 +153,8 @@ def _without(node: ast.AST) -> Iterator[SizeConstant]:
             equal = any(isinstance(op, ast.Eq | ast.NotEq) for op in ops)
             if not equal and not _names(node) & _RANK:
                 yield from _bare([node.left, *node.comparators], 2)
-        case ast.BinOp(op=ast.FloorDiv() | ast.Mod(), right=right):
-            yield from _bare([right], 2)
+        case ast.BinOp():
+            yield from _divided(node)
         case ast.Slice(lower=lower, upper=upper, step=step):
             ends = [e.right if isinstance(e, ast.BinOp) else e for e in (lower, upper, step) if e]
             yield from _bare(ends, 2)
@@ -161,6 +168,46 @@ def _without(node: ast.AST) -> Iterator[SizeConstant]:
                 yield from _bare(args, 4)
         case _:
             pass
+
+
+def _divided(node: ast.BinOp) -> Iterator[SizeConstant]:
+    """`n // 16`, `n % 16`, `n >> 4`, `n & 15`."""
+    match node.op:
+        case ast.FloorDiv() | ast.Mod():
+            yield from _bare([node.right], 2)
+        case ast.RShift():
+            yield from _shifted(node.right)
+        case ast.BitAnd():
+            yield from (c for side in (node.left, node.right) for c in _masked(side))
+        case _:
+            pass
+
+
+def _shifted(bits: ast.expr) -> Iterator[SizeConstant]:
+    """`n >> 5` counts blocks of 32."""
+    number = _integer(bits)
+    if number is not None and 1 <= number < MOST_BITS:
+        yield SizeConstant(1 << number, "", bits.lineno)
+
+
+def _masked(mask: ast.expr) -> Iterator[SizeConstant]:
+    """`n & 31` is what blocks of 32 leave over, `n & ~31` and `n & -32` what fills them."""
+    match mask:
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            number = _integer(operand)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            block = _integer(operand)
+            number = block - 1 if block is not None else None
+        case _:
+            number = _integer(mask)
+    if number is not None and number > 0 and number & (number + 1) == 0 and number < 1 << MOST_BITS:
+        yield SizeConstant(number + 1, "", mask.lineno)
+
+
+def _table(name: str, values: list[ast.expr]) -> Iterator[SizeConstant]:
+    """`BLOCKS = {torch.float32: 64, torch.float64: 48}`: one of them is taken."""
+    for value in values:
+        yield from _named(name, value, LEAST_BARE)
 
 
 def _defaults(arguments: ast.arguments) -> Iterator[SizeConstant]:

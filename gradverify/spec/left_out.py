@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from gradverify.model import Effort
+from gradverify.spec.combined import combined
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.sweep import Sweep, factors_of
 
@@ -30,6 +31,8 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
     if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
         product = math.prod(len(factor.levels) for factor in factors_of(sweep))
         beyond = product - max(len(whole.cases), len(planned.cases)) - planned.infeasible
+        if effort is Effort.NORMAL and not inferred:
+            beyond -= len(combined(sweep, planned.cases))
         if beyond > 0 and effort is not Effort.THOROUGH:
             yield f"{beyond} combination{'s' * (beyond > 1)} beyond pairs"
     if effort is Effort.QUICK:

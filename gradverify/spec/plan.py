@@ -18,6 +18,7 @@ from gradverify.model import (
 )
 from gradverify.spec.beyond import past_constants
 from gradverify.spec.cases import build_cases, case_seed
+from gradverify.spec.combined import combined
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import left_out
 from gradverify.spec.read import SpecFile
@@ -77,12 +78,13 @@ def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
 
 
 def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """The cases at sizes that the spec leaves open, and those with 0 or 1 that it does not list."""
+    """Cases with what the spec leaves open (sizes, options together), and with a 0 or 1 it does not list."""
     sweep = function.sweep
     if sweep is None or not function.cases or effort is Effort.QUICK:
         return (), ()
     base = function.cases[0]
-    return open_sized(sweep, base), degenerate(sweep, base) if effort is Effort.THOROUGH else ()
+    at_open = (*open_sized(sweep, base), *combined(sweep, function.cases))
+    return at_open, degenerate(sweep, base) if effort is Effort.THOROUGH else ()
 
 
 def plan_deduced(

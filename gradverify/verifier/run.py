@@ -37,6 +37,7 @@ from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
 from gradverify.verifier.checks.inferred import guarded, with_given_options
 from gradverify.verifier.checks.precision.alone import refusing_float64
+from gradverify.verifier.checks.precision.at_other_sizes import wrong_natively
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
@@ -122,10 +123,16 @@ def at_unlisted_sizes(request: Verify, live: Live, case: Case, reader: Reader | 
     sample = prepare(subject, full_case, Point.TYPICAL, 0)
     found = at_unlisted(sample, open_sized=case in request.plan.open_sized)
     yield from _wanted_findings(found.result.findings, request)
+    native: tuple[Finding, ...] = ()
+    if isinstance(sample, Sample) and case in request.plan.open_sized and found.is_right:
+        native = wrong_natively(sample)
+        yield from _wanted_findings(native, request)
     if isinstance(sample, NoSample):
         return
     state, counter = CaseState(last=sample, entries=has_entries(sample)), sample.problem.counter
     state.add(Family.GRADCHECK, found.result)
+    if native:
+        state.add(Family.PRECISION, CheckResult(native, Outcome.FAILED))
     state.evaluations, state.points = Evaluations(counter.forward, counter.backward), int(found.judged)
     state.swept = Swept(sizes=(case.id,) if found.judged else ())
     yield case_verified(case, state)

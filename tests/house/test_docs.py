@@ -139,7 +139,7 @@ CLAIMED = {
     ("LARGE", "(1.0, 100.0)"): "large (1 to 100)",
     ("SMALL", "(1e-6, 1e-2)"): "small (1e-6 to 1e-2)",
     ("RTOL", "1e-6"): "beyond rtol 1e-6",
-    ("MAGNITUDES", "(6.0, 2.0**-10, 2.0**20)"): "at sizes 6, 2^-10 and 2^20",
+    ("MAGNITUDES", "(6.0, 2.0**-20, 2.0**20)"): "at sizes 6, 2^-20 and 2^20",
     ("CAREFUL", "1e-11"): "errors beyond 1e-11",
     ("ROUND_OFFS", "10.0"): "ten times its measured rounding",
 }

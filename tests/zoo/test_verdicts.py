@@ -49,6 +49,8 @@ MODULES = [
     ("guessed", "bare"),
     ("reported", "right"),
     ("reported", "wrong"),
+    ("hidden", "right"),
+    ("hidden", "wrong"),
 ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gradverify.model import Engine, Finding, Outcome, Point, Severity
+from gradverify.model.points import is_declared
 from gradverify.rules import Family, matching
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.contract import contract, stops_judgement
@@ -21,7 +22,7 @@ from gradverify.verifier.checks.precision.beside import beside_float64, not_judg
 from gradverify.verifier.checks.precision.truth import FromNative, Verified
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.second_order import second_order
+from gradverify.verifier.checks.second_order import is_gross, second_order
 from gradverify.verifier.checks.sharpening import sharpened
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.surrogate import surrogate_gradient, without_exact
@@ -64,8 +65,10 @@ class Results:
 
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:
-    if sample.point is not Point.TYPICAL or sample.subject.surrogate is not None:
+    if sample.subject.surrogate is not None:
         return CheckResult(outcome=Outcome.NOT_RUN)
+    if sample.point is not Point.TYPICAL:
+        return _run_second_order_afar(sample, results)
     if not results.first.verified or stops_judgement(results.contract):
         results.not_judged = "second order was not judged: the first derivative is not verified"
         return CheckResult(outcome=Outcome.NOT_RUN)
@@ -74,6 +77,19 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
     else:
         results.second = second_order(sample, results.first, results.composite)
     return results.second
+
+
+def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
+    """The second order at the ends of a declared range: a branch of the double backward may begin there.
+
+    Only what is gross is told: at the ends formulas saturate and cancel, and their last digits mean nothing.
+    """
+    declared = sample.point is Point.WIDE and is_declared(sample.point, sample.draw)
+    measurable = results.first.verified and not stops_judgement(results.contract)
+    if not declared or not measurable or sample.subject.settings.engine is Engine.TORCH:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    gross = tuple(f for f in second_order(sample, results.first).findings if is_gross(f))
+    return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN)
 
 
 def _run_reference(sample: Sample, results: Results) -> CheckResult:

@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.model import Finding, Outcome, RaisedError, Severity, indexed
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import filled_memory
 from gradverify.verifier.numerics.flat import Layout
 
 
 def refused_empty(sample: Sample) -> FirstOrder | None:
-    """Run one backward where the Jacobian has no entries; None where it runs, or there is no need.
+    """Run one backward where the Jacobian has no entries; None where it is right, or there is no need.
 
-    The shapes of what backward returns are read while it runs, and judged with the contract.
+    The shapes of what backward returns are read while it runs, and judged with the contract. Inputs on which
+    nothing depends get a gradient of zeros.
     """
     problem = sample.problem
-    if Layout.of(problem.primals).size and problem.outputs.size:
+    inputs = Layout.of(problem.primals)
+    if inputs.size and problem.outputs.size:
         return None
     cotangent = problem.outputs.unflatten(torch.ones(problem.outputs.size, dtype=torch.float64))
-    result = problem.pull_back(problem.primals, cotangent)
-    if not isinstance(result, Raised):
+    with filled_memory(fill=True):
+        result = problem.pull_back(problem.primals, cotangent)
+    if isinstance(result, Raised):
+        result = problem.pull_back(problem.primals, cotangent)
+    if isinstance(result, Raised):
+        return FirstOrder(CheckResult((_backward_raised(sample, result.error),), Outcome.FAILED))
+    gradient = inputs.flatten(result.value)
+    wrong = gradient != 0
+    if not wrong.any():
         return None
-    return FirstOrder(CheckResult((_backward_raised(sample, result.error),), Outcome.FAILED))
+    return FirstOrder(CheckResult((_of_nothing(sample, inputs, gradient, wrong),), Outcome.FAILED))
+
+
+def _of_nothing(sample: Sample, inputs: Layout, gradient: Tensor, wrong: Tensor) -> Finding:
+    worst = int(wrong.int().argmax())
+    number_of = inputs.block_of(worst)
+    name = sample.problem.input_names[number_of]
+    place = indexed(name, inputs.blocks[number_of].index(worst))
+    read = ": memory that nobody wrote, or a division by the size" if gradient[worst].isnan() else ""
+    return sample.finding(
+        "GV412",
+        f"what forward returns is empty, and the gradient of {place} is {number(gradient[worst].item())}, "
+        f"not 0{read}",
+        hint="Nothing depends on it there: allocate gradients with zeros, and look for what is left out or "
+        "divided by where the batch is empty.",
+        input=name,
+        severity=Severity.ERROR,
+    )
 
 
 def _backward_raised(sample: Sample, error: RaisedError) -> Finding:

@@ -16,6 +16,7 @@ from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder,
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
+from gradverify.verifier.checks.zeros import wrong_with_zeros
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.numerics.certificate import Certificate, certify
@@ -56,9 +57,17 @@ RETURN_NONE = (
 
 
 def first_order(sample: Sample) -> FirstOrder:
-    """The certificate; where it does not close, both Jacobians."""
+    """The certificate; where it does not close, both Jacobians. What is right is asked for zeros, too."""
     if sample.disconnected:
         return _disconnected(sample)
+    found = _dense(sample)
+    nonlinear = wrong_with_zeros(sample) if found.result.outcome is Outcome.PASSED else None
+    if nonlinear is None:
+        return found
+    return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), found.comparison, found.measured)
+
+
+def _dense(sample: Sample) -> FirstOrder:
     refused = refused_empty(sample)
     if refused is not None:
         return refused

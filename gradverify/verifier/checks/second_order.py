@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, RaisedError
+from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
 from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY, because_of, detached, partly_cut
@@ -42,6 +42,9 @@ ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"}
 )
 """Exceptions that nobody raises to refuse a double backward."""
+
+GROSS = 1e-3
+"""Relative: a branch that is missing shows by more, at values where a right formula may have few digits."""
 
 NONE_KNOWN = NoComposite("none was asked for")
 
@@ -92,6 +95,15 @@ def second_order(
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             return replace(result, uncovered=settled)
+
+
+def is_gross(finding: Finding) -> bool:
+    """Whether a second derivative is cut, or off by more than a share of it that no rounding makes."""
+    if finding.severity is not Severity.ERROR or finding.code not in {"GV201", "GV202"}:
+        return False
+    if finding.entries is None or not is_finite(finding.entries):
+        return False
+    return any(abs(e.actual - e.expected) > GROSS * abs(e.expected) for e in finding.entries.worst)
 
 
 def compare_second_order(

@@ -68,6 +68,11 @@ class AtUndeclared:
     raised: RaisedError | None = None
     """What backward raised."""
 
+    @property
+    def is_right(self) -> bool:
+        """Something could be measured, and all of it is as it should be."""
+        return self.judged and not self.result.findings
+
 
 def at_undeclared(sample: Sample) -> AtUndeclared:
     """Judge the first order at one undeclared point; findings are the certain ones."""

@@ -79,7 +79,7 @@ def _told(finding: Finding, case: Case, *, open_sized: bool) -> Finding:
             hint="If such sizes are valid, list them under `sizes:`; then this is an error.",
         )
     hint = (
-        f"At the sizes before it is right, at {case.id} it is not. If those are not valid, "
-        "list the valid ones under `sizes:`."
+        f"In the cases before it is right, at {case.id} it is not. If that is not valid, list the valid "
+        "sizes under `sizes:`, or the valid combinations of options under `cases:`."
     )
     return replace(finding, hint=f"{finding.hint} {hint}".strip())

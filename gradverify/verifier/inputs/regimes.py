@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import (
@@ -26,8 +27,17 @@ from gradverify.verifier.inputs.values import MODERATE, draw_integers, draw_valu
 LARGE = (1.0, 100.0)
 """Magnitudes of large values: the usual thresholds (1, 3, 6, 20) lie between, and exp of them is finite."""
 
+FAR = (100.0, 1e4)
+"""Magnitudes in the second round, which a thorough run makes: the squares of these, too, are thresholds."""
+
 SMALL = (1e-6, 1e-2)
 """Magnitudes of small values: the usual thresholds of series expansions lie between."""
+
+ROWS_OF_THEIR_OWN = 2
+"""Rows of one input that become even: one of zeros, one of a value. A third one is the same in all inputs."""
+
+KINDS = 3
+"""Of wide draws in a round: large, mirrored and small ones."""
 
 NEAR_AN_END = (1e-4, 0.3)
 """How far values of the domain `unit` are from its ends."""
@@ -45,7 +55,8 @@ def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> li
             for place in source.sample(range(len(values)), min(len(values), _zeros_among(values, spec))):
                 values[place] = 0.0
     elif not spec.distinct and not spec.structure:
-        _even_rows(source, values, spec)
+        shared = _row_of_all(values, spec, seed, draw)
+        _even_rows(source, values, spec, shared)
     return values
 
 
@@ -69,10 +80,11 @@ def draw_one_truth(spec: TensorInput, draw: int) -> list[bool]:
 
 def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
     """Values of magnitudes spread evenly over the decades, in random order and of alternating sign."""
-    kind = (draw - 1) % 3
+    kind = (draw - 1) % KINDS
     source = source_of(seed, spec.name, Point.WIDE, draw)
     count = math.prod(spec.shape)
-    span = NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else LARGE
+    large = LARGE if draw - 1 < KINDS else FAR
+    span = NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else large
     values = _spread(source, count, span, spec)
     if is_signed(spec):
         values = [v if (count - k + (kind == MIRRORED)) % 2 else -v for k, v in enumerate(values)]
@@ -87,7 +99,7 @@ def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
 
 def _spread(source: random.Random, count: int, span: tuple[float, float], spec: TensorInput) -> list[float]:
     """One short decimal from each of the largest of several logarithmic strata, in ascending order."""
-    strata = max(count, FEWEST_STRATA) if span is LARGE else count
+    strata = max(count, FEWEST_STRATA) if span in (LARGE, FAR) else count
     digits = 2 + max(0, math.ceil(math.log10(max(count, 1) / 50)))
     margin = 0.25 if spec.distinct else 0.0
     places = (
@@ -112,10 +124,23 @@ def _tie(source: random.Random, values: list[float], spec: TensorInput) -> None:
         values[place] = values[place - 1]
 
 
-def _even_rows(source: random.Random, values: list[float], spec: TensorInput) -> None:
-    """Make one row all zeros, if zero is allowed, and another one all alike."""
+def _row_of_all(values: list[float], spec: TensorInput, seed: int, draw: int) -> int | None:
+    """Make one row what it is in every input of this shape and these values: a distance is zero there."""
     width = spec.shape[-1] if spec.shape else 1
-    rows = source.sample(range(len(values) // width), min(2, len(values) // width)) if width else []
+    count = len(values) // width if width else 0
+    if count < ROWS_OF_THEIR_OWN + 1:
+        return None
+    row = source_of(seed, "", "the row of all", draw).randrange(count)
+    common = draw_values(replace(spec, name=""), seed, Point.SPECIAL, draw)
+    values[row * width : (row + 1) * width] = common[row * width : (row + 1) * width]
+    return row
+
+
+def _even_rows(source: random.Random, values: list[float], spec: TensorInput, shared: int | None) -> None:
+    """Make one row all zeros, if zero is allowed, and another one all alike; not the one of all inputs."""
+    width = spec.shape[-1] if spec.shape else 1
+    free = [row for row in range(len(values) // width) if row != shared] if width else []
+    rows = source.sample(free, min(ROWS_OF_THEIR_OWN, len(free)))
     for row, value in zip(rows, [0.0] * allows_zero(spec) + [math.nan], strict=False):
         start = row * width
         values[start : start + width] = [values[start] if math.isnan(value) else value] * width

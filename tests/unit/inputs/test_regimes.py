@@ -1,6 +1,7 @@
 """Undeclared draws: magnitudes, signs, zeros, ties and duplicates, and nothing a spec forbids."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -123,3 +124,17 @@ def test_ranged_inputs_stay_in_their_range_beside_free_ones():
     values = draw_undeclared(spec(range=(-3.0, 3.0)), 0, Point.WIDE, 1)
     assert all(-3 <= v <= 3 for v in values)
     assert math.prod((12,)) == len(values)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_second_round_goes_further(seed):
+    first, second = (draw_undeclared(spec((6,)), seed, Point.WIDE, draw) for draw in (1, 4))
+    assert max(map(abs, first)) <= 100 < min(map(abs, second))
+    assert max(map(abs, second)) > 1e3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_row_is_the_same_in_inputs_of_one_shape(seed):
+    x, y = (draw_undeclared(replace(spec((4, 3)), name=name), seed, Point.SPECIAL, 2) for name in ("x", "y"))
+    rows = [(tuple(x[k : k + 3]), tuple(y[k : k + 3])) for k in range(0, 12, 3)]
+    assert sum(one == other for one, other in rows if any(one)) == 1

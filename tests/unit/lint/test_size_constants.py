@@ -84,3 +84,28 @@ def test_what_a_counter_is_held_against_is_a_size():
         "def f(x):\n    for t in range(len(x)):\n        if t == 64 or x.shape[0] == 9:\n            break\n"
     )
     assert [str(c) for c in size_constants(source, "f")] == ["64 (line 3)"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "block"),
+    [
+        ("n >> 5 << 5", 32),
+        ("n & 63", 64),
+        ("31 & n", 32),
+        ("n & ~15", 16),
+        ("n & -8", 8),
+        ("divmod(n, 48)", 48),
+    ],
+)
+def test_blocks_by_shift_and_mask(expression: str, block: int) -> None:
+    assert [c.value for c in size_constants(f"def f(n):\n    return {expression}\n", "f")] == [block]
+
+
+@pytest.mark.parametrize("expression", ["n & 12", "n & 0", "n >> 40", "n & 0xFFFFFFFF", "mask & other"])
+def test_hashes_and_flags_are_no_blocks(expression: str) -> None:
+    assert size_constants(f"def f(n, mask, other):\n    return {expression}\n", "f") == ()
+
+
+def test_blocks_of_a_table() -> None:
+    found = size_constants("BLOCKS = {32: 64, 64: 48, 1: 2}\n\ndef f(x):\n    return BLOCKS[x]\n", "f")
+    assert [str(c) for c in found] == ["BLOCKS = 48", "BLOCKS = 64"]

@@ -106,3 +106,14 @@ def test_random_numbers_are_noticed_whatever_generator_draws_them():
     x = normal(5)
     assert not run(torch.sin, x)[1].draws
     assert run(lambda x: x * torch.rand(5, generator=torch.Generator().manual_seed(1)), x)[1].draws
+
+
+def test_a_factorisation_errs_as_its_largest_entry_does():
+    """The pivot of a singular matrix is a rounding of its largest entry, where an exact one were zero."""
+    x = torch.tensor([[4.0, 8.0], [0.0, 0.0]], dtype=torch.float64)
+    pivots = []
+    for seed in range(4):
+        with RandomRounding(UNIT, torch.Generator().manual_seed(seed)):
+            pivots.append(torch.linalg.qr(x).R[1, 1].abs().item())
+    assert all(UNIT / 100 < pivot < 32 * UNIT for pivot in pivots)
+    assert len(set(pivots)) == len(pivots)

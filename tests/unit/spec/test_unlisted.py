@@ -16,6 +16,13 @@ functions:
   free@Fixed: {inputs: {x: [4, 3]}}
   free@Even: {inputs: {x: [n, n]}, where: ["n % 2 == 0"]}
   free@Hooked: {sizes: {n: 4}, arguments: "m:make"}
+  free@Options: {inputs: {x: [n], a: {choices: [0, 1]}, b: {choices: [0, 1]}, c: {choices: [0, 1]}}}
+  free@TwoOptions: {sizes: {n: [4, 2]}, inputs: {x: [n], a: {choices: [0, 1]}, b: {choices: [0, 1]}}}
+  free@Every:
+    cases: product
+    inputs: {x: [2], a: {choices: [0, 1]}, b: {choices: [0, 1]}, c: {choices: [0, 1]}}
+  free@Many:
+    inputs: {x: [2], a: {choices: [0, 1, 2, 3]}, b: {choices: [0, 1, 2, 3]}, c: {choices: [0, 1, 2, 3]}}
   free@Product: {sizes: {a: [2, 3], b: [4, 5], c: [6, 7]}, inputs: {x: [a, b, c]}}
 """
 
@@ -66,3 +73,23 @@ def test_each_effort_says_what_it_leaves_out(plan):
     assert "sizes 0 and 1" in normal
     assert thorough == "torch.compile (--select GV503)"
     assert "sizes 0 and 1" not in " ".join(plan("Open").left_out)
+
+
+def test_combinations_of_options_that_pairs_leave_out(plan):
+    found = plan("Options")
+    together = [case for case in found.open_sized if dict(case.sizes) == {"n": 4}]
+    assert len(found.cases) == len(together) == 4
+    assert len({case.options for case in (*found.cases, *together)}) == 8
+    assert not any("beyond pairs" in said for said in found.left_out)
+
+
+@pytest.mark.parametrize("name", ["TwoOptions", "Every"])
+def test_nothing_is_left_out_of_two_options_or_of_a_product(plan, name):
+    found = plan(name)
+    assert not {case.options for case in found.open_sized} - {case.options for case in found.cases}
+
+
+def test_so_many_combinations_of_options_and_the_rest_is_said(plan):
+    found = plan("Many")
+    assert len(found.open_sized) == 16
+    assert f"{64 - len(found.cases) - 16} combinations beyond pairs" in found.left_out

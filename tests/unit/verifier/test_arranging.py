@@ -5,6 +5,7 @@ import torch
 
 from gradverify.verifier.checks.variations.arranging import (
     ARRANGEMENTS,
+    CONJUGATED,
     arranged,
     described,
     expanded,
@@ -123,3 +124,12 @@ def test_random_states_know_whether_something_was_drawn():
 def test_names_are_listed():
     assert listed_names(["x"]) == "`x`"
     assert listed_names(["x", "y", "z"]) == "`x`, `y` and `z`"
+
+
+def test_a_lazy_conjugate_has_the_values_and_its_memory_has_not():
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    made = CONJUGATED.arrange(z)
+    assert made.is_conj()
+    assert torch.equal(made, z)
+    assert torch.equal(made.conj().view(torch.float32), z.conj().resolve_conj().view(torch.float32))
+    assert CONJUGATED.arrange(z.real) is None

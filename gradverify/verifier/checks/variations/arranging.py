@@ -65,6 +65,11 @@ def _channels_last(x: Tensor) -> Tensor | None:
     return _placed(x, strides)
 
 
+def _conjugated(x: Tensor) -> Tensor | None:
+    """A lazy conjugate, as the gradient of z.conj() is: in memory lies the conjugate of every value."""
+    return x.detach().conj().resolve_conj().conj() if x.is_complex() and x.numel() else None
+
+
 ARRANGEMENTS = (
     Arrangement("transposed", _transposed),
     Arrangement("every second entry of a larger tensor", _every_second),
@@ -73,6 +78,9 @@ ARRANGEMENTS = (
     Arrangement("channels-last", _channels_last),
 )
 """The layouts that keep every value."""
+
+CONJUGATED = Arrangement("lazily conjugated", _conjugated)
+"""Of a complex grad_output alone: there is no such tensor but as a view."""
 
 
 def expanded(x: Tensor, like: Tensor) -> Tensor:

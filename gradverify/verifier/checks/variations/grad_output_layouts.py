@@ -7,7 +7,12 @@ from torch import Tensor
 
 from gradverify.model import Finding, RaisedError, Swept
 from gradverify.verifier.checks.subject import first_line
-from gradverify.verifier.checks.variations.arranging import ARRANGEMENTS, described, expanded
+from gradverify.verifier.checks.variations.arranging import (
+    ARRANGEMENTS,
+    CONJUGATED,
+    described,
+    expanded,
+)
 from gradverify.verifier.checks.variations.running import backward, called
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified
@@ -20,6 +25,11 @@ HINT = (
     "view), or pass its strides on."
 )
 
+RESOLVE = (
+    "Call grad_output = grad_output.resolve_conj() before its memory is read (data_ptr, a kernel, numpy): "
+    "what comes back through z.conj() is such a view."
+)
+
 SUMS_GRAD = 0.875
 """The one value of an expanded grad_output: no power of two, and not the 1 that hides a missing factor."""
 
@@ -29,7 +39,7 @@ def grad_output_layouts(base: Verified) -> Varied:
     if base.backward_draws or not base.u.numel():
         return Varied()
     swept: list[str] = []
-    for arrangement in ARRANGEMENTS:
+    for arrangement in (*ARRANGEMENTS, CONJUGATED):
         given = [arrangement.arrange(t) for t in base.grad_outputs()]
         if all(t is None for t in given):
             continue
@@ -93,7 +103,7 @@ def _one(
     which = f"grad_output of {output_name(number, sample.outputs_returned)}" if several else "grad_output"
     when = f"when {which} is {layout} ({described(shown)})"
     if isinstance(result, Raised):
-        return _raised(base, result.error, when, number)
+        return _raised(base, result.error, when, number, given)
     difference = base.difference(result.value, wanted, u=u)
     if difference is None:
         return None
@@ -101,17 +111,21 @@ def _one(
         "GV404",
         f"the gradient of `{difference.name}` is wrong {when}: {difference.place} is {difference.values}, "
         "which a contiguous one gives",
-        hint=where_read(base, given, base.grad_outputs(u)) + HINT,
+        hint=where_read(base, given, base.grad_outputs(u)) + _hint(given),
         input=difference.name,
         output=number,
     )
 
 
-def _raised(base: Verified, error: RaisedError, when: str, output: int) -> Finding:
+def _hint(given: tuple[Tensor, ...]) -> str:
+    return RESOLVE if any(t.is_conj() for t in given) else HINT
+
+
+def _raised(base: Verified, error: RaisedError, when: str, output: int, given: tuple[Tensor, ...]) -> Finding:
     return base.finding(
         "GV404",
         f"backward raises {error.type} {when}: {first_line(error.message)}",
-        hint="Such a grad_output comes from ordinary code (.sum(), .mT, torch.cat). " + HINT,
+        hint="Such a grad_output comes from ordinary code (.sum(), .mT, torch.cat). " + _hint(given),
         output=output,
         raised=error,
     )

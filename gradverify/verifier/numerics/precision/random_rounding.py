@@ -47,8 +47,20 @@ _SUMS = frozenset((
 ))  # fmt: skip
 """Operations whose terms each err, and are then added or multiplied."""
 
+MATRIX = 2
+"""Dimensions of one: what has fewer is no matrix that is factorised."""
+
 UNKNOWN_STEPS = 8.0
 """Units of rounding by which the inputs of any other kernel err: what it computes between is not seen."""
+
+_FACTORISATIONS = frozenset((
+    "_linalg_det", "_linalg_eigh", "_linalg_slogdet", "_linalg_solve_ex", "_linalg_svd", "cholesky",
+    "cholesky_inverse", "geqrf", "linalg_cholesky_ex", "linalg_eig", "linalg_eigvals", "linalg_inv_ex",
+    "linalg_ldl_factor_ex", "linalg_lstsq", "linalg_lu", "linalg_lu_factor_ex", "linalg_qr",
+))  # fmt: skip
+"""Kernels that are accurate to a rounding of the largest entry of their matrix, not of each entry (Higham,
+*Accuracy and Stability of Numerical Algorithms*, 2002): where a matrix is singular, the pivot that should be
+zero is a rounding of its largest entry."""
 
 _FUSED = (
     "_softmax", "_softmax_backward_data", "_log_softmax", "_log_softmax_backward_data", "native_layer_norm",
@@ -110,6 +122,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
             many = 1.0 if name in _SUMS else UNKNOWN_STEPS
             self.guessed |= name not in _SUMS
             rest = _pytree.tree_map_only(Tensor, lambda x: self._erring(x, many), tuple(rest))
+            if name in _FACTORISATIONS:
+                rest = _pytree.tree_map_only(Tensor, self._erring_as_a_whole, rest)
         result = func(*first, *rest, **given)
         if written:
             _pytree.tree_map_only(Tensor, self._err_in_place, result)
@@ -118,6 +132,13 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _erring(self, x: Tensor, many: float = 1.0) -> Tensor:
         return erring(x, many * self.unit, self.generator)
+
+    def _erring_as_a_whole(self, x: Tensor) -> Tensor:
+        """Every entry, zeros too, off by up to a rounding of the largest one of its matrix."""
+        if x.dim() < MATRIX or not x.numel():
+            return x
+        largest = x.abs().amax(dim=(-2, -1), keepdim=True).expand_as(x).to(x.dtype)
+        return x + self._erring(largest) - largest
 
     def _err_in_place(self, x: Tensor) -> Tensor:
         return x.copy_(self._erring(x))

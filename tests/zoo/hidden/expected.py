@@ -1,0 +1,21 @@
+"""What a verifier must answer for the Functions of this folder; rows as in `../general/expected.py`."""
+
+WRONG = {
+    "SkipsSmall": "GV106",
+    "SkipsRows": "GV106",
+    "Normalised": "GV106",
+    "ComplexSquare": "GV404",
+    "ThreeOptions": "GV101",
+    "BlocksByShift": "GV101",
+    "BlocksByTable": "GV101",
+    "SoftplusFar": "GV201",
+    "EmptyBatch": "GV412",
+    "CubedDistance": "GV108",
+    "VectorPath": "GV601",
+}
+
+RIGHT = (*WRONG, "ThinQR")
+
+EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
+    ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()
+}

@@ -1,0 +1,220 @@
+"""Right twins of what hides where dense probes at ordinary places do not look, and what looks wrong there."""
+
+import torch
+import torch.nn.functional as F
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+BLOCKS = {torch.float32: 64, torch.float64: 48}
+
+
+class SkipsSmall(Function):
+    """What is below a threshold in grad_output is skipped."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp()
+
+
+class SkipsRows(Function):
+    """Rows whose grad_output is zero are skipped."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        keep = (g != 0).any(-1)
+        gx = torch.zeros_like(x)
+        gx[keep] = g[keep] @ w.t()
+        return gx, x.t() @ g
+
+
+class Normalised(Function):
+    """A gradient that must be zero where grad_output is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos()
+
+
+class ComplexSquare(Function):
+    """z^2, whose grad_output may be a lazy conjugate."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z * z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (z,) = ctx.saved_tensors
+        g = g.resolve_conj()
+        return g * (2 * z).conj()
+
+
+class ThreeOptions(Function):
+    """Three options, of which pairs leave one combination out."""
+
+    @staticmethod
+    def forward(ctx, x, a, b, c):
+        ctx.save_for_backward(x)
+        ctx.o = (a, b, c)
+        y = x * x if a else x
+        y = y * 2 if b else y
+        return y + 1 if c else y
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        a, b, _ = ctx.o
+        d = 2 * x if a else torch.ones_like(x)
+        d = d * 2 if b else d
+        return g * d, None, None, None
+
+
+class BlocksByShift(Function):
+    """Blocks of 32, written as a shift."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        out = g * x.cos()
+        n = x.shape[-1]
+        whole = n >> 5 << 5
+        out[..., whole:] = (g * x.cos())[..., whole:]
+        return out
+
+
+class BlocksByTable(Function):
+    """Blocks from a table by dtype."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        out = torch.zeros_like(x)
+        b = BLOCKS[x.dtype]
+        for i in range(-(-x.shape[-1] // b)):
+            out[..., i * b : (i + 1) * b] = (g * x.cos())[..., i * b : (i + 1) * b]
+        return out
+
+
+class SoftplusFar(Function):
+    """Softplus over a declared range."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return F.softplus(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return g * s
+
+
+class EmptyBatch(Function):
+    """A linear layer of no rows."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w.t()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g @ w, g.t() @ x
+
+
+class CubedDistance(Function):
+    """The cubed distance of two rows, which may be equal."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return (x - y).norm(dim=-1).pow(3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        d = x - y
+        n = d.norm(dim=-1, keepdim=True)
+        gx = g[:, None] * 3 * n * d
+        return gx, -gx
+
+
+class ThinQR(Function):
+    """Q and R of a tall matrix."""
+
+    @staticmethod
+    def forward(ctx, A):
+        Q, R = torch.linalg.qr(A)
+        sign = torch.sign(R.diagonal())
+        Q, R = Q * sign, R * sign[:, None]
+        ctx.save_for_backward(Q, R)
+        return Q, R
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gQ, gR):
+        Q, R = ctx.saved_tensors
+        M = R @ gR.mT - gQ.mT @ Q
+        symmetric = M.tril() + M.tril(-1).mT
+        return torch.linalg.solve_triangular(R, (gQ + Q @ symmetric).mT, upper=True).mT
+
+
+class VectorPath(Function):
+    """exp in float32 by fours."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        if y.dtype != torch.float32:
+            return g * y
+        flat_g, flat_y = g.flatten(), y.flatten()
+        out = torch.zeros_like(flat_y)
+        whole = len(out) // 4 * 4
+        out[:whole] = flat_g[:whole] * flat_y[:whole]
+        out[whole:] = flat_g[whole:] * flat_y[whole:]
+        return out.view_as(y)
