@@ -92,7 +92,7 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
 
 
 def _with_numbers(target: Target, known: Known, states: Sequence[State], square: Solution) -> Solution:
-    """Inputs with a number beside tensors whose sizes differ, which tell more than square ones; else these."""
+    """Inputs with a number beside tensors whose sizes differ, which tell more than squares; else these."""
     found = search(known.caller, states, [p.name for p in target.parameters], broadcast=True)
     return found if isinstance(found, Solution) and not is_by_chance(found.state) else square
 
