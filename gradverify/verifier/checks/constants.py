@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradverify.verifier.checks.manifolds import mismatched, with_values
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
 
 _Values = Callable[[Tensor], Tensor | None]
 """A constant -> one of the same shape of some kind; None where its shape does not allow the kind."""
@@ -34,6 +35,8 @@ class _Kind:
 def right_for_some(sample: Sample, name: str | None, *, second_order: bool) -> str:
     """The constants and their kind, in words, for which backward is right; empty where it is for none.
 
+    One entry along a dimension, which forward broadcasts, is a kind, too.
+
     Right in the gradient by one input, or by any for None; `second_order`: the backward of backward.
     """
     constants = _constants(sample)
@@ -44,7 +47,28 @@ def right_for_some(sample: Sample, name: str | None, *, second_order: bool) -> s
         if mismatched(moved, name, second_order=second_order) is False:
             names = " and ".join(f"`{one}`" for one in values)
             return f"that the values of {names} need not {kind.words}"
+    for one, along, value in _single(constants):
+        moved = with_values(sample, {one: value})
+        if _same_outputs(moved) and mismatched(moved, name, second_order=second_order) is False:
+            return f"that `{one}` has more than one entry along dimension {along}"
     return ""
+
+
+def _single(constants: Mapping[str, Tensor]) -> Iterator[tuple[str, int, Tensor]]:
+    """Every constant with one entry along one of its dimensions, which forward may broadcast."""
+    for name, value in constants.items():
+        for along in range(value.dim()):
+            if value.shape[along] > 1:
+                yield name, along, value.narrow(along, 0, 1).contiguous()
+
+
+def _same_outputs(sample: Sample) -> bool:
+    """Whether forward gives outputs of the same shapes as before."""
+    ran = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(ran, Raised):
+        return False
+    given = [torch.view_as_real(o).shape if o.is_complex() else o.shape for o in ran.value]
+    return given == [block.shape for block in sample.problem.outputs.blocks]
 
 
 def _constants(sample: Sample) -> dict[str, Tensor]:

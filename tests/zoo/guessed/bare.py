@@ -941,3 +941,30 @@ class PooledLate(Function):
     def backward(ctx, g):
         (index,) = ctx.saved_tensors
         return g.new_zeros(ctx.shape).scatter_add(1, index, g)
+
+
+class SharedBase(Function):
+    """Right where every row has the one base that a constant holds; it was guessed to hold one for each."""
+
+    @staticmethod
+    def forward(ctx, base, scale, gamma):
+        ctx.save_for_backward(base, scale, gamma)
+        return scale[:, :, None] * base * gamma[None]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        base, scale, gamma = ctx.saved_tensors
+        of_scale = torch.einsum("kbj,kvj,bj->kb", g, base, gamma)
+        return None, of_scale, torch.einsum("kbj,kvj,kb->bj", g, base, scale)
+
+
+class SharedBaseTwice(SharedBase):
+    """Wrong, however many the base holds."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        base, scale, gamma = ctx.saved_tensors
+        of_scale = 2 * torch.einsum("kbj,kvj,bj->kb", g, base, gamma)
+        return None, of_scale, torch.einsum("kbj,kvj,kb->bj", g, base, scale)

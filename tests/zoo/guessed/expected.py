@@ -19,6 +19,7 @@ OPEN = [
     "BackwardWarp",  # planes that nothing reads
     "MessagePassingBackwards",  # the edges were guessed
     "Concentration",  # negative values mean nothing
+    "SharedBase",  # a constant that has one row for all
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -36,6 +37,7 @@ EXPECTED |= {
         ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
+        ("SharedBaseTwice", {"GV101"}, ["`scale`"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
