@@ -46,7 +46,19 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
 
 
 def draw_integers(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
-    """The entries of an integer tensor: distinct ones at even draws, if there are enough, else some twice."""
+    """The entries of an integer tensor: distinct ones at even draws, if there are enough, else some twice.
+
+    Special ones, which may be marks beside the range, leave an ordinary one where there are several.
+    """
+    values = _integers_in_range(spec, seed, point, draw)
+    if values and spec.special and (point, draw) == (Point.SPECIAL, 0):
+        planted = [int(v) for v in spec.special] * max(1, len(values) // (4 * len(spec.special)))
+        source = source_of(seed, spec.name, "special", draw)
+        _plant(source, values, planted[: max(1, len(values) - 1)])
+    return values
+
+
+def _integers_in_range(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
     count = math.prod(spec.shape)
     if not count:
         return []
