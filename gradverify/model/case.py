@@ -19,7 +19,7 @@ class TensorInput:
     range: tuple[float, float] | None = None
     """Closed for floating dtypes, half-open for integer ones."""
     special: tuple[float, ...] = ()
-    """Valid values worth planting at the `special` point."""
+    """Valid values worth planting at the `special` point; of integers also marks outside of the range."""
     avoid: tuple[float, ...] = ()
     """Declared kinks: drawn values keep away from them."""
     requires_grad: bool | None = None

@@ -57,7 +57,7 @@ def _declared_points(drawn: list[TensorInput]) -> Iterator[tuple[Point, int]]:
     floating = [t for t in drawn if is_floating(t)]
     if any(t.range is not None and not t.structure for t in floating):
         yield Point.WIDE, 0
-    if any(t.special or t.ties for t in floating):
+    if any(t.ties for t in floating) or any(t.special for t in drawn):
         yield Point.SPECIAL, 0
 
 

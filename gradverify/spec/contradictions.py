@@ -61,6 +61,8 @@ def _of_tensor(tensor: TensorSpec, bound: TensorInput, at: str) -> Iterator[Comp
     low, high = bound.range
     half_open = entry.dtype in INTEGERS
     for path, point in _points(tensor):
+        if half_open and path[0] == "special" and point != high:
+            continue  # a mark, such as the label to ignore; the bound itself is taken for one too many
         if point < low or point > high or (half_open and point == high):
             end = ")" if half_open else "]"
             message = f"{number(point)} is outside the range [{number(low)}, {number(high)}{end}{at}"

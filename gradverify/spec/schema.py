@@ -100,7 +100,10 @@ class TensorEntry(Entry):
     dtype: f.Dtype = Field(default="float64", description="The dtype, as torch calls it.")
     domain: f.Domain = Field(default="real", description="The valid values.")
     range: _Range = Field(default=None, description="[low, high]; closed for floats, half-open for integers.")
-    special: _Points = Field(default_factory=list, description="Valid values worth planting.")
+    special: _Points = Field(
+        default_factory=list,
+        description="Valid values worth planting; of integers also marks outside of `range`.",
+    )
     avoid: _Points = Field(default_factory=list, description="Kinks: drawn values keep away from them.")
     structure: f.StructureName = Field(default="", description="The manifold it lies on, or the form it has.")
     layout: f.LayoutName = Field(default="", description="A sparse layout; strided without it.")

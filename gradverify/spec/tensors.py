@@ -118,6 +118,8 @@ def _check_points(entry: TensorEntry) -> Iterator[Complaint]:
     for index, point in enumerate(entry.special):
         if entry.dtype in INTEGERS and not isinstance(point, int):
             yield Complaint(("special", index), f"{number(point)} is no {entry.dtype}")
+        elif entry.dtype in INTEGERS and (problem := _integer_problem(entry.dtype, point)):
+            yield Complaint(("special", index), problem)
         elif outside_domain(entry, point):
             yield Complaint(("special", index), f"{number(point)} is outside the domain `{entry.domain}`")
         elif point in entry.avoid:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
 from gradverify.rules import Family
+from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.deliberate import looks_deliberate
@@ -63,11 +64,6 @@ OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
-
-ACCIDENTS = frozenset(
-    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
-)
-"""Exceptions in backward that inferred inputs do not explain: forward accepted them."""
 
 
 def guarded(
@@ -232,7 +228,7 @@ class _Guard:
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         yield from self._of_signs(finding)
-        if finding.code == "GV102" and not _is_accident(finding):
+        if finding.code == "GV102" and not is_accident(self.sample, finding):
             yield refused(finding)
         if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
             yield doubted(finding)
@@ -341,7 +337,3 @@ def _inventions(sample: Sample) -> tuple[Doubt, ...]:
 
 def _is_second_order(finding: Finding) -> bool:
     return finding.code.startswith("GV2")
-
-
-def _is_accident(finding: Finding) -> bool:
-    return finding.raised is not None and finding.raised.type in ACCIDENTS and not finding.raised.deliberate

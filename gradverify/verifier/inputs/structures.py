@@ -141,6 +141,10 @@ def _simplex(free: Tensor) -> Tensor:
     return weights / weights.sum(dim=-1, keepdim=True)
 
 
+def _one_of_each_row(free: Tensor) -> Tensor:
+    return torch.zeros_like(free).scatter_(-1, free.argmax(dim=-1, keepdim=True), 1.0)
+
+
 _PLACES: dict[str, Callable[[Tensor], Tensor]] = {
     "spd": _spd,
     "symmetric": lambda free: _short(_symmetric_part(free)),
@@ -151,4 +155,5 @@ _PLACES: dict[str, Callable[[Tensor], Tensor]] = {
     "unit-norm": lambda free: torch.nn.functional.normalize(free, dim=-1),
     "simplex": _simplex,
     "sorted": lambda free: free.sort(dim=-1).values,
+    "one-hot": _one_of_each_row,
 }

@@ -14,7 +14,7 @@ from gradverify.model.points import is_declared
 from gradverify.verifier.inputs.plain import draw_plain
 from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
-from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values
+from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values, with_special
 
 INTEGER_STRUCTURES = frozenset({"offsets", "permutation", "one-hot", "sorted"})
 """Structures that integer tensors can have; the other ones are of floating tensors."""
@@ -77,20 +77,26 @@ def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) ->
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:
     if not is_declared(point, draw):
         return _undeclared_entries(spec, dtype, seed, point, draw)
-    if dtype is torch.bool:
-        return draw_booleans(spec, seed, point, draw)
     if not _is_floating(dtype):
-        if spec.structure in INTEGER_STRUCTURES:
-            low, high = (int(bound) for bound in spec.range or (0, 2))
-            source = random.Random(f"{seed}/{spec.name}/{draw}")
-            return place_integers(spec.structure, spec.shape, (low, high), source)
-        return draw_integers(spec, seed, point, draw)
+        return _whole_entries(spec, seed, point, draw)
     drawn = draw_plain if point is Point.PLAIN else draw_values
     if dtype.is_complex:
         real, imaginary = drawn(spec, seed, point, draw), drawn(spec, seed + 1, point, draw)
         return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
     values = drawn(spec, seed, point, draw)
     return _tied(values, seed) if spec.ties and point is Point.SPECIAL else values
+
+
+def _whole_entries(spec: TensorInput, seed: int, point: Point, draw: int) -> Sequence[int]:
+    """Entries of an integer tensor, or of a boolean one."""
+    if spec.structure in INTEGER_STRUCTURES:
+        low, high = (int(bound) for bound in spec.range or (0, 2))
+        source = random.Random(f"{seed}/{spec.name}/{draw}")
+        values = place_integers(spec.structure, spec.shape, (low, high), source)
+        return sorted(with_special(spec, values, seed, point, draw)) if spec.special else values
+    if spec.dtype == "bool":
+        return draw_booleans(spec, seed, point, draw)
+    return draw_integers(spec, seed, point, draw)
 
 
 def _undeclared_entries(

@@ -46,7 +46,26 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
 
 
 def draw_integers(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
-    """The entries of an integer tensor: distinct ones at even draws, if there are enough, else some twice."""
+    """The entries of an integer tensor: distinct ones at even draws, if there are enough, else some twice.
+
+    Special ones are planted at their point.
+    """
+    return with_special(spec, _integers_in_range(spec, seed, point, draw), seed, point, draw)
+
+
+def with_special(spec: TensorInput, values: list[int], seed: int, point: Point, draw: int) -> list[int]:
+    """The same with special integers at the declared special point, where an ordinary one is left, too.
+
+    They may be marks outside of the range, such as a label to ignore.
+    """
+    if values and spec.special and (point, draw) == (Point.SPECIAL, 0):
+        planted = [int(v) for v in spec.special] * max(1, len(values) // (4 * len(spec.special)))
+        source = source_of(seed, spec.name, "special", draw)
+        _plant(source, values, planted[: max(1, len(values) - 1)])
+    return values
+
+
+def _integers_in_range(spec: TensorInput, seed: int, point: Point, draw: int) -> list[int]:
     count = math.prod(spec.shape)
     if not count:
         return []

@@ -116,6 +116,8 @@ def test_points_follow_what_is_declared():
     special = ((Point.SPECIAL, 1), (Point.SPECIAL, 2))
     assert points_of(plain) == (*typical, *((Point.WIDE, draw) for draw in (1, 2, 3)), *special)
     assert points_of(both) == (*typical, (Point.WIDE, 0), (Point.SPECIAL, 0), *special)
+    labels = TensorInput("i", (2,), dtype="int64", range=(0, 3), special=(-100,))
+    assert (Point.SPECIAL, 0) in points_of(Case(id="base", seed=0, inputs=(labels,)))
     assert points_of(hooked) == typical
     assert points_of(plain, Effort.QUICK) == typical
     assert len(points_of(plain, Effort.THOROUGH)) == 6 + 2 * 5

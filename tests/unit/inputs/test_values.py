@@ -84,6 +84,17 @@ def test_integers_are_distinct_first_and_then_reach_both_ends(seed, count):
     assert count < 2 or {-2, 6} <= set(second)
 
 
+@given(seed=st.integers(0, 1000), count=st.integers(1, 40))
+def test_special_integers_are_planted_beside_others(seed, count):
+    wanted = spec((count,), dtype="int64", range=(0, 5), special=(-100,))
+    values = draw_integers(wanted, seed, Point.SPECIAL, 0)
+    assert -100 in values
+    assert count == 1 or set(values) - {-100} <= set(range(5)) != set()
+    assert count == 1 or any(v != -100 for v in values)
+    for point, draw in ((Point.TYPICAL, 0), (Point.TYPICAL, 1), (Point.SPECIAL, 1)):
+        assert -100 not in draw_integers(wanted, seed, point, draw)
+
+
 def test_more_integers_than_candidates():
     values = draw_integers(spec((20,), dtype="int64", range=(0, 3)), 0, Point.TYPICAL, 0)
     assert set(values) == {0, 1, 2}

@@ -118,6 +118,8 @@ def test_integer_ranges_stay_integers(plan):
     ]
     assert (index.range, index.special) == ((0, 4), (0,))
     assert all(isinstance(number, int) for number in (*index.range, *index.special))
+    marked = "{inputs: {x: [n], i: {shape: [k], dtype: int64, range: [0, n], special: [-100, 255]}}}"
+    assert inputs(plan(marked))["i"].special == (-100, 255)  # labels to ignore lie outside
 
 
 def test_bool_tensors_need_no_range(plan):

@@ -215,6 +215,7 @@ ENTRIES = [
     ("{inputs: {x: {shape: [2], dtype: uint8, range: [0, 257]}}}", "the range [0, 257] does not fit uint8"),
     ("{inputs: {x: {shape: [2], range: [0, 1], special: [2.0]}}}", "2.0 is outside the range [0.0, 1.0]"),
     ("{inputs: {x: {shape: [2], dtype: int64, range: [0, 3], special: [3]}}}", "3 is outside the range [0, 3)"),
+    ("{inputs: {x: {shape: [2], dtype: uint8, range: [0, 3], special: [-1]}}}", "-1 does not fit uint8"),
     ("{sizes: {n: [5, 2]}, inputs: {x: {shape: [n], range: [0, n], special: [4]}}}", "4 is outside the range [0.0, 2.0] at n=2"),
     ("{inputs: {x: {shape: [2], domain: positve}}}", "`domain` cannot be the string `positve`; did you mean `positive`?"),
     ("{inputs: {x: {shape: [2], domain: positive, range: [-2, -1]}}}", "the range [-2.0, -1.0] leaves the domain `positive`"),

@@ -7,7 +7,9 @@ import random
 import pytest
 import torch
 
+from gradverify.model import Point, TensorInput
 from gradverify.verifier.inputs.structures import place, place_integers, retraction
+from gradverify.verifier.inputs.tensors import build_tensor
 
 SHAPES = {"unit-norm": (3, 4), "simplex": (3, 4), "sorted": (3, 5)}
 
@@ -84,3 +86,20 @@ def test_offsets_longer_than_their_range_repeat():
 def test_an_unknown_structure_is_refused():
     with pytest.raises(ValueError, match="no floating structure"):
         place("offsets", torch.zeros(2))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "bool"])
+@pytest.mark.parametrize(("point", "draw"), [(Point.TYPICAL, 0), (Point.TYPICAL, 1), (Point.SPECIAL, 1)])
+def test_one_hot_rows_of_every_dtype(dtype, point, draw):
+    spec = TensorInput("x", (6, 4), dtype=dtype, structure="one-hot", requires_grad=False)
+    rows = build_tensor(spec, 0, point, draw, "cpu")
+    assert rows.dtype is getattr(torch, dtype)
+    assert rows.sum(-1).tolist() == [1] * 6
+    assert set(rows.flatten().tolist()) == {0, 1}
+
+
+def test_special_integers_in_order():
+    spec = TensorInput("x", (9,), dtype="int64", structure="sorted", range=(0, 5), special=(7,))
+    values = build_tensor(spec, 0, Point.SPECIAL, 0, "cpu").tolist()
+    assert 7 in values
+    assert values == sorted(values)

@@ -19,6 +19,7 @@ OPEN = [
     "BackwardWarp",  # planes that nothing reads
     "MessagePassingBackwards",  # the edges were guessed
     "Concentration",  # negative values mean nothing
+    "KeptSystem",  # an object was guessed to be a tensor
     "SharedBase",  # a constant that has one row for all
 ]
 
@@ -38,6 +39,7 @@ EXPECTED |= {
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
         ("SharedBaseTwice", {"GV101"}, ["`scale`"]),
+        ("KeptTypo", {"GV102"}, ["multiply_by"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),

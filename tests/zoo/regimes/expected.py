@@ -4,6 +4,7 @@
 """
 
 PASSES = (
+    "MarkedLabels",
     "ReLU",
     "ReLUAtZeroOne",
     "Abs",
@@ -83,6 +84,7 @@ MISMATCHES = (
     "MaxOfEqual",
     "ScatterAdd",
     "MaskedMean",
+    "MarkedLabels",
     "ClampedRange",
     "GELU",
 )

@@ -432,3 +432,21 @@ class LowRankGaussian(Function):
         inverse = torch.diag(torch.exp(-log_d)) - du @ core
         d_sigma = -g_quad * torch.outer(y, y) + g_logdet * inverse
         return 2 * g_quad * y, d_sigma.diagonal() * log_d.exp(), 2 * d_sigma @ u
+
+
+class MarkedLabels(Function):
+    """Right: rows whose label is the mark count for nothing."""
+
+    @staticmethod
+    def forward(ctx, logits, labels):
+        ctx.save_for_backward(logits, labels)
+        return torch.nn.functional.cross_entropy(logits, labels, ignore_index=-100)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        keep = labels != -100
+        of_logits = torch.softmax(logits, -1) - torch.nn.functional.one_hot(
+            labels.clamp_min(0), logits.shape[-1]
+        )
+        return g * of_logits * keep[:, None] / keep.sum(), None
