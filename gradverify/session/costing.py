@@ -14,7 +14,7 @@ from gradverify.model import Case, Effort, Engine, Evaluations, Settings, Target
 from gradverify.model.points import is_declared, is_floating, points_of
 from gradverify.rules import RULES, Family
 
-FIRST_DRAW = Evaluations(70, 60)
+FIRST_DRAW = Evaluations(71, 64)
 """The first typical draw with one input: both orders, the contract, the sweep, the transforms."""
 
 FOR_A_SUBSET = Evaluations(3, 3)

@@ -18,7 +18,8 @@ def refused_empty(sample: Sample) -> FirstOrder | None:
     """Run one backward where the Jacobian has no entries; None where it is right, or there is no need.
 
     The shapes of what backward returns are read while it runs, and judged with the contract. Inputs on which
-    nothing depends get a gradient of zeros.
+    nothing depends get a gradient of zeros; but where no input is empty, the result is made so, and may be
+    there for its backward alone.
     """
     problem = sample.problem
     inputs = Layout.of(problem.primals)
@@ -33,9 +34,14 @@ def refused_empty(sample: Sample) -> FirstOrder | None:
         return FirstOrder(CheckResult((_backward_raised(sample, result.error),), Outcome.FAILED))
     gradient = inputs.flatten(result.value)
     wrong = gradient != 0
-    if not wrong.any():
+    if not wrong.any() or not _is_given_nothing(sample):
         return None
     return FirstOrder(CheckResult((_of_nothing(sample, inputs, gradient, wrong),), Outcome.FAILED))
+
+
+def _is_given_nothing(sample: Sample) -> bool:
+    """Whether some argument is empty, from which an empty result follows."""
+    return any(isinstance(a.value, Tensor) and not a.value.numel() for a in sample.arguments)
 
 
 def _of_nothing(sample: Sample, inputs: Layout, gradient: Tensor, wrong: Tensor) -> Finding:
