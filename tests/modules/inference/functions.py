@@ -1,5 +1,6 @@
 """Functions that nobody wrote a spec for: what they take stands in their source, or in what torch says."""
 
+import hashlib
 import torch
 from torch import nn
 from torch.autograd import Function
@@ -303,7 +304,7 @@ class Impossible(Function):
 
     @staticmethod
     def forward(ctx, x, secret):
-        if secret.code != "xyzzy":
+        if hashlib.sha256(secret.code.encode()).hexdigest()[:8] != "184858a0":
             raise ValueError("no")
         return x * 2
 
