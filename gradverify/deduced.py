@@ -80,7 +80,7 @@ class Deduced:
     tries: int = 0
     """Calls of forward that the search took."""
     default_dtype: str = ""
-    """Set where it runs only under this default dtype of torch."""
+    """Set where it runs only under this default dtype of torch, or keeps in it what it computes."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from gradverify.deduced import Deduced, DeducedTensor
+from gradverify.spec.draft import shown
 from gradverify.spec.source import parse
 from gradverify.spec.writing import (
     DraftedEntry,
@@ -57,3 +59,9 @@ def test_keys_with_a_path_get_one():
 def test_braces_cannot_be_added_to():
     with pytest.raises(NotExtensibleError):
         extended_spec("functions: {A: {skip: no}}\n", [ENTRY])
+
+
+def test_a_default_dtype_is_shown_beside_the_inputs():
+    x = DeducedTensor("x", ("n",))
+    assert shown(Deduced((x,), ())) == "x [n]"
+    assert shown(Deduced((x,), (), default_dtype="float64")) == "x [n]; default_dtype float64"
