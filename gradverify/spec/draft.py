@@ -125,7 +125,7 @@ def _dimension(expression: str) -> object:
 
 
 def shown(deduced: Deduced) -> str:
-    """The inputs on one line: `x [n, d], index int64 [k], eps 1e-05`, and a default dtype that is not torch's own."""
+    """The inputs on one line: `x [n, d], index int64 [k], eps 1e-05`; a default dtype where it is set."""
     inputs = ", ".join(f"{i.name} {_short(i)}".rstrip() for i in deduced.inputs)
     return f"{inputs}; default_dtype {deduced.default_dtype}" if deduced.default_dtype else inputs
 
