@@ -27,21 +27,25 @@ from gradverify.verifier.collect.inference.composites import (
     rewritten,
 )
 from gradverify.verifier.collect.inference.evidence import Evidence, gather, parsed
+from gradverify.verifier.collect.inference.folding import (
+    LISTED,
+    Noting,
+    composed,
+    recipe_of_part,
+    recipe_of_parts,
+)
 from gradverify.verifier.collect.inference.objects import Found
 from gradverify.verifier.collect.inference.search import Solution, is_whole, search
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.starting import Known, begun
-from gradverify.verifier.collect.inference.trial import Ran, attempt, tensor_input
-from gradverify.verifier.inputs.stand_ins import MADE, Giving, StandIn, made
+from gradverify.verifier.collect.inference.trial import Ran, attempt
+from gradverify.verifier.inputs.stand_ins import MADE, StandIn, made
 
 MOST_TRIES = 150
 """Calls of one search for parts."""
 
 ROUNDS = 6
 """Searches after which further attributes are known that something else than forward reads."""
-
-LISTED = 2
-"""Entries of a list that is gone through."""
 
 
 def taken_apart(value: Any, target: Target, known: Known) -> Solution | None:  # noqa: ANN401
@@ -250,9 +254,9 @@ class _Apart:
             own = [q for q in self._parts if q.owner == p.name]
             if own:
                 values = {q.route: _constant(given[places[q.name]]) for q in own}
-                arguments.append(_composed(values, _Noting(p.name, (), self._misses)))
+                arguments.append(composed(values, Noting(p.name, (), self._misses)))
             elif p.name in self._hollow:
-                noting = _Noting(p.name, (), self._misses)
+                noting = Noting(p.name, (), self._misses)
                 arguments.append({} if self._hollow[p.name] == "entries" else StandIn(noting=noting))
             elif p.variadic:
                 arguments += given[places[p.name] :]
@@ -287,11 +291,13 @@ class _Apart:
         by_name = {a.name: a for a in state.arguments}
         arguments = []
         for p in self._known.parameters:
-            parts = {q.route: _node(by_name[q.name], state) for q in self._parts if q.owner == p.name}
+            parts = {
+                q.route: recipe_of_part(by_name[q.name], state) for q in self._parts if q.owner == p.name
+            }
             if not parts and p.name not in self._hollow:
                 arguments.append(by_name[p.name])
                 continue
-            whole = _recipe(parts) if parts else {self._hollow[p.name]: {}}
+            whole = recipe_of_parts(parts) if parts else {self._hollow[p.name]: {}}
             guess = Guess(Kind.OBJECT, 0.0, found=False, path=MADE, made=True, init=(_json(whole),))
             arguments.append(Argument(p.name, guess))
         return replace(state, arguments=tuple(arguments))
@@ -301,94 +307,3 @@ def _constant(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, Tensor):
         return value.detach()
     return [_constant(v) for v in value] if isinstance(value, list) else value
-
-
-class _Noting:
-    """Notes what is asked of a stand-in in vain."""
-
-    def __init__(self, owner: str, route: Route, misses: dict[tuple[str, Route], None]) -> None:
-        self.owner, self.route, self.misses = owner, route, misses
-
-    def below(self, step: str) -> _Noting:
-        return _Noting(self.owner, (*self.route, step), self.misses)
-
-    def __call__(self, name: str) -> None:
-        self.misses[self.owner, (*self.route, f".{name}")] = None
-
-
-def _grouped(values: Mapping[Route, Any]) -> dict[str, dict[Route, Any]]:
-    groups: dict[str, dict[Route, Any]] = {}
-    for route, value in values.items():
-        groups.setdefault(route[0], {})[route[1:]] = value
-    return groups
-
-
-def _composed(values: Mapping[Route, Any], noting: _Noting) -> Any:  # noqa: ANN401
-    """The live object of its parts."""
-    if () in values:
-        return values[()]
-    below = {step: _composed(v, noting.below(step)) for step, v in _grouped(values).items()}
-    first = next(iter(below))
-    if first == "()":
-        return Giving(below[first])
-    if first[0] == "[":
-        return {step[1:-1]: v for step, v in below.items()}
-    if first[0] == "#":
-        return tuple(below[k] for k in sorted(below, key=lambda s: int(s[1:])))
-    if first == "*":
-        return [below[first]] * LISTED
-    return StandIn(noting=noting, **{step[1:]: v for step, v in below.items() if step[0] == "."})
-
-
-def _recipe(parts: Mapping[Route, Any]) -> Any:  # noqa: ANN401
-    """What `made` makes the same object of."""
-    if () in parts:
-        return parts[()]
-    below = {step: _recipe(v) for step, v in _grouped(parts).items()}
-    first = next(iter(below))
-    if first == "()":
-        return {"gives": below[first]}
-    if first[0] == "[":
-        return {"entries": {step[1:-1]: v for step, v in below.items()}}
-    if first[0] == "#":
-        return {"tuple": [below[k] for k in sorted(below, key=lambda s: int(s[1:]))]}
-    if first == "*":
-        return {"list": [below[first]] * LISTED}
-    return {"attributes": {step[1:]: v for step, v in below.items() if step[0] == "."}}
-
-
-def _node(argument: Argument, state: State) -> Any:  # noqa: ANN401
-    """One part as a recipe."""
-    guess = argument.guess
-    match guess.kind:
-        case Kind.LITERAL:
-            first = guess.choices[0]
-            return {"tuple": list(first)} if isinstance(first, tuple) else first
-        case Kind.SIZE:
-            return state.shape(argument)[0]
-        case Kind.CALLABLE | Kind.OBJECT:
-            path = guess.path if ":" in guess.path else ":".join(guess.path.rsplit(".", 1))
-            return {"call": path, "arguments": list(guess.init)} if guess.made else {"object": path}
-        case Kind.LIST:
-            entries = argument.parts or (argument,) * argument.items
-            return {"list": [_tensor_node(p, state) for p in entries]}
-        case _:
-            return _tensor_node(argument, state)
-
-
-def _tensor_node(argument: Argument, state: State) -> dict[str, Any]:
-    described = tensor_input(argument, state)
-    node: dict[str, Any] = {"tensor": list(described.shape), "name": argument.name}
-    if described.dtype != "float64":
-        node["dtype"] = described.dtype
-    if described.domain != "real":
-        node["domain"] = described.domain
-    if described.range is not None:
-        node["range"] = list(described.range)
-    if described.structure:
-        node["structure"] = described.structure
-    if described.layout:
-        node["layout"] = described.layout
-    if described.value is not None:
-        node["value"] = described.value
-    return node
