@@ -214,14 +214,14 @@ class Pairwise(torch.autograd.Function):
         name="degenerate-size",
         severity=Severity.ERROR,
         family=Family.CONTRACT,
-        summary="raises at size 0, which the spec lists",
+        summary="is wrong at size 0, which the spec lists",
         checks=(
             "Whether forward and backward run where a tensor has no entries: there is nothing to measure, but"
-            " backward must return gradients of the inputs' shapes. Size 0 is an error only where the spec"
-            " lists it, as in `sizes: {b: [3, 0]}`. Symbolic shapes without `sizes:` leave sizes open, so"
-            " others are tried, 1 among them: what forward refuses is a note, what backward gets wrong has a"
-            " code of its own. `--effort thorough` tries 0 and 1 that nobody listed, and warns of what is"
-            " wrong there."
+            " backward must return gradients of the inputs' shapes, and zeros for inputs that have entries"
+            " where the result has none. Size 0 is an error only where the spec lists it, as in"
+            " `sizes: {b: [3, 0]}`. Symbolic shapes without `sizes:` leave sizes open, so others are tried, 1"
+            " among them: what forward refuses is a note, what backward gets wrong has a code of its own."
+            " `--effort thorough` tries 0 and 1 that nobody listed, and warns of what is wrong there."
         ),
         matters=(
             "The last batch of an epoch, an image without boxes, an expert without tokens: empty inputs come"
