@@ -138,7 +138,10 @@ class Linear(torch.autograd.Function):
 """,
         remedy=(
             "Return the gradient: here `grad_output.sum(0)`. If the input is a constant by design, say"
-            " so in the spec with `requires_grad: false`."
+            " so in the spec with `requires_grad: false`. As a note it names parameters inside of an"
+            " argument, as of a module that is handed to a Function: they are no inputs, autograd gives"
+            " them no gradient, and nothing verified what backward writes to them. Hand them to `apply`"
+            " one by one, and each is judged."
         ),
     ),
     Rule(

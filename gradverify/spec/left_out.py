@@ -7,8 +7,11 @@ from collections.abc import Iterator
 
 from gradverify.model import Effort
 from gradverify.spec.combined import combined
+from gradverify.spec.fields import COMPLEX, FLOATING
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.inputs import AnnotationSpec, ConcatSpec, InputSpec, ListSpec, TensorSpec
 from gradverify.spec.sweep import Sweep, factors_of
+from gradverify.spec.wording import listed
 
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
@@ -26,6 +29,8 @@ def left_out(
 def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, inferred: bool) -> Iterator[str]:
     missing = len(whole.cases) - len(planned.cases)
     sweep = planned.sweep
+    if sweep is not None and not inferred:
+        yield from _gradients(sweep)
     if missing > 0:
         yield f"{missing} other case{'s' * (missing > 1)}"
     if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
@@ -42,6 +47,28 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
     yield "torch.compile (--select GV503)"
+
+
+def _gradients(sweep: Sweep) -> Iterator[str]:
+    """Gradients that a spec says are not asked for: backward may return one all the same."""
+    names = [item.name for item in sweep.inputs if _is_never_differentiated(item)]
+    if names:
+        yield f"the gradient{'s' * (len(names) > 1)} of {listed(names)} (requires_grad: false)"
+
+
+def _is_never_differentiated(item: InputSpec) -> bool:
+    """Whether an input could be differentiated and is not, because its entry says so."""
+    match item:
+        case TensorSpec(entry=entry):
+            return entry.requires_grad is False and not entry.mutated and entry.dtype in FLOATING + COMPLEX
+        case ListSpec(items=items):
+            return bool(items) and all(_is_never_differentiated(one) for one in items)
+        case ConcatSpec(requires_grad=False):
+            return True
+        case AnnotationSpec(entry=entry):
+            return entry.requires_grad is False
+        case _:
+            return False
 
 
 def _sizes(sweep: Sweep, effort: Effort) -> Iterator[str]:

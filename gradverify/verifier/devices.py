@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -53,26 +53,39 @@ def _accelerator() -> str:
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
     """Switch TF32 and bfloat16 inside float32 operations off, and on again where they were."""
-    before = [(backend, name, getattr(backend, name)) for backend, name in _short_cuts()]
-    for backend, name, value in before:
-        setattr(backend, name, False if isinstance(value, bool) else EXACT)
-    try:
+    with ExitStack() as left:
+        if not _has_precisions():
+            left.enter_context(_exact_cudnn())
+        for backend, name in _short_cuts():
+            value = getattr(backend, name)
+            left.callback(setattr, backend, name, value)
+            setattr(backend, name, False if isinstance(value, bool) else EXACT)
         yield
-    finally:
-        for backend, name, value in before:
-            setattr(backend, name, value)
+
+
+def _has_precisions() -> bool:
+    """Whether torch has the newer interface (2.9): reading the older one then raises."""
+    return hasattr(torch.backends.cuda.matmul, "fp32_precision")
 
 
 def _short_cuts() -> Iterator[tuple[Any, str]]:
-    """Switches of the newer interface where torch has it (2.9): reading the older one then raises."""
+    """Switches that can be set one by one."""
     backends: Any = torch.backends
-    if hasattr(backends.cuda.matmul, "fp32_precision"):
-        for owner, parts in (
-            (backends.cuda, ("matmul",)),
-            (backends.cudnn, ("conv", "rnn")),
-            (backends.mkldnn, ("matmul", "conv", "rnn")),
-        ):
-            yield from ((getattr(owner, part), "fp32_precision") for part in parts if hasattr(owner, part))
-    else:
+    if not _has_precisions():
         yield backends.cuda.matmul, "allow_tf32"
-        yield backends.cudnn, "allow_tf32"
+        return
+    for owner, parts in (
+        (backends.cuda, ("matmul",)),
+        (backends.cudnn, ("conv", "rnn")),
+        (backends.mkldnn, ("matmul", "conv", "rnn")),
+    ):
+        yield from ((getattr(owner, part), "fp32_precision") for part in parts if hasattr(owner, part))
+
+
+def _exact_cudnn() -> AbstractContextManager[None]:
+    """Turn TF32 off in cuDNN: torch 2.8 refuses a switch by itself once `torch.testing` has frozen them."""
+    cudnn: Any = torch.backends.cudnn
+    names = ("enabled", "benchmark", "benchmark_limit", "deterministic")
+    kept = {name: getattr(cudnn, name) for name in names}
+    exact: AbstractContextManager[None] = cudnn.flags(**kept, allow_tf32=False)
+    return exact

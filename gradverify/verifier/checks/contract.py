@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.verifier.checks.carried import carried_parameters
 from gradverify.verifier.checks.first_order import RETURN_NONE
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import Irregularity, Remark
@@ -36,6 +37,8 @@ def contract(sample: Sample, first: FirstOrder) -> CheckResult:
             made = _explain(sample, remark, first)
             if made is not None:
                 findings.append(made)
+    if sample.draw == 0:
+        findings.extend(carried_parameters(sample))
     if sample.draw == 0 and not any(f.code == "GV105" for f in findings) and first.verified:
         findings.extend(_undefined_grads(sample))
     return CheckResult(tuple(findings), outcome_of(findings))

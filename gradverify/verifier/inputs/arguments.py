@@ -21,6 +21,7 @@ from gradverify.model import (
     TensorInput,
     tensors_of,
 )
+from gradverify.verifier.guard import Returned, call
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
 __all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "shown_inputs"]
@@ -154,12 +155,18 @@ def shown_inputs(arguments: Sequence[Argument]) -> tuple[ShownInput, ...]:
 
 
 def show_value(value: Any) -> str:  # noqa: ANN401
-    """One argument as text."""
+    """One argument as text, in one line: an object by what its author lets it say of itself."""
     if not isinstance(value, Tensor):
-        return getattr(value, "__qualname__", None) or repr(value)
+        said = call(_said_of_itself, value)
+        text = said.value if isinstance(said, Returned) else f"<{type(value).__name__}>"
+        return text if isinstance(value, str) else " ".join(text.split())
     if value.numel() <= SHOWN_ELEMENTS and value.layout is torch.strided:
         return _short(value.detach().cpu().tolist())
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
+def _said_of_itself(value: Any) -> str:  # noqa: ANN401
+    return str(getattr(value, "__qualname__", None) or repr(value))
 
 
 def _short(value: Any) -> str:  # noqa: ANN401

@@ -127,3 +127,20 @@ def test_small_tensors_are_shown_in_full():
     assert show_value(torch.tensor([[0.1, -2.0]], dtype=torch.float64)) == "[[0.1, -2]]"
     assert show_value(torch.zeros(5, 4, dtype=torch.float64)) == "float64[5, 4]"
     assert show_value("sum") == "'sum'"
+
+
+class Silent:
+    """As an author may write one that nothing may be asked of."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+def test_an_object_is_shown_in_one_line_whatever_it_says_of_itself():
+    shown = show_value(torch.nn.Sequential(torch.nn.Tanh(), torch.nn.ReLU()))
+    assert shown == "Sequential( (0): Tanh() (1): ReLU() )"
+    assert show_value(Silent()) == "<Silent>"
+    assert show_value("a\n  b") == repr("a\n  b")

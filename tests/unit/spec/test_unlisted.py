@@ -23,6 +23,14 @@ functions:
     inputs: {x: [2], a: {choices: [0, 1]}, b: {choices: [0, 1]}, c: {choices: [0, 1]}}
   free@Many:
     inputs: {x: [2], a: {choices: [0, 1, 2, 3]}, b: {choices: [0, 1, 2, 3]}, c: {choices: [0, 1, 2, 3]}}
+  free@Constants:
+    inputs:
+      x: [n]
+      weight: {shape: [n], requires_grad: false}
+      index: {shape: [n], dtype: int64, range: [0, n]}
+      buffer: {shape: [n], mutated: true}
+      parts: {list: [{shape: [n], requires_grad: false}]}
+      joined: {concat: [{shape: [n, 2]}, {shape: [n, 3]}], requires_grad: false}
   free@Product: {sizes: {a: [2, 3], b: [4, 5], c: [6, 7]}, inputs: {x: [a, b, c]}}
 """
 
@@ -93,3 +101,10 @@ def test_so_many_combinations_of_options_and_the_rest_is_said(plan):
     found = plan("Many")
     assert len(found.open_sized) == 16
     assert f"{64 - len(found.cases) - 16} combinations beyond pairs" in found.left_out
+
+
+@pytest.mark.parametrize("effort", Effort)
+def test_gradients_that_are_not_asked_for_are_left_out_and_said(plan, effort):
+    said = "the gradients of `weight`, `parts` and `joined` (requires_grad: false)"
+    assert plan("Constants", effort).left_out[0] == said
+    assert not any("requires_grad" in one for one in plan("Open", effort).left_out)

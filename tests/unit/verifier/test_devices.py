@@ -59,6 +59,17 @@ def test_short_cuts_are_off_and_come_back() -> None:
         setattr(owner, name, value)
 
 
+def test_short_cuts_can_be_left_where_tests_of_torch_have_frozen_them(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
+    cudnn = torch.backends.cudnn
+    older = not hasattr(torch.backends.cuda.matmul, "fp32_precision")
+    before = [*precisions(), *([cudnn.allow_tf32] if older else [])]
+    with exact_arithmetic():
+        assert set(precisions()) <= {"ieee", False}
+        assert not (older and cudnn.allow_tf32)
+    assert [*precisions(), *([cudnn.allow_tf32] if older else [])] == before
+
+
 LOST = (
     RuntimeError("CUDA error: an illegal memory access was encountered"),
     RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be ..."),
