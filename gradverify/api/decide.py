@@ -27,6 +27,7 @@ from gradverify.api.original import (
     random_cotangents,
     refuses_undefined,
 )
+from gradverify.api.part_asked import entries_of, passes_in_part
 from gradverify.api.question import Answer, Question, Right, Unsure, Wrong
 from gradverify.api.stairs import on_stairs
 from gradverify.api.telling import failure, finding, name_of
@@ -69,7 +70,9 @@ def decide(question: Question) -> bool:
         case Wrong():
             raise GradientError(failure(question.user_function, answer.findings), answer.findings)
         case Unsure():
-            passed = _torch_decides(question, answer.reason, beyond_slow_mode(original))
+            passed = _passes_in_part(question, original, answer) or _torch_decides(
+                question, answer.reason, beyond_slow_mode(original)
+            )
         case Right():
             more = question.options.parts_of_torch
             passed = _torch_decides(question, "", beyond_slow_mode(original)) if more else True
@@ -101,6 +104,20 @@ def _torch_decides(question: Question, unverified_by_us: str, too_large: str = "
     if said:
         warnings.warn(f"{name_of(question.user_function)}: {said}", stacklevel=CALLER + 1)
     return result
+
+
+def _passes_in_part(question: Question, original: Original, answer: Unsure) -> bool:
+    """Whether torch passes the entries that ours could not tell, and everything else is in order."""
+    first_order = question.function is question.user_function
+    if not first_order or answer.entries is None:
+        return False
+    if _unlike_a_gradient(original, question.options, probed=False, linear=False):
+        return False
+    if not passes_in_part(question.function, original, answer.entries, question.options):
+        return False
+    said = _how_torch_decided(answer.reason, "")
+    warnings.warn(f"{name_of(question.user_function)}: {said}", stacklevel=CALLER + 1)
+    return True
 
 
 def _how_torch_decided(unverified_by_us: str, too_large: str) -> str:
@@ -224,7 +241,7 @@ def _measured(question: Question, original: Original, problem: Problem, result: 
     missing = unverified(comparison)
     finer = question.findings_of(problem, result, original) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(places(problem, result, missing), finer)
+        return Unsure(places(problem, result, missing), finer, entries_of(missing))
     broken = _not_linear(problem, comparison, original, question.options)
     if broken:
         return Wrong((finding("GV106", broken),))

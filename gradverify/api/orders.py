@@ -155,7 +155,7 @@ def _graph(
     shapes = [output.shape for output in outputs]
 
     def evaluate(moved: Sequence[Tensor]) -> Tensors:
-        returned = as_tuple(function(*(moved if all_move else _with(moved, inputs))))
+        returned = as_tuple(function(*(moved if all_move else with_values(moved, inputs))))
         values = returned if all_count else tuple([returned[p] for p in positions])
         if [value.shape for value in values] != shapes:
             raise ValueError("forward returns other shapes than before")
@@ -164,7 +164,7 @@ def _graph(
     return OwnGraph(original, Layout.of(outputs), outputs, range(len(positions)), evaluate)
 
 
-def _with(moved: Sequence[Tensor], inputs: Sequence[Any]) -> Sequence[Any]:
+def with_values(moved: Sequence[Tensor], inputs: Sequence[Any]) -> Sequence[Any]:
     """Other values for the inputs that require grad, and copies of the rest."""
     if len(moved) == len(inputs):
         return moved
@@ -197,7 +197,7 @@ def second_order_graph(
             given = [
                 leaf.requires_grad_() if takes_leaves else leaf.requires_grad_().clone() for leaf in leaves
             ]
-            outputs = as_tuple(function(*_with(given, inputs)))
+            outputs = as_tuple(function(*with_values(given, inputs)))
         return with_zeros(differentiate([outputs[p] for p in positions], leaves, u), leaves)
 
     outputs = Layout.of(original.leaves[:count])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from gradverify.api.options import Options
 from gradverify.api.original import Original
 from gradverify.api.own_graph import OwnGraph
+from gradverify.api.part_asked import Entries
 from gradverify.model import Finding
 from gradverify.verifier import guard
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
@@ -58,6 +59,8 @@ class Unsure:
     """What was not verified by us and why, in words; empty where there was nothing of ours to verify."""
     finer: tuple[Finding, ...] = ()
     """What was found below the tolerance in the rest."""
+    entries: Entries | None = None
+    """The entries that this is about, where all others are verified."""
 
 
 Answer = Right | Wrong | Unsure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradverify.api.acceptance import places, unverified
+from gradverify.api.part_asked import entries_of
 from gradverify.api.question import Right, Unsure
 from gradverify.verifier.numerics.certificate import Certificate
 from gradverify.verifier.numerics.problem import Problem, VjpProblem
@@ -27,4 +28,6 @@ def on_stairs(problem: Problem, rtol: float) -> Right | Unsure | None:
     if (found.wrong | found.imprecise | found.nonfinite).any():
         return None
     missing = unverified(found)
-    return Unsure(places(problem, result, missing)) if missing.any() else Right()
+    if not missing.any():
+        return Right()
+    return Unsure(places(problem, result, missing), entries=entries_of(missing, left.rows, left.columns))

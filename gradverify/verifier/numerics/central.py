@@ -178,7 +178,7 @@ def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float, least: fl
 
 
 def difference(
-    problem: Forward, moved: Callable[[float], Sequence[Tensor]], k: int
+    problem: Forward, moved: Callable[[float], Sequence[Tensor]], k: float
 ) -> tuple[Tensor, Tensor] | None:
     """(F_k - F_-k, F_k), as vectors; None where forward raises.
 

@@ -49,6 +49,10 @@ SHARE = 2.0**-14
 """Share of atol that is still seen in an entry where that is asked for instead of relative errors: in rows
 that are zero but for rounding, as gradients beside a saturated softmax are, these are all that is seen."""
 
+CONTRADICTION = 4.0
+"""What two steps leave, in units of their difference, up to which that says nothing of the gradient: rounding
+or truncation of the one is so many times that of the other, and more at other steps."""
+
 FAR = Level(2.0**-4, 0.0)
 """A forward that is flat is asked once more at this step, in units of each entry's size: one that rounds to
 bfloat16 (2^-8) inside looks flat at a smaller one."""
@@ -78,6 +82,8 @@ class _Tried:
     """What forward has at the first level, where none closed."""
     within: ProofPoint | None = None
     """Where what did not close may have been rounding: the point at which small rows count by more."""
+    contradicts: bool = False
+    """None closed, and forward itself has another derivative at each of two steps."""
 
 
 def certify(
@@ -164,12 +170,23 @@ def _levels(point: ProofPoint) -> tuple[Level, Level]:
 def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) -> _Tried:
     """The proof along one direction, at the first level and at the one that suits forward there.
 
-    Where the first does not close by what may be rounding, small rows count by more from there on.
+    Where these contradict each other, once more with small rows counting by more.
     """
+    tried = _tried_once(point, tangent, magnitudes)
+    if not tried.contradicts or tried.within is not None:
+        return tried
+    within = _within(point)
+    again = _tried_once(within, tangent, magnitudes) if within.least else tried
+    return replace(again, within=within) if again.level is not None else tried
+
+
+def _tried_once(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) -> _Tried:
+    """The same. Where what the first level leaves may be rounding, small rows count by more then."""
     level, coarse = _levels(point)
     first = found = point.along(tangent, level)
     functionals: Functionals | None = None
     within: ProofPoint | None = None
+    left: list[list[float]] = []
     last = False
     while found is not None and not found.weighed.flat:
         functionals = functionals or pull_back(point, found.weighed, magnitudes)
@@ -178,6 +195,8 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
         shares = functionals.close(point.inputs, found.step, found.weighed, level.allowed)
         if shares is not None and point.visible(found.weighed, level):
             return _Tried(level, tuple(shares), within=within)
+        if shares is None:
+            left.append(functionals.left(point.inputs, found.step, found.weighed))
         if last:
             break
         if within is None and _may_be_rounding(found, _within(point)):
@@ -187,7 +206,16 @@ def _tried(point: ProofPoint, tangent: Tensor, magnitudes: tuple[float, ...]) ->
             level, last = Level(LONG_STEP, level.allowed) if found.smooth else coarse, True
             found = point.along(tangent, level)
     flat = found if found is not None and found.weighed.flat else None
-    return _Tried(flat=flat, open=None if flat is not None else first, within=within)
+    contradicts = within is None and len(left) > 1 and _contradict(left[0], left[1], level.allowed)
+    return _Tried(flat=flat, open=None if flat is not None else first, within=within, contradicts=contradicts)
+
+
+def _contradict(left: list[float], other: list[float], allowed: float) -> bool:
+    """Whether what two steps leave differs by as much as there is: a gradient that is off leaves the same."""
+    return all(
+        max(abs(a), abs(b)) <= max(allowed, CONTRADICTION * abs(a - b))
+        for a, b in zip(left, other, strict=True)
+    )
 
 
 def _faint(point: ProofPoint, shares: tuple[float, ...], least: float) -> list[int]:
@@ -227,5 +255,6 @@ def _is_flat_alone(point: ProofPoint, tangent: Tensor, near: CentralDifference, 
     functionals = pull_back(point, near.weighed, ALONE)
     if functionals is None or not functionals.vanish(number, point.atol or 0.0):
         return False
-    flat = point.flat_beside(tangent, LEVELS[0].step)
+    below = SHARE * noticed(point.atol, tangent) if point.atol else 0.0
+    flat = point.flat_beside(tangent, LEVELS[0].step, below)
     return flat is not None and bool(flat.all())

@@ -93,10 +93,10 @@ class ProofPoint:
         tangent[block.start : block.stop] = self.tangent[block.start : block.stop]
         return tangent
 
-    def flat_beside(self, tangent: Tensor, near: float) -> Tensor | None:
+    def flat_beside(self, tangent: Tensor, near: float, below: float = 0.0) -> Tensor | None:
         """Rows (bool, M) that are far along a direction, on one side, what they are at a share `near` of it.
 
-        None where forward raises.
+        Or differ from it by what a derivative of no more than `below` makes. None where forward raises.
         """
         moved = self.inputs.moving(self.x, tangent)
         values: list[Tensor] = []
@@ -105,7 +105,12 @@ class ProofPoint:
             if value is None:
                 return None
             values.append(value.clone())  # forward may return the same memory every time
-        return (values[1] == values[0]) | (values[2] == values[0])
+        here, ahead, behind = values
+        if below:
+            ahead, behind = (
+                torch.where((v - here).abs() <= below * BESIDE, here, v) for v in (ahead, behind)
+            )
+        return (ahead == here) | (behind == here)
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
@@ -165,6 +170,17 @@ class Functionals:
                 return None
             first = first or [FOUR_POINTS * s / scale for s in shares]
         return first
+
+    def left(self, inputs: Layout, step: Tensor, weighed: Weighed) -> list[float]:
+        """u·J T less G(u)·T for every u, for rows of weight one."""
+        relative = weighed.unit / self.weighed.unit
+        expected = (self.probes.values / self.weighed.size @ weighed.change).tolist()
+        steps = inputs.cut(step)
+        return [
+            (wanted - FOUR_POINTS * sum(_dot(g, part) for g, part in zip(gradients, steps, strict=True)))
+            / (relative * scale)
+            for wanted, gradients, scale in zip(expected, self.gradients, self.probes.scales, strict=True)
+        ]
 
     def vanish(self, number: int | None = None, below: float = 0.0) -> bool:
         """Whether every gradient, or every one for one input, is exactly zero.

@@ -1,31 +1,27 @@
 """The short proof: two or three evaluations and two backwards, for who asks for no more than tolerances.
 
 It is the certificate (`certificate.py`): for a tangent v and a cotangent u, uᵀ(J v) from forward must be
-(Aᵀu)·v from backward. Here the value at x is known already, from the call whose graph is asked:
-
-    two values:      2 J T = F₁ - F₋₁
-    three values:   60 J T = 40 (F₁ - F₀) - 24 (F₋₁ - F₀) - (F₄ - F₀)
-
-(For the weights see Fornberg, *Generation of finite difference formulas*, 1988.) A drop-in asks this of
-thousands of small problems, where our own work would cost as much as the function: operations on tensors
-(1 to 3 µs each, whatever their size) are few, and what follows from shapes alone is kept.
+(Aᵀu)·v from backward. Here the value at x is known already, from the call whose graph is asked (`trial.py`
+has the differences). A drop-in asks this of thousands of small problems, where our own work would cost as
+much as the function: operations on tensors (1 to 3 µs each, whatever their size) are few, and what follows
+from shapes alone is kept.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.central import Forward, Weighed, difference, value_at, weigh
+from gradverify.verifier.numerics.central import difference, value_at, weigh
 from gradverify.verifier.numerics.certificate import ALONE, LEVELS, MAGNITUDES
-from gradverify.verifier.numerics.flat import Layout, vector_of
+from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
+from gradverify.verifier.numerics.rounding import OF_ONE
+from gradverify.verifier.numerics.trial import TWO_VALUES, Asked, Trial
 
 STEPS = ((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))
 """What has to be seen of a residual, and the step for as much or more. At 2^-17 truncation by two values,
@@ -38,93 +34,6 @@ entries, and on the larger samples of PyTorch's operator database."""
 STAIR = 2.0**-5
 """Step of the question put to a forward that is flat: two steps of bfloat16 at least, half a step of `round`
 at most for values up to 10. Where it is flat on one side as far as that, it is flat there and no rounding."""
-
-TWO_VALUES = 2.0
-"""The difference of two values is this times the derivative along T."""
-
-THREE_VALUES = 60.0
-"""That of three values."""
-
-THIRD = 4.0
-"""Where the third value lies, in steps: rounding is hardly more than that of two values there (0.82 to 0.71;
-1.18 at two steps), and truncation no more than twice that at two steps."""
-
-
-class Asked(Forward, Protocol):
-    """A map and its backward at one point."""
-
-    @property
-    def primals(self) -> Sequence[Tensor]:
-        """The differentiable inputs, detached."""
-
-    @property
-    def here(self) -> Sequence[Tensor | None]:
-        """The m outputs at these inputs; None for zeros."""
-
-    def back_each(self, cotangents: Sequence[Sequence[Tensor | None]]) -> Returned[list[Gradients]] | Raised:
-        """The gradients for several sets of grad_outputs."""
-
-
-class _Trial(NamedTuple):
-    """One direction, and a difference of values along it."""
-
-    asked: Asked
-    moves: Moves
-    allowed: float
-    """The residual allowed for one row of weight one."""
-    weighed: Weighed
-    """The difference of two values, by whose sizes rows are weighed."""
-    here: Tensor
-    """f(x), M entries."""
-    ahead: Tensor
-    """One of the two values, M entries, in memory that may be f's own."""
-    change: Tensor
-    """The difference, M entries."""
-    factor: float
-    """It is this times the derivative along T."""
-
-    def expected(self, probe: Probe, line: Tensor) -> float:
-        """The sum of J T, weighed by a probe."""
-        change = self.change if probe.only is None else self.change[probe.rows]
-        return torch.dot(line, change).item() / self.factor
-
-    def shares(self, probe: Probe, expected: float, gradients: Gradients) -> list[float] | None:
-        """What each input has of G(u)·T, for rows of weight one; None where they do not sum to u·J T."""
-        moves = self.moves
-        found = [
-            0.0
-            if g is None or step is None
-            else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
-            for g, step, block in zip(gradients, moves.steps, moves.inputs.blocks, strict=True)
-        ]
-        unit = TWO_VALUES / probe.scale
-        if not abs(expected - sum(found)) * unit <= self.allowed:  # also where it is NaN
-            return None
-        return [unit * share for share in found]
-
-    def sums(self, probe: Probe, gradients: Gradients) -> list[float] | None:
-        """The same, with what is expected worked out anew: user code may have written into grad_output."""
-        return self.shares(probe, self.expected(probe, probe.weighed(self.weighed)), gradients)
-
-    def finer(self) -> _Trial | None:
-        """The same by three values; None where it is that already, or forward raises at the third.
-
-        Or writes over one of the others.
-        """
-        further = None if self.factor == THREE_VALUES else value_at(self.asked, self.moves.point(THIRD))
-        if further is None or further.data_ptr() == self.ahead.data_ptr():
-            return None
-        here = self.here
-        # 60 J T in differences alone, which are nearly exact: 24 (F₁ - F₋₁) + 16 (F₁ - F₀) - (F₄ - F₀)
-        change = (self.ahead - here).mul_(16).add_(self.weighed.change, alpha=24).sub_(further - here)
-        return self._replace(change=change, factor=THREE_VALUES)
-
-    def pull_back(self, probes: Sequence[Probe], lines: Sequence[Tensor]) -> list[Gradients] | None:
-        """What backward gives for weighed probes; None where it raises."""
-        outputs = self.asked.outputs
-        shaped = [probe.shaped(line, outputs) for probe, line in zip(probes, lines, strict=True)]
-        result = self.asked.back_each(shaped)
-        return None if isinstance(result, Raised) else result.value
 
 
 def proves(asked: Asked, rtol: float, atol: float) -> bool:
@@ -148,7 +57,7 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
         return False
     if trial.weighed.flat:
         if _flat_on_one_side(trial):
-            return _pulls_back_zeros(trial)
+            return _pulls_back_nothing(trial, atol)
         several = sum(map(bool, inputs.lengths)) > 1
         return several and all(
             _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
@@ -164,7 +73,7 @@ def is_constant(asked: Asked) -> bool:
     return trial is not None and trial.weighed.flat and _flat_on_one_side(trial)
 
 
-def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
+def _closes(trial: Trial, rtol: float, atol: float) -> bool:
     """Whether backward agrees with what forward has along all inputs, and along each that is faint there."""
     closed = _closed(trial)
     if closed is None:
@@ -180,14 +89,14 @@ def _closes(trial: _Trial, rtol: float, atol: float) -> bool:
     return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
 
 
-def _stands_still(whole: _Trial, numbers: Sequence[int]) -> bool:
+def _stands_still(whole: Trial, numbers: Sequence[int]) -> bool:
     """Whether forward stays what it is at x, to the last bit, where some inputs move at once: as if alone."""
     trial = _tried(whole.asked, whole.moves.only(numbers), whole.here, whole.allowed)
     return trial is not None and trial.weighed.flat and torch.equal(trial.ahead, trial.here)
 
 
-def _closed(trial: _Trial) -> tuple[_Trial, list[float], list[Gradients]] | None:
-    """By two or by three values it closed, what each input has of it, and all gradients; None where not."""
+def _closed(trial: Trial) -> tuple[Trial, list[float], list[Gradients]] | None:
+    """By how many values it closed, what each input has of it, and all gradients; None where it did not."""
     probes = probes_of(trial.asked.outputs, MAGNITUDES, trial.weighed.unit)
     lines = [probe.weighed(trial.weighed) for probe in probes]
     expected = trial.expected(probes[0], lines[0])  # before user code could write into a grad_output
@@ -195,34 +104,37 @@ def _closed(trial: _Trial) -> tuple[_Trial, list[float], list[Gradients]] | None
     del lines  # vectors as long as the outputs, as many as there are outputs
     if gradients is None:
         return None
-    closing: _Trial | None = trial
-    shares = trial.shares(probes[0], expected, gradients[0])
-    if shares is None:
-        closing = trial.finer()
-        shares = None if closing is None else closing.sums(probes[0], gradients[0])
-    if closing is None or shares is None or not _repeats(closing, probes, gradients):
+    same = _same_again(probes, gradients)
+    closing, shares = trial, trial.shares(probes[0], expected, gradients[0])
+    if shares is None or not (same or trial.sums(probes[1:], gradients[1:])):
+        finer = trial.by_more_values(probes, gradients)
+        if finer is None:
+            return None
+        closing, shares = finer
+    if not same and not _repeats(trial, probes[0], probes[0].weighed(trial.weighed), gradients[0]):
         return None
     return closing, shares, gradients
 
 
-def _repeats(trial: _Trial, probes: Sequence[Probe], gradients: Sequence[Gradients]) -> bool:
-    """Whether the other grad_outputs close as well, and backward gives the same when it is asked again.
+def _same_again(probes: Sequence[Probe], gradients: Sequence[Gradients]) -> bool:
+    """Whether there is one output, and backward gives the same at another magnitude, to the last bit.
 
-    For one output it is asked the same at another magnitude, both powers of two: no product rounds
-    differently, and gradients that are the same to the last bit close as the first did.
+    Both are powers of two: no product rounds differently, and what closes for one closes for the other.
     """
-    first, *others = gradients
-    twice = len(others) == 1 and probes[1].only is None
-    if twice and _identical(first, others[0], MAGNITUDES[1] / MAGNITUDES[0]):
-        return True
-    if not all(trial.sums(probe, given) for probe, given in zip(probes[1:], others, strict=True)):
+    if len(gradients) != 2 or probes[1].only is not None:
         return False
-    again = trial.pull_back(probes[:1], [probes[0].weighed(trial.weighed)])
-    return again is not None and _identical(first, again[0], 1.0)
+    first, other = gradients
+    return _identical(first, other, MAGNITUDES[1] / MAGNITUDES[0])
+
+
+def _repeats(trial: Trial, probe: Probe, line: Tensor, expected: Gradients) -> bool:
+    """Whether backward gives the same when it is asked again."""
+    again = trial.pull_back([probe], [line])
+    return again is not None and _identical(expected, again[0], 1.0)
 
 
 def _closes_alone(
-    whole: _Trial, number: int, gradients: Sequence[Gradients], rtol: float, atol: float
+    whole: Trial, number: int, gradients: Sequence[Gradients], rtol: float, atol: float
 ) -> bool:
     """The same proof with one input moving alone, for which `gradients` are known to other grad_outputs.
 
@@ -230,23 +142,20 @@ def _closes_alone(
     """
     zero = all(_is_zero(given[number]) for given in gradients)
     trial = _tried(whole.asked, whole.moves.only((number,)), whole.here, whole.allowed)
-    if trial is None or trial.weighed.flat:
-        return trial is not None and zero
+    if trial is None:
+        return False
+    if trial.weighed.flat:
+        return zero or _is_flat_beside(trial, number, atol)
     probes = probes_of(trial.asked.outputs, ALONE, trial.weighed.unit)
     nothing: Gradients = (None,) * len(trial.moves.steps)
     lines = [probe.weighed(trial.weighed) for probe in probes]
     found = [nothing for _ in probes] if zero else trial.pull_back(probes, lines)
     if found is None or not trial.weighed.sees(trial.allowed, rtol, lambda: whole.moves.noticed(atol)):
         return False
-    if all(trial.sums(probe, given) for probe, given in zip(probes, found, strict=True)):
-        return True
-    finer = trial.finer()
-    return finer is not None and all(
-        finer.sums(probe, given) for probe, given in zip(probes, found, strict=True)
-    )
+    return bool(trial.sums(probes, found) or trial.by_more_values(probes, found))
 
 
-def _closes_by_itself(whole: _Trial, number: int, rtol: float, atol: float) -> bool:
+def _closes_by_itself(whole: Trial, number: int, rtol: float, atol: float) -> bool:
     """The whole proof with one input moving alone.
 
     For where all together make forward stand still: one that it is compared with, a label, moves all away.
@@ -255,23 +164,21 @@ def _closes_by_itself(whole: _Trial, number: int, rtol: float, atol: float) -> b
     if trial is None:
         return False
     if trial.weighed.flat:
-        # What it is beside x is what a derivative can tell: at x itself it may be another.
-        beside = trial._replace(here=trial.ahead.clone())
-        return _flat_on_one_side(beside) and _pulls_back_zeros(trial, number)
+        return _is_flat_beside(trial, number, atol)
     sees = trial.weighed.sees(trial.allowed, rtol, lambda: whole.moves.noticed(atol))
     return sees and _closed(trial) is not None
 
 
-def _tried(asked: Asked, moves: Moves, here: Tensor, allowed: float) -> _Trial | None:
+def _tried(asked: Asked, moves: Moves, here: Tensor, allowed: float) -> Trial | None:
     """What forward has along the steps; None where it raises or is not finite there."""
     found = difference(asked, moves.point, 1)
     weighed = None if found is None else weigh(asked.outputs, *found, TWO_VALUES * moves.length)
     if found is None or weighed is None:
         return None
-    return _Trial(asked, moves, allowed, weighed, here, found[1], found[0], TWO_VALUES)
+    return Trial(asked, moves, allowed, weighed, here, found[1], found[0], TWO_VALUES)
 
 
-def _flat_on_one_side(trial: _Trial) -> bool:
+def _flat_on_one_side(trial: Trial) -> bool:
     """Whether no row of f moves by a long step both ways: each has its value at x on one side at least.
 
     A jump on the other side is a stair.
@@ -286,14 +193,34 @@ def _flat_on_one_side(trial: _Trial) -> bool:
     return bool((flat[0] | flat[1]).all())
 
 
-def _pulls_back_zeros(trial: _Trial, number: int | None = None) -> bool:
-    """Whether backward gives exact zeros, for every grad_output; to one input, where `number` says which."""
+def _is_flat_beside(trial: Trial, number: int, atol: float) -> bool:
+    """Whether forward stays what it is beside x as an input moves, and backward says so.
+
+    What it is beside x is what a derivative can tell: at x itself it may be another.
+    """
+    beside = trial._replace(here=trial.ahead.clone())
+    return _flat_on_one_side(beside) and _pulls_back_nothing(trial, atol, number)
+
+
+def _pulls_back_nothing(trial: Trial, atol: float, number: int | None = None) -> bool:
+    """Whether backward gives zeros, for every grad_output; to one input, where `number` says which.
+
+    To the last bit, or what rounding leaves where numbers like one cancel, if that is below `atol`; and the
+    same each time.
+    """
     probes = probes_of(trial.asked.outputs, MAGNITUDES, 1.0)
     gradients = trial.pull_back(probes, [probe.unweighed() for probe in probes])
     if gradients is None:
         return False
     told = [given if number is None else given[number : number + 1] for given in gradients]
-    return all(_is_zero(g) for given in told for g in given)
+    if all(_is_zero(g) for given in told for g in given):
+        return True
+    least = min(atol, OF_ONE)
+    for probe, given in zip(probes, told, strict=True):
+        size = probe.scale / math.sqrt(probe.rows.stop - probe.rows.start)
+        if not all(g is None or bool((g.abs() <= least * size).all()) for g in given):
+            return False
+    return _same_again(probes, told) or _repeats(trial, probes[0], probes[0].unweighed(), gradients[0])
 
 
 def _is_zero(gradient: Tensor | None) -> bool:

@@ -103,3 +103,45 @@ def test_one_that_is_taken_for_a_constant_among_those_is_seen():
     given = tuple(torch.tensor([1.5, -0.5], dtype=torch.float64).requires_grad_() for _ in range(3))
     assert gradverify.gradcheck(MissesOneOfThree.apply, given)
     assert not gradverify.gradgradcheck(MissesOneOfThree.apply, given, raise_exception=False)
+
+
+class Slope(torch.autograd.Function):
+    """3 x² g, whose derivative by x is off by a tenth."""
+
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return 3 * x * x * g
+
+    @staticmethod
+    def backward(ctx, h):
+        x, g = ctx.saved_tensors
+        return 6.6 * x * g * h, 3 * x * x * h
+
+
+class Cube(torch.autograd.Function):
+    """x³, right at first order."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        return Slope.apply(*ctx.saved_tensors, g)
+
+
+@pytest.mark.parametrize("added", [None, Cube], ids=["right", "wrong"])
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_that_normalising_two_entries_makes_all_but_zero_take_few_calls(seed, added):
+    """What is left of them is 1e-9 and rounding; a mistake beside it is found as ever."""
+    generator = torch.Generator().manual_seed(seed)
+    x = (torch.randn(1, 2, generator=generator, dtype=torch.float64) * 4).requires_grad_()
+    normalised = counted(lambda x: torch.nn.functional.layer_norm(x, (2,)))
+    if added is None:
+        assert gradverify.gradgradcheck(normalised, (x,))
+        assert normalised.times < 60  # at length, six for each of its columns and more
+    else:
+        wrong = lambda x: normalised(x) + 1e-2 * added.apply(x)  # noqa: E731 - the sum of both
+        assert not gradverify.gradgradcheck(wrong, (x,), raise_exception=False)

@@ -405,3 +405,24 @@ def test_a_row_that_jumps_at_the_point_itself_is_not_certified_by_directions_tha
 
     for asked in ({"rtol": RTOL}, TOLERANCES):
         assert certify(maps.problem_of(function, x), **asked) is None
+
+
+def rounded(x):
+    """Three rows that matter and three small ones, which are rounded to 1e-16 and move by 1e-5."""
+    return torch.cat([3 * x, 1e-5 * ((x + 1e6) - 1e6)])
+
+
+@pytest.mark.parametrize(
+    ("function", "fault", "proven"),
+    [
+        (rounded, lambda g: g, True),
+        (rounded, at(0, lambda g: g * (1 + 1e-6)), False),
+        (lambda x: 1e-5 * ((x + 1e6) - 1e6), lambda g: g + 1e-2 * g.flip(0), False),
+        (lambda x: 1e-5 * x, lambda g: g * (1 + 1e-7), False),
+    ],
+    ids=["right", "a row that matters", "small rows", "small rows without rounding"],
+)
+def test_small_rows_whose_derivative_is_another_at_each_step_may_be_rounding(maps, function, fault, proven):
+    x = torch.tensor([0.7, 1.1, 1.9], dtype=torch.float64)
+    problem = maps.problem_of(behind(function, fault), x)
+    assert (certify(problem, rtol=RTOL, atol=1e-7) is not None) is proven

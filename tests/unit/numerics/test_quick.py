@@ -1,5 +1,6 @@
 """The short proof: closes on right backwards, never on a wrong one, by as few calls as there can be."""
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -96,6 +97,45 @@ def test_a_third_evaluation_takes_what_curvature_adds(asked):
     steep = asked(lambda x: torch.exp(20 * x), drawn(5) + 1)
     assert proven(steep)
     assert (steep.counter.forward, steep.counter.backward) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "x", "forwards"),
+    [
+        (lambda x: torch.sin(300 * x), [0.5, 1.0, 1.7], 5),
+        (lambda x: x / (1 + x.abs()), [0.0, 1.2, -0.7], 5),
+        (lambda x: (x + 3e3) - 3e3, [0.5, 1.3, 0.9], 5),
+        (lambda x: (x + 1e5) - 1e5, [0.5, 1.3, 0.9], 9),
+    ],
+    ids=["steep", "bends otherwise beside zero", "rounded", "rounded much"],
+)
+def test_more_evaluations_and_no_other_backward_where_three_do_not_do(asked, function, x, forwards):
+    tensor = torch.tensor(x, dtype=torch.float64)
+    difficult = asked(function, tensor)
+    assert proven(difficult)
+    assert (difficult.counter.forward, difficult.counter.backward) == (forwards, 2)
+    for fault in ("scaled by 1 + 1e-6", "one entry off by 1e-6", "one entry zero", "a constant added"):
+        assert not proven(asked(behind(function, FAULTS[fault]), tensor))
+
+
+def test_each_of_several_outputs_may_take_more_evaluations(asked):
+    def function(x):
+        return 3 * x[:1], (x + 3e3) - 3e3
+
+    x = torch.tensor([0.7, 1.1, 0.9, -1.3], dtype=torch.float64)
+    assert proven(asked(function, x))
+    assert not proven(asked(behind(function, FAULTS["one entry off by 1e-6"]), x))
+
+
+def test_zeros_that_backward_rounds_are_zeros(asked):
+    """What cancels in backward leaves 1e-17; what is more, or another one each time, does not pass for it."""
+    x, w, calls = drawn(7), drawn(7), itertools.count()
+    assert proven(asked(lambda x: x / x.square().sqrt(), x))
+    assert proven(asked(lambda x, w: w * (x / x.square().sqrt()), x, w))
+    for fault in (lambda g: g + 1e-11, lambda g: g + 1e-22 * next(calls)):
+        assert not proven(asked(behind(lambda x: x.floor() + 0 * x, fault), x))
+        assert not proven(asked(behind(lambda x, w: x.floor() + w, fault), x, w))
+    assert not proven(asked(behind(torch.floor, lambda g: 1e-9 * torch.ones_like(g)), x))
 
 
 def test_many_rows_take_a_longer_step(asked):
