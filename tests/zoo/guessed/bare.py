@@ -994,3 +994,65 @@ class KeptTypo(Function):
     @staticmethod
     def backward(ctx, g):
         return g.multiply_by(2)
+
+
+class SemiDual(Function):
+    """Right for one potential of all points, of constant masses; both were guessed to have a row for each."""
+
+    @staticmethod
+    def forward(ctx, f, cost, mass):
+        z = (f - cost) / 0.5
+        ctx.save_for_backward(torch.softmax(z, 1), mass)
+        return (mass * f).sum() - 0.5 * torch.logsumexp(z, 1).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        plan, mass = ctx.saved_tensors
+        plan = plan / plan.shape[0]
+        return g * (mass - plan.sum(0)), g * plan, None
+
+
+class SemiDualForgets(SemiDual):
+    """Wrong for every shape: the masses are left out."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        plan, _ = ctx.saved_tensors
+        plan = plan / plan.shape[0]
+        return -g * plan.sum(0), g * plan, None
+
+
+class Quadratic(Function):
+    """Right for three coefficients, of which backward alone knows: any number of them runs."""
+
+    @staticmethod
+    def forward(ctx, x, coefficients):
+        ctx.save_for_backward(x, coefficients)
+        y = torch.zeros_like(x)
+        for coefficient in coefficients.flip(0):
+            y = y * x + coefficient
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, coefficients = ctx.saved_tensors
+        of_coefficients = torch.zeros_like(coefficients)
+        for power in range(3):
+            of_coefficients[power] = (g * x**power).sum()
+        return g * (coefficients[1] + 2 * coefficients[2] * x), of_coefficients
+
+
+class QuadraticOnce(Quadratic):
+    """Wrong for three coefficients as well."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, coefficients = ctx.saved_tensors
+        of_coefficients = torch.zeros_like(coefficients)
+        for power in range(3):
+            of_coefficients[power] = (g * x**power).sum()
+        return g * (coefficients[1] + coefficients[2] * x), of_coefficients

@@ -21,6 +21,8 @@ OPEN = [
     "Concentration",  # negative values mean nothing
     "KeptSystem",  # an object was guessed to be a tensor
     "SharedBase",  # a constant that has one row for all
+    "SemiDual",  # one potential and one mass for all rows
+    "Quadratic",  # three coefficients
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -39,6 +41,8 @@ EXPECTED |= {
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
         ("SharedBaseTwice", {"GV101"}, ["`scale`"]),
+        ("SemiDualForgets", {"GV101"}, ["`f`"]),
+        ("QuadraticOnce", {"GV101"}, ["`x`"]),
         ("KeptTypo", {"GV102"}, ["multiply_by"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
