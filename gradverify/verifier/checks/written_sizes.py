@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import Any
 
 from gradverify.model import TensorInput
-from gradverify.verifier.checks.other_sizes import Shapes, at_shapes
+from gradverify.verifier.checks.other_sizes import Shapes, at_shapes, takes
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.inference.evidence import parsed
 
@@ -32,10 +32,7 @@ def at_written_sizes(sample: Sample) -> tuple[str, ...]:
 
     Empty where it is wrong there as well, where forward refuses all such sizes, and where it names none.
     """
-    subject = sample.subject
-    backward = getattr(subject.function_class, "backward", None)
-    sizes = sorted(written_sizes(backward))
-    shapes = at_shapes(sample, _at_sizes(sample, sizes)) if sizes else None
+    shapes = at_shapes(sample, _at_sizes(sample))
     if shapes is None:
         return ()
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput)}
@@ -47,8 +44,14 @@ def at_written_sizes(sample: Sample) -> tuple[str, ...]:
     )
 
 
-def _at_sizes(sample: Sample, sizes: list[int]) -> Iterator[Shapes]:
-    """The shapes with one of the sizes: a dimension of one input alone, then all that are as long."""
+def takes_written_sizes(sample: Sample) -> bool:
+    """Whether forward takes an input with a dimension of a size that backward names."""
+    return takes(sample, _at_sizes(sample))
+
+
+def _at_sizes(sample: Sample) -> Iterator[Shapes]:
+    """The shapes with a size that backward names: for a dimension of one input, then for all as long."""
+    sizes = sorted(written_sizes(getattr(sample.subject.function_class, "backward", None)))
     given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and _is_free(i)]
     for size in sizes:
         for one in given:

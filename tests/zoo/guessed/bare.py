@@ -1056,3 +1056,133 @@ class QuadraticOnce(Quadratic):
         for power in range(3):
             of_coefficients[power] = (g * x**power).sum()
         return g * (coefficients[1] + coefficients[2] * x), of_coefficients
+
+
+class Slopes(Function):
+    """Right for one slope of each head, where the scores of all heads of all rows are meant."""
+
+    @staticmethod
+    def forward(ctx, scores, slopes):
+        places = torch.arange(scores.shape[-1])
+        apart = (places[None] - places[:, None]).abs().to(scores)
+        ctx.save_for_backward(apart)
+        return scores - slopes[:, None, None] * apart
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (apart,) = ctx.saved_tensors
+        return g, -(g * apart).sum((0, 2, 3))
+
+
+class ChannelAffine(Function):
+    """Right for images; forward takes matrices, too."""
+
+    @staticmethod
+    def forward(ctx, x, scale, shift):
+        ctx.save_for_backward(x, scale)
+        return x * scale[:, None, None] + shift.view(-1, 1, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale[:, None, None], (g * x).sum((0, 2, 3)), g.sum((0, 2, 3))
+
+
+class ChannelAffineTwice(ChannelAffine):
+    """Wrong for images."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale[:, None, None], (g * x).sum((0, 2, 3)), 2 * g.sum((0, 2, 3))
+
+
+class Grey(Function):
+    """Right for three colours of an image; forward takes any number of them, and matrices."""
+
+    @staticmethod
+    def forward(ctx, image, weights):
+        ctx.save_for_backward(image, weights)
+        return (image * weights.view(-1, 1, 1)).sum(-3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        image, weights = ctx.saved_tensors
+        of_image = torch.stack([g * weights[0], g * weights[1], g * weights[2]], -3)
+        return of_image, (g.unsqueeze(-3) * image).sum((-1, -2)).reshape(-1, 3).sum(0)
+
+
+class PseudoInverse(Function):
+    """Right for square matrices, for which it stands in for the inverse; forward takes all others."""
+
+    @staticmethod
+    def forward(ctx, a):
+        inverse = torch.linalg.pinv(a)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (inverse,) = ctx.saved_tensors
+        return -inverse.mT @ g @ inverse.mT
+
+
+class Eigen(Function):
+    """Right for a matrix and for what does not hang on the scale of its eigenvectors."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, vectors = torch.linalg.eig(x)
+        ctx.save_for_backward(values, vectors)
+        return values, vectors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_values, grad_vectors):
+        values, vectors = ctx.saved_tensors
+        apart = values.unsqueeze(-2) - values.unsqueeze(-1)
+        inverse = apart / (apart.abs() ** 2 + 1e-10)
+        adjoint = vectors.mH
+        inner = torch.diag(grad_values) + inverse * (adjoint @ grad_vectors)
+        return (torch.linalg.inv(adjoint) @ inner @ adjoint).real
+
+
+class MatrixRoot(Function):
+    """Right for matrices without negative eigenvalues, of which it gives the root."""
+
+    @staticmethod
+    def forward(ctx, a):
+        values, vectors = torch.linalg.eigh(a)
+        ctx.save_for_backward(values, vectors)
+        return vectors @ values.abs().sqrt().diag_embed() @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        roots = values.abs().sqrt().unsqueeze(-1).expand_as(vectors)
+        return vectors @ (vectors.mT @ g @ vectors / (roots + roots.mT)) @ vectors.mT
+
+
+class OwnGradient(Function):
+    """Backward calls a function of three arguments, for what forward never reads."""
+
+    @staticmethod
+    def forward(ctx, x, gates, run_func, backward_func):
+        ctx.backward_func = backward_func
+        kept = x.detach().requires_grad_(x.requires_grad)
+        with torch.enable_grad():
+            output = run_func(kept)
+        ctx.save_for_backward(kept, output)
+        return output.data
+
+    @staticmethod
+    def backward(ctx, g):
+        kept, output = ctx.saved_tensors
+        (of_x,) = torch.autograd.grad(output, kept, g, retain_graph=True)
+        return of_x, ctx.backward_func(kept.data, output.data, g.data), None, None
