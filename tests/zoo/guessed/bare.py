@@ -1186,3 +1186,56 @@ class OwnGradient(Function):
         kept, output = ctx.saved_tensors
         (of_x,) = torch.autograd.grad(output, kept, g, retain_graph=True)
         return of_x, ctx.backward_func(kept.data, output.data, g.data), None, None
+
+
+class Depthwise(Function):
+    """Right: a filter of three entries for each channel."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return F.conv1d(x, w, padding=1, groups=x.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        of_x = torch.nn.grad.conv1d_input(x.shape, w, g, padding=1, groups=x.shape[1])
+        of_w = torch.nn.grad.conv1d_weight(x, w.shape, g, padding=1, groups=x.shape[1])
+        return of_x, of_w
+
+
+class Edges(Function):
+    """Right: a constant filter of one channel."""
+
+    @staticmethod
+    def forward(ctx, image):
+        taps = torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]], dtype=image.dtype)[None, None]
+        steps = F.conv2d(image, taps, padding=1)
+        ctx.save_for_backward(steps, taps)
+        return steps**2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        steps, taps = ctx.saved_tensors
+        return F.conv_transpose2d(2 * g * steps, taps, padding=1)
+
+
+class WeighedClasses(Function):
+    """Right: a constant weight for each class; one for each row runs where there are as many rows."""
+
+    @staticmethod
+    def forward(ctx, x, target, weight):
+        logs = F.log_softmax(x, 1)
+        hit = logs.gather(1, target[:, None])[:, 0]
+        own = weight[target]
+        ctx.save_for_backward(logs, own, target)
+        return -(own * hit).sum() / own.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        logs, own, target = ctx.saved_tensors
+        hit = F.one_hot(target, logs.shape[1]).to(logs)
+        return -g * (own / own.sum())[:, None] * (hit - logs.exp()), None, None

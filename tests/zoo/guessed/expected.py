@@ -5,7 +5,7 @@ RIGHT = [
     "SegmentMean", "ModRelu", "PixelUnshuffle", "GroupNorm", "Suppressed",
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
-    "Slopes", "ChannelAffine", "Grey", "MatrixRoot",
+    "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
 ]  # fmt: skip
 
 OPEN = [

@@ -40,6 +40,7 @@ from gradverify.verifier.collect.inference.search import NoSolution, Solution, d
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
+from gradverify.verifier.collect.inference.tables import with_whole_tables
 from gradverify.verifier.collect.inference.taken_apart import hollowed, put_together, taken_apart
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
@@ -76,8 +77,8 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
         return found.attempts
     if not dtype and _follows_default(known.caller, found):
         dtype = "float64"
-    if evidence.roots:
-        found = definite(known.caller, found)
+    found = found if not evidence.roots else definite(known.caller, found)
+    found = with_whole_tables(known.caller, found, evidence.tables)
     with default_dtype(dtype):
         entry = _entry(target, module, known, found)
     if evidence.factorization:

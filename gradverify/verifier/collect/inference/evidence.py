@@ -54,6 +54,8 @@ class Evidence:
     """Backward holds something within bounds, and forward does not."""
     roots: bool = False
     """Forward takes a root or a logarithm of eigenvalues, or of something else beside them."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """(parameter, index) pairs of `table[index]` in forward."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""
 
@@ -129,7 +131,18 @@ def gather(
     if undone is not None:
         _note_of_outputs(likely, facts, names, rank_of_outputs(undone))
     roots = any(_takes_roots(d) for d in of_forward)
-    return Evidence(facts, cuts, complexes, trusted, clamps, roots, likely)
+    tables = () if definition is None else tuple(dict.fromkeys(_tables(definition, called)))
+    return Evidence(facts, cuts, complexes, trusted, clamps, roots, tables, likely)
+
+
+def _tables(forward: ast.FunctionDef, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(forward):
+        match node:
+            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=index)):
+                if table in names and index in names:
+                    yield names[table], names[index]
+            case _:
+                pass
 
 
 def _takes_roots(definition: ast.FunctionDef) -> bool:
