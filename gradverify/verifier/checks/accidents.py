@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from gradverify.model import Finding
+from gradverify.verifier.checks.other_sizes import takes_more_dimensions
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.written_sizes import takes_written_sizes
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -14,13 +16,23 @@ ACCIDENTS = frozenset(
 
 _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute ")
 
+_NO_AXIS = re.compile(r"Dimension out of range|too many indices")
+_NO_ENTRY = re.compile(r"index \d+ is out of (?:bounds|range)")
+
 
 def is_accident(sample: Sample, finding: Finding) -> bool:
     """Whether backward raised what no choice of inputs explains."""
     raised = finding.raised
     if raised is None or raised.deliberate or raised.type not in ACCIDENTS:
         return False
-    return not _lacks_an_attribute(sample, raised.message)
+    return not _lacks_an_attribute(sample, raised.message) and not _is_of_a_guess(sample, raised.message)
+
+
+def _is_of_a_guess(sample: Sample, message: str) -> bool:
+    """Whether an axis or an entry is missing that inputs of shapes have which forward also takes."""
+    if _NO_AXIS.search(message):
+        return takes_more_dimensions(sample)
+    return _NO_ENTRY.search(message) is not None and takes_written_sizes(sample)
 
 
 def _lacks_an_attribute(sample: Sample, message: str) -> bool:

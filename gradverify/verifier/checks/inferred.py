@@ -2,8 +2,8 @@
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
 value of an argument that was invented (`alternatives.py`), for constants of some kind (`constants.py`), at
-other sizes or shapes (`other_sizes.py`), or where its author shows that no derivative is meant
-(`deliberate.py`). Then it is an inconclusive finding that says so.
+other sizes or shapes (`other_sizes.py`, `written_sizes.py`), or where its author shows that no derivative is
+meant (`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from gradverify.verifier.checks.other_sizes import (
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.written_sizes import at_written_sizes
 
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
@@ -181,6 +182,8 @@ class _Guard:
     """By order: what forward does not read where that makes the mismatch."""
     reshaped: tuple[str, ...] | None = None
     """Inputs with other shapes of which backward is right."""
+    written: tuple[str, ...] | None = None
+    """Sizes, in words, without those that backward names instead."""
     lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
     """By input and order: inputs with lengths of their own without which the mismatch is not there."""
     signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
@@ -270,10 +273,18 @@ class _Guard:
             self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
         if self.odd[finding.input]:
             yield invented(finding, tuple(f"the odd size of `{n}`" for n in self.odd[finding.input]))
+        yield from self._where_right(finding)
+
+    def _where_right(self, finding: Finding) -> Iterator[Finding]:
+        """Inconclusive where backward as a whole is right at other shapes: measured once a sample."""
         if self.reshaped is None:
             self.reshaped = at_other_shapes(self.sample)
         if self.reshaped:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self.reshaped))
+        if self.written is None:
+            self.written = at_written_sizes(self.sample)
+        if self.written:
+            yield invented(finding, self.written)
 
     def _whatever_invented(self, finding: Finding) -> bool:
         key = (finding.input, _is_second_order(finding))

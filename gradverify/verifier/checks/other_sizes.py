@@ -150,6 +150,24 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     return found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
 
 
+def takes_more_dimensions(sample: Sample) -> bool:
+    """Whether forward takes an input with one dimension more."""
+    return takes(sample, _further_dimensions(sample))
+
+
+def takes(sample: Sample, several: Iterable[Shapes]) -> bool:
+    """Whether forward takes any of several shapes."""
+    return not sample.case.hook and next(_taken(sample, islice(several, MOST_TRIED)), None) is not None
+
+
+def at_shapes(sample: Sample, several: Iterable[Shapes]) -> Shapes | None:
+    """The first of several shapes that forward takes at which backward is right; None for none."""
+    if sample.inputs.size * sample.problem.outputs.size > MOST_RETURNED_ENTRIES or sample.case.hook:
+        return None
+    taken = islice(_taken(sample, islice(several, MOST_TRIED)), MOST_FEWER)
+    return next((shapes for shapes, other in taken if mismatched(other) is False), None)
+
+
 def _first_right(taken: Iterator[tuple[Shapes, Sample]], most: int) -> tuple[str, ...]:
     """Names of the inputs that the first shapes change at which backward is right; empty for none."""
     right = (tuple(shapes) for shapes, other in islice(taken, most) if mismatched(other) is False)
@@ -168,34 +186,44 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     """One dimension fewer, the last or the first, where forward broadcasts that and gives the same shapes.
 
     Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
-    which sums to one number, is wrong. First all inputs that can have it, then each alone, then pairs.
+    which sums to one number, is wrong. A constant beside it may have been meant to have none of that
+    dimension, either. First all inputs that can do without it, then each alone, then pairs, then all but one.
     None becomes a single number: a gradient that sums all of a vector is a mistake well known.
     """
     given = {
         i.name: i.shape
         for i in sample.case.inputs
-        if isinstance(i, TensorInput) and i.name in sample.problem.input_names and len(i.shape) > 1
+        if isinstance(i, TensorInput) and len(i.shape) > 1 and not i.layout and i.value is None
     }
     singles = [{n: fewer} for n, shape in given.items() for fewer in dict.fromkeys((shape[:-1], shape[1:]))]
     alone = [shapes for shapes, _ in islice(_alike(sample, singles), MOST_TRIED)]
     firsts = {n: shape for one in reversed(alone) for n, shape in one.items()}
     together = {n: firsts[n] for n in given if n in firsts}
     pairs = ({**a, **b} for a, b in itertools.combinations(alone, 2) if a.keys() != b.keys())
-    several = [*([together] if len(together) > 1 else []), *alone, *(p for p in pairs if p != together)]
-    yield from _alike(sample, several)
+    but_one = ({n: shape for n, shape in together.items() if n != kept} for kept in together)
+    several = [together, *alone, *pairs, *but_one]
+    yield from _alike(sample, [s for k, s in enumerate(several) if s and s not in several[:k]])
 
 
 def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
     """Those of several shapes at which forward gives outputs of the same shapes.
 
-    None where an output is a number: a sum gives one for every shape.
+    A sum gives one number for every shape: there an input with as many dimensions as any keeps them, so that
+    the others are broadcast to it as before.
     """
     expected = [block.shape for block in sample.problem.outputs.blocks]
-    if not all(expected):
-        return
-    for shapes, other in _taken(sample, several):
+    broadcast = several if all(expected) else (s for s in several if _keeps_the_largest(sample, s))
+    for shapes, other in _taken(sample, broadcast):
         if [block.shape for block in other.problem.outputs.blocks] == expected:
             yield shapes, other
+
+
+def _keeps_the_largest(sample: Sample, shapes: Shapes) -> bool:
+    """Whether a differentiable input with the most dimensions of all is not among those that change."""
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
+    most = max((len(i.shape) for i in given), default=0)
+    names = set(sample.problem.input_names) - set(shapes)
+    return any(i.name in names and len(i.shape) == most for i in given)
 
 
 def _returned_shapes(sample: Sample) -> Iterator[Shapes]:

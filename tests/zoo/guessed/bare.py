@@ -994,3 +994,248 @@ class KeptTypo(Function):
     @staticmethod
     def backward(ctx, g):
         return g.multiply_by(2)
+
+
+class SemiDual(Function):
+    """Right for one potential of all points, of constant masses; both were guessed to have a row for each."""
+
+    @staticmethod
+    def forward(ctx, f, cost, mass):
+        z = (f - cost) / 0.5
+        ctx.save_for_backward(torch.softmax(z, 1), mass)
+        return (mass * f).sum() - 0.5 * torch.logsumexp(z, 1).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        plan, mass = ctx.saved_tensors
+        plan = plan / plan.shape[0]
+        return g * (mass - plan.sum(0)), g * plan, None
+
+
+class SemiDualForgets(SemiDual):
+    """Wrong for every shape: the masses are left out."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        plan, _ = ctx.saved_tensors
+        plan = plan / plan.shape[0]
+        return -g * plan.sum(0), g * plan, None
+
+
+class Quadratic(Function):
+    """Right for three coefficients, of which backward alone knows: any number of them runs."""
+
+    @staticmethod
+    def forward(ctx, x, coefficients):
+        ctx.save_for_backward(x, coefficients)
+        y = torch.zeros_like(x)
+        for coefficient in coefficients.flip(0):
+            y = y * x + coefficient
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, coefficients = ctx.saved_tensors
+        of_coefficients = torch.zeros_like(coefficients)
+        for power in range(3):
+            of_coefficients[power] = (g * x**power).sum()
+        return g * (coefficients[1] + 2 * coefficients[2] * x), of_coefficients
+
+
+class QuadraticOnce(Quadratic):
+    """Wrong for three coefficients as well."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, coefficients = ctx.saved_tensors
+        of_coefficients = torch.zeros_like(coefficients)
+        for power in range(3):
+            of_coefficients[power] = (g * x**power).sum()
+        return g * (coefficients[1] + coefficients[2] * x), of_coefficients
+
+
+class Slopes(Function):
+    """Right for one slope of each head, where the scores of all heads of all rows are meant."""
+
+    @staticmethod
+    def forward(ctx, scores, slopes):
+        places = torch.arange(scores.shape[-1])
+        apart = (places[None] - places[:, None]).abs().to(scores)
+        ctx.save_for_backward(apart)
+        return scores - slopes[:, None, None] * apart
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (apart,) = ctx.saved_tensors
+        return g, -(g * apart).sum((0, 2, 3))
+
+
+class ChannelAffine(Function):
+    """Right for images; forward takes matrices, too."""
+
+    @staticmethod
+    def forward(ctx, x, scale, shift):
+        ctx.save_for_backward(x, scale)
+        return x * scale[:, None, None] + shift.view(-1, 1, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale[:, None, None], (g * x).sum((0, 2, 3)), g.sum((0, 2, 3))
+
+
+class ChannelAffineTwice(ChannelAffine):
+    """Wrong for images."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, scale = ctx.saved_tensors
+        return g * scale[:, None, None], (g * x).sum((0, 2, 3)), 2 * g.sum((0, 2, 3))
+
+
+class Grey(Function):
+    """Right for three colours of an image; forward takes any number of them, and matrices."""
+
+    @staticmethod
+    def forward(ctx, image, weights):
+        ctx.save_for_backward(image, weights)
+        return (image * weights.view(-1, 1, 1)).sum(-3)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        image, weights = ctx.saved_tensors
+        of_image = torch.stack([g * weights[0], g * weights[1], g * weights[2]], -3)
+        return of_image, (g.unsqueeze(-3) * image).sum((-1, -2)).reshape(-1, 3).sum(0)
+
+
+class PseudoInverse(Function):
+    """Right for square matrices, for which it stands in for the inverse; forward takes all others."""
+
+    @staticmethod
+    def forward(ctx, a):
+        inverse = torch.linalg.pinv(a)
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        (inverse,) = ctx.saved_tensors
+        return -inverse.mT @ g @ inverse.mT
+
+
+class Eigen(Function):
+    """Right for a matrix and for what does not hang on the scale of its eigenvectors."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, vectors = torch.linalg.eig(x)
+        ctx.save_for_backward(values, vectors)
+        return values, vectors
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_values, grad_vectors):
+        values, vectors = ctx.saved_tensors
+        apart = values.unsqueeze(-2) - values.unsqueeze(-1)
+        inverse = apart / (apart.abs() ** 2 + 1e-10)
+        adjoint = vectors.mH
+        inner = torch.diag(grad_values) + inverse * (adjoint @ grad_vectors)
+        return (torch.linalg.inv(adjoint) @ inner @ adjoint).real
+
+
+class MatrixRoot(Function):
+    """Right for matrices without negative eigenvalues, of which it gives the root."""
+
+    @staticmethod
+    def forward(ctx, a):
+        values, vectors = torch.linalg.eigh(a)
+        ctx.save_for_backward(values, vectors)
+        return vectors @ values.abs().sqrt().diag_embed() @ vectors.mT
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        values, vectors = ctx.saved_tensors
+        roots = values.abs().sqrt().unsqueeze(-1).expand_as(vectors)
+        return vectors @ (vectors.mT @ g @ vectors / (roots + roots.mT)) @ vectors.mT
+
+
+class OwnGradient(Function):
+    """Backward calls a function of three arguments, for what forward never reads."""
+
+    @staticmethod
+    def forward(ctx, x, gates, run_func, backward_func):
+        ctx.backward_func = backward_func
+        kept = x.detach().requires_grad_(x.requires_grad)
+        with torch.enable_grad():
+            output = run_func(kept)
+        ctx.save_for_backward(kept, output)
+        return output.data
+
+    @staticmethod
+    def backward(ctx, g):
+        kept, output = ctx.saved_tensors
+        (of_x,) = torch.autograd.grad(output, kept, g, retain_graph=True)
+        return of_x, ctx.backward_func(kept.data, output.data, g.data), None, None
+
+
+class Depthwise(Function):
+    """Right: a filter of three entries for each channel."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return F.conv1d(x, w, padding=1, groups=x.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        of_x = torch.nn.grad.conv1d_input(x.shape, w, g, padding=1, groups=x.shape[1])
+        of_w = torch.nn.grad.conv1d_weight(x, w.shape, g, padding=1, groups=x.shape[1])
+        return of_x, of_w
+
+
+class Edges(Function):
+    """Right: a constant filter of one channel."""
+
+    @staticmethod
+    def forward(ctx, image):
+        taps = torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]], dtype=image.dtype)[None, None]
+        steps = F.conv2d(image, taps, padding=1)
+        ctx.save_for_backward(steps, taps)
+        return steps**2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        steps, taps = ctx.saved_tensors
+        return F.conv_transpose2d(2 * g * steps, taps, padding=1)
+
+
+class WeighedClasses(Function):
+    """Right: a constant weight for each class; one for each row runs where there are as many rows."""
+
+    @staticmethod
+    def forward(ctx, x, target, weight):
+        logs = F.log_softmax(x, 1)
+        hit = logs.gather(1, target[:, None])[:, 0]
+        own = weight[target]
+        ctx.save_for_backward(logs, own, target)
+        return -(own * hit).sum() / own.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        logs, own, target = ctx.saved_tensors
+        hit = F.one_hot(target, logs.shape[1]).to(logs)
+        return -g * (own / own.sum())[:, None] * (hit - logs.exp()), None, None

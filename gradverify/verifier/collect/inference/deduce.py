@@ -36,10 +36,11 @@ from gradverify.verifier.collect.inference.other_values import (
     with_valid_choices,
 )
 from gradverify.verifier.collect.inference.relaxed import is_by_chance, squares
-from gradverify.verifier.collect.inference.search import NoSolution, Solution, is_whole, search
+from gradverify.verifier.collect.inference.search import NoSolution, Solution, definite, is_whole, search
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
+from gradverify.verifier.collect.inference.tables import with_whole_tables
 from gradverify.verifier.collect.inference.taken_apart import hollowed, put_together, taken_apart
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
@@ -76,6 +77,8 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
         return found.attempts
     if not dtype and _follows_default(known.caller, found):
         dtype = "float64"
+    found = found if not evidence.roots else definite(known.caller, found)
+    found = with_whole_tables(known.caller, found, evidence.tables)
     with default_dtype(dtype):
         entry = _entry(target, module, known, found)
     if evidence.factorization:
@@ -94,7 +97,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
 def _with_numbers(target: Target, known: Known, states: Sequence[State], square: Solution) -> Solution:
     """Inputs with a number beside tensors whose sizes differ, which tell more than squares; else these."""
     found = search(known.caller, states, [p.name for p in target.parameters], broadcast=True)
-    return found if isinstance(found, Solution) and not is_by_chance(found.state) else square
+    if not isinstance(found, Solution) or is_by_chance(found.state):
+        return square
+    return found if is_whole(found.ran) or not is_whole(square.ran) else square
 
 
 def _otherwise(

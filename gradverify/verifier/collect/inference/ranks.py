@@ -115,6 +115,10 @@ def by_rank(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterat
         together = _reranked(state, tensors, rank)
         if together is not None and len(tensors) > 1:
             yield dearer(together, RERANK + 0.1 * number)
+        indices = [k for k in tensors if state.arguments[k].guess.kind is Kind.INDEX]
+        alike = _reranked(state, indices, rank) if 1 < len(indices) < len(tensors) else None
+        if alike is not None:  # two ends of edges, rows and columns of entries
+            yield dearer(alike, RERANK + 0.1 * number)
         for place in tensors:
             alone = _reranked(state, [place], rank)
             if alone is not None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from gradverify.model import RaisedError
 from gradverify.verifier.collect.inference.called_names import names_in_forward
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
+from gradverify.verifier.collect.inference.channels import by_channels
 from gradverify.verifier.collect.inference.complexes import by_refusal
 from gradverify.verifier.collect.inference.conditions import PARTS, demands
 from gradverify.verifier.collect.inference.kinds import RETYPE, by_kind
@@ -92,6 +93,7 @@ def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Ite
     yield from (dearer(s, cost) for s, cost in by_unpacking(state, error.message, suspects))
     yield from (dearer(s, cost) for s, cost in by_fixed_size(state, error.message, suspects))
     yield from (dearer(s, cost) for s, cost in by_split(state, error.message))
+    yield from (dearer(s, cost) for s, cost in by_channels(state, error.message))
     yield from _by_size(state, error.message)
     yield from by_lower_rank(state, error.message, suspects)
     yield from by_broadcast(state, error.message, suspects) if broadcast else ()

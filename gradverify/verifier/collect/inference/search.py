@@ -303,6 +303,15 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             yield from (replace(s, cost=SAID * (1 + k)) for k, s in enumerate(reranked))
 
 
+def definite(caller: Caller, found: Solution) -> Solution:
+    """The inputs with symmetric matrices that are positive definite, where both accept these as well."""
+    for state in _definite(found.state):
+        ran = attempt(caller, state)
+        if isinstance(ran, Ran) and is_whole(ran):
+            return replace(found, state=state, ran=ran)
+    return found
+
+
 def _definite(state: State) -> Iterator[State]:
     """Symmetric matrices that are positive definite: roots and logarithms of eigenvalues."""
     changed = tuple(replace(a, structure="spd") if a.structure == "symmetric" else a for a in state.arguments)

@@ -193,6 +193,9 @@ def _replaced(dim: Dim | None, symbol: int, by: Dim) -> Dim | None:
     return Dim(plus=by.plus * dim.times // dim.over + dim.plus) if constant else None
 
 
+APART = 0.05
+"""What it costs that vectors beside tensors of more dimensions have sizes of their own."""
+
 SEGMENTS = 2
 """Segments that offsets begin with."""
 
@@ -238,6 +241,18 @@ def states(
         for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
             cost = base + 0.5 * order + 0.1 * (1 + place)
             yield replace(_layer(names, combination, ranks, rank, layer, cuts), cost=cost)
+
+
+def vectors_apart(
+    names: Sequence[str], combination: Sequence[Guess], ranks: Sequence[int | None], cuts: Cuts
+) -> Iterator[State]:
+    """The state in which vectors share no size with the tensors beside them, where all ranks are known."""
+    tensors = [k for k, g in enumerate(combination) if Argument("", g).is_tensor]
+    vectors = frozenset(names[k] for k in tensors if ranks[k] == 1)
+    if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
+        cost = math.fsum(g.cost for g in combination) + APART
+        filled = [r if r is not None else 0 for r in ranks]
+        yield replace(_started(names, combination, filled, "leading", cuts, vectors), cost=cost)
 
 
 def is_weight(name: str) -> bool:

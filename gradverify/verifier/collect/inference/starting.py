@@ -21,7 +21,7 @@ from gradverify.verifier.collect.inference.evidence import Evidence, gather
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
-from gradverify.verifier.collect.inference.shapes import Argument, State, states
+from gradverify.verifier.collect.inference.shapes import Argument, State, states, vectors_apart
 from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import names_that_reach, parsed_source
@@ -31,6 +31,9 @@ from gradverify.verifier.inputs.stand_ins import MADE
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
+
+AS_WRITTEN = 0.6
+"""What is taken off the cost of inputs with the dimensions that the author writes of."""
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,13 @@ def _started(
     names = [p.name for p in parameters]
     facts = [evidence.facts[name] for name in names]
     for combination in combinations(each, MOST_COMBINATIONS):
-        ranks = [f.rank for f in facts], [f.least_rank for f in facts]
+        ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
         yield from compressed(names, combination, evidence.cuts)
-        yield from states(names, combination, *ranks, evidence.cuts)
+        likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
+        if likely != ranks:
+            spoken_of = (
+                *states(names, combination, likely, least, evidence.cuts),
+                *vectors_apart(names, combination, likely, evidence.cuts),
+            )
+            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in spoken_of)
+        yield from states(names, combination, ranks, least, evidence.cuts)
