@@ -1,0 +1,153 @@
+"""Whether a backward may be run with a change in it: it computes with tensors, and does nothing else.
+
+Edited code sees other values and indices than its author meant. Ordinary tensor operations raise at worst; a
+kernel of the user's may read foreign memory, a `while` may never end, and what is written outside of the
+function stays.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BUILTINS = frozenset(
+    {
+        "range",
+        "len",
+        "zip",
+        "enumerate",
+        "sum",
+        "min",
+        "max",
+        "abs",
+        "float",
+        "int",
+        "bool",
+        "tuple",
+        "list",
+        "reversed",
+        "slice",
+        "isinstance",
+        "sorted",
+        "any",
+        "all",
+        "map",
+        "dict",
+        "round",
+        "pow",
+        "complex",
+    }
+)
+"""Builtin functions that do nothing but compute."""
+
+OF_LISTS = frozenset(
+    {"append", "items", "values", "keys", "insert", "extend", "pop", "copy", "reverse", "get"}
+)
+"""Methods of lists and dictionaries."""
+
+REFUSED = (
+    ast.While,
+    ast.Try,
+    ast.Global,
+    ast.Import,
+    ast.ImportFrom,
+    ast.Delete,
+    ast.Await,
+    ast.Yield,
+    ast.YieldFrom,
+    ast.ClassDef,
+    ast.AsyncFunctionDef,
+    ast.Raise,
+)
+"""What a backward that is edited does not have."""
+
+DEEPEST = 4
+"""Functions that call one another up to which the user's own are read."""
+
+
+def is_harmless(function: FunctionType, tree: ast.AST, depth: int = 0) -> bool:
+    """Whether all that a function does is computing with tensors, also in the functions that it calls."""
+    local = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    context = _first_argument(tree) if depth == 0 else ""
+    for node in ast.walk(tree):
+        if isinstance(node, REFUSED):
+            return False
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _root(node) != context:
+            return False
+        if isinstance(node, ast.Call) and not _may_be_called(node.func, function, local, depth):
+            return False
+    return True
+
+
+def _first_argument(tree: ast.AST) -> str:
+    arguments = tree.args.args if isinstance(tree, ast.FunctionDef) else []
+    return arguments[0].arg if arguments else ""
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _may_be_called(func: ast.expr, function: FunctionType, local: set[str], depth: int) -> bool:
+    if isinstance(func, ast.Name) and func.id in local:
+        return True
+    found = resolved(func, function)
+    if found is None:
+        # A method of a value: of a tensor, or of a list.
+        return isinstance(func, ast.Attribute) and (hasattr(Tensor, func.attr) or func.attr in OF_LISTS)
+    if isinstance(func, ast.Name) and getattr(builtins, func.id, None) is found:
+        return func.id in BUILTINS
+    module = getattr(found, "__module__", "") or ""
+    if module == "math" or _is_torchs(found, module):
+        return True
+    plain = inspect.unwrap(found) if callable(found) else found
+    if not isinstance(plain, FunctionType) or depth >= DEEPEST:
+        return False
+    tree = _tree_of(plain)
+    return tree is not None and is_harmless(plain, tree, depth + 1)
+
+
+def _is_torchs(found: Any, module: str) -> bool:  # noqa: ANN401
+    """A function of torch: of its operations, not one that loads or compiles, nor a custom operator."""
+    if module.startswith(("torch._ops", "torch.ops", "torch.utils", "torch.serialization", "torch.hub")):
+        return False
+    if isinstance(found, type):
+        return found in {torch.no_grad, torch.enable_grad, torch.Tensor}
+    is_builtin = inspect.isbuiltin(found) or type(found).__name__ == "builtin_function_or_method"
+    return module.split(".")[0] == "torch" or (is_builtin and hasattr(torch, getattr(found, "__name__", "")))
+
+
+def resolved(expression: ast.expr, function: FunctionType) -> Any:  # noqa: ANN401
+    """What a dotted name that is no local one stands for; None for anything else."""
+    if isinstance(expression, ast.Attribute):
+        owner = resolved(expression.value, function)
+        known = isinstance(owner, ModuleType | type)
+        return getattr(owner, expression.attr, None) if known else None
+    if not isinstance(expression, ast.Name):
+        return None
+    name = expression.id
+    if name in function.__code__.co_varnames or name in function.__code__.co_cellvars:
+        return None
+    if name in function.__code__.co_freevars:
+        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+        try:
+            return cell.cell_contents
+        except ValueError:
+            return None
+    return function.__globals__.get(name, getattr(builtins, name, None))
+
+
+def _tree_of(function: FunctionType) -> ast.AST | None:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None

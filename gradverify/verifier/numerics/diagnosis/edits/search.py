@@ -1,0 +1,254 @@
+"""Backward with one small change in its source is right: the mistake stands there."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward, Strength
+from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
+from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, multiplied, replaced
+from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
+from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
+from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators, of_values
+from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, scene_of
+from gradverify.verifier.numerics.diagnosis.edits.source import Slot, Source
+from gradverify.verifier.numerics.diagnosis.edits.statements import of_statements
+from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, Pair, Pairs, sizes_of
+
+MOST_EDITS = 4000
+"""Changes that are tried."""
+
+MOST_OPERATIONS = 400_000
+"""Operations of torch that all of them together may run: a loop has many in one backward."""
+
+LONGEST_SHOWN = 76
+"""Characters of a piece of backward that a sentence shows."""
+
+SEED = 12
+"""Of the random grad_output."""
+
+AGREES = 1e-7
+"""Gradients along one grad_output agree within this share of the sum of their terms."""
+
+
+def one_edit(pairs: Pairs) -> Cause | None:
+    """The first change after which backward gives forward's derivative at every point, and spoils nothing."""
+    wrong = [pair for pair in pairs if pair.is_wrong]
+    first = next((pair for pair in wrong if pair.nonzero.any()), None)
+    owns = [pair.point.own_backward for pair in pairs]
+    if first is None or any(own is None for own in owns) or len({sizes_of(pair) for pair in pairs}) < 2:
+        return None
+    own = first.point.own_backward
+    assert own is not None  # noqa: S101
+    scene = _scene(own)
+    if scene is None:
+        return None
+    seen = _Seen(first, own)
+    most = min(MOST_EDITS, MOST_OPERATIONS // scene.operations)
+    for edit in itertools.islice(_in_order(_edits(scene), scene, _wrong_positions(pairs, own)), most):
+        if not seen.may_agree(edit):
+            continue
+        with edit.slot.holding(edit.node):
+            backward = scene.source.compiled()
+            if backward is None or not seen.agrees(edit, backward):
+                continue
+            if all(_is_right(pair, backward) for pair in [first, *(p for p in pairs if p is not first)]):
+                return _cause(edit, scene)
+    return None
+
+
+def _scene(own: OwnBackward) -> Scene | None:
+    """One run of a backward, kept for all of its gradients; None for one that must not be run otherwise."""
+    if own.scene is None:
+        source = own.source()
+        if source is None or not is_harmless(source.function, source.tree):
+            return None
+        own.scene = scene_of(source, own.forward_source(), own.start)
+    found: Scene | None = own.scene
+    return found
+
+
+def _wrong_positions(pairs: Pairs, own: OwnBackward) -> frozenset[int]:
+    """Positions in the call of the inputs whose gradients are wrong anywhere."""
+    positions: dict[str, int] = {}
+    position, open_list = -1, ""
+    for argument in own.problem.arguments:
+        position += not (argument.in_list and argument.in_list == open_list)
+        open_list = argument.in_list
+        positions[argument.name] = position
+    found = set()
+    for point in {id(pair.point): pair.point for pair in pairs}.values():
+        for source, name in enumerate(point.input_names):
+            if any(Pair(point, output, source).is_wrong for output in range(len(point.outputs.blocks))):
+                found.add(positions.get(name, -1))
+    return frozenset(found)
+
+
+def _in_order(edits: Iterator[Edit], scene: Scene, wrong: frozenset[int]) -> list[Edit]:
+    """First what takes part in the gradients that are wrong, and in no other; nothing that is in none."""
+    flow = flow_of(scene.source.tree)
+    ranked: tuple[list[Edit], list[Edit], list[Edit]] = ([], [], [])
+    for edit in edits:
+        node = edit.slot.node if isinstance(edit.slot.node, ast.AST) else edit.slot.parent
+        reached = flow.of(node, scene.parents)
+        if not flow.everything:
+            ranked[0].append(edit)
+        elif reached & wrong:
+            ranked[0 if reached == wrong else 1 if reached <= wrong else 2].append(edit)
+    return [*ranked[0], *ranked[1], *ranked[2]]
+
+
+class _Seen:
+    """One pair along one random grad_output."""
+
+    def __init__(self, pair: Pair, own: OwnBackward) -> None:
+        self.pair, self.own = pair, own
+        generator = torch.Generator().manual_seed(SEED)
+        rows = pair.true.shape[0]
+        signs = torch.randint(0, 2, (rows,), generator=generator).double() * 2 - 1
+        self.u = signs * (0.5 + torch.rand(rows, generator=generator, dtype=torch.float64))
+        self.judged = pair.known.all(dim=0)
+        true = torch.where(self.judged, pair.true, 0.0)
+        bound = torch.where(self.judged, pair.bound, 0.0)
+        self.true = (self.u @ true)[self.judged]
+        terms = self.u.abs() @ (AGREES * true.abs() + bound)
+        self.allowed = (terms + ROUNDING * pair.scale * self.u.abs().sum())[self.judged]
+
+    def may_agree(self, edit: Edit) -> bool:
+        """Whether a change that was tried for another gradient is worth a second look."""
+        key = self.pair.output, edit.key
+        return key not in self.own.tried or self._is_near(self.own.tried[key])
+
+    def agrees(self, edit: Edit, backward: Callable[..., Any]) -> bool:
+        """Whether the changed backward gives forward's derivative."""
+        whole = self.own.pulled_back(self.pair.output, self.u, backward)
+        self.own.tried[self.pair.output, edit.key] = whole
+        return self._is_near(whole)
+
+    def _is_near(self, whole: Tensor | None) -> bool:
+        if whole is None:
+            return False
+        block = self.pair.source_block
+        gradient = whole[block.start : block.stop][self.judged]
+        return bool(((gradient - self.true).abs() <= self.allowed).all())
+
+
+def _is_right(pair: Pair, backward: Callable[..., Any]) -> bool:
+    """Whether it is at every entry of a point, and nothing is wrong that was right before."""
+    own = pair.point.own_backward
+    if own is None or not own.is_started():
+        return False
+    for output in range(len(pair.point.outputs.blocks)):
+        rows = own.rows(output, backward)
+        if rows is None:
+            return False
+        for source in range(len(pair.point.inputs.blocks)):
+            one = Pair(pair.point, output, source)
+            is_it = (output, source) == (pair.output, pair.source)
+            if (is_it or not one.is_wrong) and not _agrees(one, rows):
+                return False
+    return True
+
+
+def _agrees(pair: Pair, rows: Tensor) -> bool:
+    block = rows[:, pair.source_block.start : pair.source_block.stop]
+    allowed = pair.bound + RELATIVE * (block.abs() + pair.true.abs()) + ROUNDING * pair.scale
+    return bool(((block - pair.true).abs() <= allowed)[pair.known].all())
+
+
+def _edits(scene: Scene) -> Iterator[Edit]:
+    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
+    values = [(slot, scene.values[k]) for k, slot in enumerate(scene.slots) if k in scene.values]
+    names = [one for one in scene.known if one.is_name]
+    others = [one for one in scene.known if not one.is_name]
+    yield from of_statements(scene.source.tree)
+    for slot, value in values:
+        yield from of_operators(slot, value, names, is_index=_is_in_index(slot, scene))
+    for slot, value in values:
+        yield from replaced(slot, value, names)
+    for slot, value in values:
+        yield from of_values(slot, value)
+    for slot, value in values:
+        yield from multiplied(slot, value, names, names=True)
+    for slot, value in values:
+        yield from added(slot, value, names)
+    for slot, value in values:
+        yield from replaced(slot, value, others)
+    for slot, value in values:
+        yield from multiplied(slot, value, others, names=False)
+    for slot, value in values:
+        yield from added(slot, value, others)
+
+
+def _is_in_index(slot: Slot, scene: Scene) -> bool:
+    """Whether a place is within the brackets behind a value."""
+    node: ast.AST | None = slot.node if isinstance(slot.node, ast.AST) else None
+    while node is not None and not isinstance(node, ast.stmt):
+        around = scene.parents.get(id(node))
+        if isinstance(around, ast.Subscript) and around.slice is node:
+            return True
+        node = around
+    return False
+
+
+def _cause(edit: Edit, scene: Scene) -> Cause:
+    source = scene.source
+    before, after, line = _shown(edit, scene)
+    return Cause(
+        "operand" if edit.cause == "order" else edit.cause,
+        Strength.WEAK,
+        kind="edit",
+        edited=InBackward(
+            Path(source.function.__code__.co_filename).name,
+            source.first_line + line - 1 if line else 0,
+            before,
+            after,
+            is_order=edit.cause == "order",
+        ),
+    )
+
+
+def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
+    """What stands there, what should, and the line: with as much around it as a sentence takes."""
+    node: ast.AST = edit.slot.node if isinstance(edit.slot.node, ast.AST) else edit.slot.parent
+    if isinstance(edit.slot.node, list):
+        return _exchanged(edit)
+    line = getattr(node, "lineno", 0)
+    with edit.slot.holding(edit.node):
+        after_of = _texts(edit.node)
+    before, after = _texts(node), after_of
+    around: ast.AST | None = scene.parents.get(id(node))
+    while around is not None and not isinstance(around, ast.FunctionDef) and not edit.is_whole:
+        if isinstance(around, ast.expr | ast.Assign | ast.AugAssign | ast.Return | ast.Expr):
+            text = ast.unparse(around)
+            if len(text) > LONGEST_SHOWN:
+                break
+            with edit.slot.holding(edit.node):
+                before, after = text, ast.unparse(around)
+        around = scene.parents.get(id(around))
+    return before, after, line
+
+
+def _exchanged(edit: Edit) -> tuple[str, str, int]:
+    """The two statements whose order is turned."""
+    block, turned = edit.slot.node, edit.node
+    assert isinstance(block, list)  # noqa: S101
+    assert isinstance(turned, list)  # noqa: S101
+    place = next(k for k, (a, b) in enumerate(zip(block, turned, strict=True)) if a is not b)
+    return _texts(block[place]), _texts(block[place + 1]), block[place].lineno
+
+
+def _texts(node: ast.AST | list[ast.stmt]) -> str:
+    nodes = node if isinstance(node, list) else [node]
+    if isinstance(nodes[0], ast.For):
+        return f"for {ast.unparse(nodes[0].target)} in {ast.unparse(nodes[0].iter)}"
+    text = "; ".join("" if isinstance(one, ast.Pass) else ast.unparse(one) for one in nodes)
+    return " ".join(text.split())
