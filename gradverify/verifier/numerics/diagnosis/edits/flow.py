@@ -92,9 +92,7 @@ def _stored(tree: ast.AST) -> set[str]:
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and node.func.attr.endswith("_")
-        ):
-            found |= _root(node.func)
-        elif (
+        ) or (
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append"
         ):
             found |= _root(node.func)

@@ -102,7 +102,7 @@ def _may_be_called(func: ast.expr, function: FunctionType, local: set[str], dept
         return True
     found = resolved(func, function)
     if found is None:
-        # A method of a value: of a tensor, or of a list.
+        # A method of a value: of a tensor, or of a list. What the value is, is seen when it runs.
         return isinstance(func, ast.Attribute) and (hasattr(Tensor, func.attr) or func.attr in OF_LISTS)
     if isinstance(func, ast.Name) and getattr(builtins, func.id, None) is found:
         return func.id in BUILTINS
@@ -123,7 +123,8 @@ def _is_torchs(found: Any, module: str) -> bool:  # noqa: ANN401
     if isinstance(found, type):
         return found in {torch.no_grad, torch.enable_grad, torch.Tensor}
     is_builtin = inspect.isbuiltin(found) or type(found).__name__ == "builtin_function_or_method"
-    return module.split(".")[0] == "torch" or (is_builtin and hasattr(torch, getattr(found, "__name__", "")))
+    of_torch = module == "torch" or module.startswith("torch.")
+    return of_torch or (is_builtin and hasattr(torch, getattr(found, "__name__", "")))
 
 
 def resolved(expression: ast.expr, function: FunctionType) -> Any:  # noqa: ANN401

@@ -23,7 +23,7 @@ Backward = Callable[..., Any]
 
 @dataclass
 class OwnBackward:
-    """One call of a Function, whose backward is run with other code; asked only where a diagnosis comes to it."""
+    """One call of a Function, whose backward is run with other code."""
 
     problem: CallProblem
     function: type[Function]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward, Strength
+from gradverify.verifier.numerics.diagnosis.edits.around import of_values
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
 from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, multiplied, replaced
 from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
-from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators, of_values
+from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
-from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, scene_of
-from gradverify.verifier.numerics.diagnosis.edits.source import Slot, Source
+from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value, scene_of
+from gradverify.verifier.numerics.diagnosis.edits.source import Slot
 from gradverify.verifier.numerics.diagnosis.edits.statements import of_statements
 from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, Pair, Pairs, sizes_of
 
@@ -53,16 +55,23 @@ def one_edit(pairs: Pairs) -> Cause | None:
         return None
     seen = _Seen(first, own)
     most = min(MOST_EDITS, MOST_OPERATIONS // scene.operations)
-    for edit in itertools.islice(_in_order(_edits(scene), scene, _wrong_positions(pairs, own)), most):
-        if not seen.may_agree(edit):
-            continue
-        with edit.slot.holding(edit.node):
-            backward = scene.source.compiled()
-            if backward is None or not seen.agrees(edit, backward):
-                continue
-            if all(_is_right(pair, backward) for pair in [first, *(p for p in pairs if p is not first)]):
-                return _cause(edit, scene)
-    return None
+    tried = itertools.islice(_edits(scene, _wrong_positions(pairs, own)), most)
+    ordered = [first, *(pair for pair in pairs if pair is not first)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of programs that nobody wrote
+        found = next((edit for edit in tried if _takes_back(edit, scene, seen, ordered)), None)
+    return None if found is None else _cause(found, scene)
+
+
+def _takes_back(edit: Edit, scene: Scene, seen: _Seen, pairs: Pairs) -> bool:
+    """Whether backward is right at every point with a change in it."""
+    if not seen.may_agree(edit):
+        return False
+    with edit.slot.holding(edit.node):
+        backward = scene.source.compiled()
+    if backward is None or not seen.agrees(edit, backward):
+        return False
+    return all(_is_right(pair, backward) for pair in pairs)
 
 
 def _scene(own: OwnBackward) -> Scene | None:
@@ -90,20 +99,6 @@ def _wrong_positions(pairs: Pairs, own: OwnBackward) -> frozenset[int]:
             if any(Pair(point, output, source).is_wrong for output in range(len(point.outputs.blocks))):
                 found.add(positions.get(name, -1))
     return frozenset(found)
-
-
-def _in_order(edits: Iterator[Edit], scene: Scene, wrong: frozenset[int]) -> list[Edit]:
-    """First what takes part in the gradients that are wrong, and in no other; nothing that is in none."""
-    flow = flow_of(scene.source.tree)
-    ranked: tuple[list[Edit], list[Edit], list[Edit]] = ([], [], [])
-    for edit in edits:
-        node = edit.slot.node if isinstance(edit.slot.node, ast.AST) else edit.slot.parent
-        reached = flow.of(node, scene.parents)
-        if not flow.everything:
-            ranked[0].append(edit)
-        elif reached & wrong:
-            ranked[0 if reached == wrong else 1 if reached <= wrong else 2].append(edit)
-    return [*ranked[0], *ranked[1], *ranked[2]]
 
 
 class _Seen:
@@ -164,28 +159,40 @@ def _agrees(pair: Pair, rows: Tensor) -> bool:
     return bool(((block - pair.true).abs() <= allowed)[pair.known].all())
 
 
-def _edits(scene: Scene) -> Iterator[Edit]:
-    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
+def _edits(scene: Scene, wrong: frozenset[int]) -> Iterator[Edit]:
+    """First of what takes part in the gradients that are wrong alone; none of what is in none of them."""
+    flow = flow_of(scene.source.tree)
+
+    def rank(slot: Slot) -> int | None:
+        reached = flow.of(slot.node if isinstance(slot.node, ast.AST) else slot.parent, scene.parents)
+        if not flow.everything or reached == wrong:
+            return 0
+        return None if not reached & wrong else 1 if reached <= wrong else 2
+
     values = [(slot, scene.values[k]) for k, slot in enumerate(scene.slots) if k in scene.values]
+    ranks = [rank(slot) for slot, _ in values]
+    for now in range(3):
+        yield from (edit for edit in of_statements(scene.source.tree) if rank(edit.slot) == now)
+        yield from _of_values([pair for pair, k in zip(values, ranks, strict=True) if k == now], scene)
+
+
+def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[Edit]:
+    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
     names = [one for one in scene.known if one.is_name]
     others = [one for one in scene.known if not one.is_name]
-    yield from of_statements(scene.source.tree)
     for slot, value in values:
         yield from of_operators(slot, value, names, is_index=_is_in_index(slot, scene))
-    for slot, value in values:
-        yield from replaced(slot, value, names)
-    for slot, value in values:
-        yield from of_values(slot, value)
-    for slot, value in values:
-        yield from multiplied(slot, value, names, names=True)
-    for slot, value in values:
-        yield from added(slot, value, names)
-    for slot, value in values:
-        yield from replaced(slot, value, others)
-    for slot, value in values:
-        yield from multiplied(slot, value, others, names=False)
-    for slot, value in values:
-        yield from added(slot, value, others)
+    for made in (
+        lambda slot, value: replaced(slot, value, names),
+        of_values,
+        lambda slot, value: multiplied(slot, value, names, names=True),
+        lambda slot, value: added(slot, value, names),
+        lambda slot, value: replaced(slot, value, others),
+        lambda slot, value: multiplied(slot, value, others, names=False),
+        lambda slot, value: added(slot, value, others),
+    ):
+        for slot, value in values:
+            yield from made(slot, value)
 
 
 def _is_in_index(slot: Slot, scene: Scene) -> bool:

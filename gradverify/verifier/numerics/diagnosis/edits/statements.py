@@ -27,31 +27,15 @@ def of_statements(tree: ast.FunctionDef) -> Iterator[Edit]:
 
 def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
     match node:
-        case ast.Assign(targets=[target], value=value):
-            if isinstance(target, ast.Name | ast.Subscript):
-                yield Edit(slot, ast.AugAssign(_again(target), ast.Add(), value), "duplicates", is_whole=True)
-                yield Edit(slot, ast.Pass(), "operand", is_whole=True)
-        case ast.AugAssign(target=target, op=operator, value=value):
-            if isinstance(target, ast.Subscript):
-                accumulated = expression(
-                    "a.index_put_((i,), v, accumulate=True)",
-                    a=target.value,
-                    i=_as_expression(target.slice),
-                    v=value,
-                )
-                yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
-            for other in (ast.Add, ast.Sub):
-                if not isinstance(operator, other):
-                    yield Edit(slot, ast.AugAssign(target, other(), value), "missing-term", is_whole=True)
-            yield Edit(slot, ast.Assign([target], value, lineno=0), "missing-term", is_whole=True)
-            yield Edit(slot, ast.Pass(), "missing-term", is_whole=True)
+        case ast.Assign(targets=[ast.Name() | ast.Subscript() as target], value=value):
+            yield Edit(slot, ast.AugAssign(_again(target), ast.Add(), value), "duplicates", is_whole=True)
+            yield Edit(slot, ast.Pass(), "operand", is_whole=True)
+        case ast.AugAssign():
+            yield from _of_sum(slot, node)
         case ast.Expr(value=ast.Call()):
             yield Edit(slot, ast.Pass(), "missing-term", is_whole=True)
-        case ast.For(iter=ast.Call(func=ast.Name(id="reversed"), args=[inner])):
-            yield Edit(slot, ast.For(node.target, inner, node.body, node.orelse), "permuted")
-        case ast.For(iter=passes):
-            turned = expression("reversed(list(p))", p=passes)
-            yield Edit(slot, ast.For(node.target, turned, node.body, node.orelse), "permuted")
+        case ast.For():
+            yield from _of_loop(slot, node)
         case ast.If(test=test, body=body, orelse=other) if "needs_input_grad" not in ast.unparse(test):
             yield Edit(slot, body, "branch")
             yield Edit(slot, other or [ast.Pass()], "branch")
@@ -59,8 +43,32 @@ def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
             pass
 
 
+def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
+    """With another sign, assigned, not there at all, or where equal indices count each."""
+    if isinstance(node.target, ast.Subscript):
+        places = {"a": node.target.value, "i": node.target.slice, "v": node.value}
+        accumulated = expression("a.index_put_((i,), v, accumulate=True)", **places)
+        yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
+    for other in (ast.Add, ast.Sub):
+        if not isinstance(node.op, other):
+            changed = ast.AugAssign(node.target, other(), node.value)
+            yield Edit(slot, changed, "missing-term", is_whole=True)
+    yield Edit(slot, ast.Assign([node.target], node.value, lineno=0), "missing-term", is_whole=True)
+    yield Edit(slot, ast.Pass(), "missing-term", is_whole=True)
+
+
+def _of_loop(slot: Slot, node: ast.For) -> Iterator[Edit]:
+    """From the other end."""
+    match node.iter:
+        case ast.Call(func=ast.Name(id="reversed"), args=[inner]):
+            turned = inner
+        case passes:
+            turned = expression("reversed(list(p))", p=passes)
+    yield Edit(slot, ast.For(node.target, turned, node.body, node.orelse), "permuted")
+
+
 def _of_order(slot: Slot) -> Iterator[Edit]:
-    """This statement behind the next one."""
+    """One statement behind the next one."""
     block: list[ast.stmt] = getattr(slot.parent, slot.field)
     following = block[slot.place + 1] if slot.place + 1 < len(block) else None
     if following is None or isinstance(following, ast.Return) or isinstance(slot.node, ast.Return):
@@ -78,10 +86,6 @@ def _again(target: ast.expr) -> ast.Name | ast.Subscript:
             return ast.Subscript(value, part, ast.Store())
         case _:
             raise TypeError
-
-
-def _as_expression(part: ast.expr) -> ast.expr:
-    return part
 
 
 def _of_names(slot: Slot, node: ast.Assign | ast.AugAssign | ast.Return) -> Iterator[Edit]:
