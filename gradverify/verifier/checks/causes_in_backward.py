@@ -29,5 +29,6 @@ _ADVICE = {
     "wrong-reduction-dim": "Is the sum or mean there taken as forward's derivative asks?",
     "duplicates": "Do several contributions to one entry add up there?",
     "branch": "Is the condition there the one of forward?",
+    "float32-inside": "A shorter dtype stays in the numbers, also where they are longer again.",
     "wrong-saved": "Was another value saved, or taken from what was saved?",
 }

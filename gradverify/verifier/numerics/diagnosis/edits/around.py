@@ -53,6 +53,8 @@ def of_values(slot: Slot, value: Value) -> Iterator[Edit]:
 def _around(value: Tensor) -> Iterator[tuple[str, str]]:
     if value.is_complex():
         yield "e.conj()", "conjugate"
+        yield "e.real", "operand"
+        yield "e.imag", "operand"
     yield from _transposed(tuple(value.shape))
     continuous = value.is_floating_point() or value.is_complex()
     if value.dtype is torch.bool:

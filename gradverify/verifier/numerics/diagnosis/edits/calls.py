@@ -79,6 +79,10 @@ DROPPED_CALLS: dict[str, str] = {
     "mean": "wrong-reduction-dim",
     "sum": "wrong-reduction-dim",
     "softmax": "operand",
+    "float": "float32-inside",
+    "half": "float32-inside",
+    "bfloat16": "float32-inside",
+    "to": "float32-inside",
     "sign": "operand",
     "reciprocal": "operand",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -30,18 +30,18 @@ def replaced(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
             continue
         if other.shape == value.shape:
             if not torch.equal(other, value) or not one.is_name:
-                yield Edit(slot, one.node, _cause_of(slot.node, one, value))
+                yield Edit(slot, one.node, _cause_of(slot.node, one, value, known))
         elif (fitted := _fitted(one, value)) is not None and one.is_name:
-            yield Edit(slot, fitted, _cause_of(slot.node, one, value))
+            yield Edit(slot, fitted, _cause_of(slot.node, one, value, known))
 
 
-def _cause_of(node: ast.AST, one: Known, value: Tensor) -> str:
+def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known]) -> str:
     if value.dtype == torch.bool:
         return "branch"
     if not (value.is_floating_point() or value.is_complex()):
         return "permuted"
-    both = isinstance(node, ast.Name) and one.is_name
-    return "wrong-saved" if both else "operand"
+    own = next((k for k in known if isinstance(node, ast.Name) and k.text == node.id), None)
+    return "wrong-saved" if one.is_saved and own is not None and own.is_saved else "operand"
 
 
 def multiplied(slot: Slot, value: Value, known: list[Known], *, names: bool) -> Iterator[Edit]:

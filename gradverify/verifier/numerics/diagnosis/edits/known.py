@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,8 @@ class Known:
     value: Value
     is_name: bool
     """A name, an attribute of ctx, or a size: nothing that is computed."""
+    is_saved: bool = False
+    """Whether it is one of what `ctx.saved_tensors` holds."""
     is_bounded: bool = False
     """Whether a `relu` or the like is taken of it."""
 
@@ -80,10 +82,20 @@ def known_in(
         value = _evaluated(text, source, scope)
         if isinstance(value, Tensor) and _is_kept(value):
             found[text] = _known(text, value, is_name=False)
-    return [
-        Known(k.text, k.node, k.value, k.is_name, is_bounded=True) if k.text in bounded else k
-        for k in found.values()
-    ]
+    saved = _saved(source.tree)
+    return [replace(k, is_saved=k.text in saved, is_bounded=k.text in bounded) for k in found.values()]
+
+
+def _saved(tree: ast.AST) -> set[str]:
+    """Names that backward gives to what was saved."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Attribute(attr="saved_tensors")):
+                found |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
+            case _:
+                pass
+    return found
 
 
 def kept(value: Value) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator, Sequence
+from enum import Enum
 
 from gradverify.verifier.numerics.diagnosis.edits.calls import TWINS, of_call, of_letters
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
@@ -47,21 +48,33 @@ NUMBERS = ("-e", "e + 1", "e - 1", "2 * e", "e / 2", "1 / e", "1 - e", "e ** 2",
 INDICES = ("e + 1", "e - 1")
 """... and where it is an index."""
 
+
+class Role(Enum):
+    """What a number is for."""
+
+    VALUE = "value"
+    INDEX = "index"
+    DIM = "dim"
+
+
+_OF_ROLE = {Role.VALUE: "operand", Role.INDEX: "operand", Role.DIM: "wrong-reduction-dim"}
+"""The cause where a number is another one."""
+
+_NUMBERS_OF = {Role.VALUE: NUMBERS, Role.INDEX: INDICES, Role.DIM: INDICES}
+
 _NUMBER = (int, float, bool)
 
 
-def of_operators(slot: Slot, value: Value, known: Sequence[Known], *, is_index: bool) -> Iterator[Edit]:
+def of_operators(slot: Slot, value: Value, known: Sequence[Known], role: Role) -> Iterator[Edit]:
     """Changes of one expression by its own kind."""
     node = slot.node
     if isinstance(node, ast.Constant):
-        yield from _of_constant(slot, node.value, is_index=is_index)
+        yield from _of_constant(slot, node.value, role)
     else:
-        yield from _of_expression(slot, node)
+        yield from _of_expression(slot, node, role)
         if type(value) in {int, float} and isinstance(node, ast.expr):
-            yield from (
-                Edit(slot, expression(t, e=node), "operand") for t in (INDICES if is_index else NUMBERS)
-            )
-    if type(value) in _NUMBER and not (is_index and isinstance(node, ast.Constant)):
+            yield from (Edit(slot, expression(t, e=node), _OF_ROLE[role]) for t in (_NUMBERS_OF[role]))
+    if type(value) in _NUMBER and not (role is not Role.VALUE and isinstance(node, ast.Constant)):
         yield from (Edit(slot, k.node, "operand") for k in known if _is_other_number(k.value, value))
 
 
@@ -69,7 +82,7 @@ def _is_other_number(other: Value, value: Value) -> bool:
     return type(other) in _NUMBER and bool(other != value)
 
 
-def _of_expression(slot: Slot, node: object) -> Iterator[Edit]:
+def _of_expression(slot: Slot, node: object, role: Role) -> Iterator[Edit]:
     match node:
         case ast.BinOp():
             yield from _of_product(slot, node)
@@ -77,7 +90,8 @@ def _of_expression(slot: Slot, node: object) -> Iterator[Edit]:
             for other in _COMPARISONS.get(type(operator), ()):
                 yield Edit(slot, ast.Compare(node.left, [other()], node.comparators), "branch")
         case ast.UnaryOp(op=ast.USub() | ast.Invert(), operand=operand):
-            yield Edit(slot, operand, "branch" if isinstance(node.op, ast.Invert) else "missing-term")
+            cause = "missing-term" if role is Role.VALUE else _OF_ROLE[role]
+            yield Edit(slot, operand, "branch" if isinstance(node.op, ast.Invert) else cause)
         case ast.Call():
             yield from of_call(slot, node)
         case ast.Attribute():
@@ -92,14 +106,14 @@ def _of_expression(slot: Slot, node: object) -> Iterator[Edit]:
             pass
 
 
-def _of_constant(slot: Slot, constant: object, *, is_index: bool) -> Iterator[Edit]:
+def _of_constant(slot: Slot, constant: object, role: Role) -> Iterator[Edit]:
     match constant:
         case str():
             yield from of_letters(slot, constant)
         case bool():
             yield Edit(slot, ast.Constant(not constant), "operand")
         case int() | float():
-            yield from _of_number(slot, constant, is_index=is_index)
+            yield from _of_number(slot, constant, role)
         case _:
             pass
 
@@ -132,13 +146,15 @@ def _of_product(slot: Slot, node: ast.BinOp) -> Iterator[Edit]:
     yield Edit(slot, node.right, cause)
 
 
-def _of_number(slot: Slot, number: float, *, is_index: bool) -> Iterator[Edit]:
+def _of_number(slot: Slot, number: float, role: Role) -> Iterator[Edit]:
     others: list[float] = [-number, number + 1, number - 1]
-    if not is_index:
-        others += [2 * number, number / 2, 0, 1]
-    if number and not is_index:
+    if role is not Role.INDEX:
+        others += [0, 1]
+    if role is Role.VALUE:
+        others += [2 * number, number / 2]
+    if number and role is Role.VALUE:
         others += [1 / number, number**2, 1 - number]
-    if number > 0 and not is_index:
+    if number > 0 and role is Role.VALUE:
         others.append(math.sqrt(number))
     seen = {float(number)}
     for other in others:
@@ -146,7 +162,7 @@ def _of_number(slot: Slot, number: float, *, is_index: bool) -> Iterator[Edit]:
             continue
         seen.add(float(other))
         whole = int(other) if type(number) is int and float(other).is_integer() else other
-        yield Edit(slot, ast.Constant(whole), "operand")
+        yield Edit(slot, ast.Constant(whole), _OF_ROLE[role])
 
 
 def _of_slice(slot: Slot, node: ast.Subscript, part: ast.Slice) -> Iterator[Edit]:

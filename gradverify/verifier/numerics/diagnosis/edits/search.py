@@ -18,7 +18,7 @@ from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
 from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, multiplied, replaced
 from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
-from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
+from gradverify.verifier.numerics.diagnosis.edits.operators import Role, of_operators
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
 from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value, scene_of
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
@@ -181,7 +181,7 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
     names = [one for one in scene.known if one.is_name]
     others = [one for one in scene.known if not one.is_name]
     for slot, value in values:
-        yield from of_operators(slot, value, names, is_index=_is_in_index(slot, scene))
+        yield from of_operators(slot, value, names, _role(slot, scene))
     for made in (
         lambda slot, value: replaced(slot, value, names),
         of_values,
@@ -195,15 +195,42 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
             yield from made(slot, value)
 
 
-def _is_in_index(slot: Slot, scene: Scene) -> bool:
-    """Whether a place is within the brackets behind a value."""
+REDUCTIONS = frozenset(
+    {
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "prod",
+        "softmax",
+        "log_softmax",
+        "logsumexp",
+        "norm",
+        "var",
+        "std",
+        "cumsum",
+    }
+)
+"""Functions along a dimension."""
+
+
+def _role(slot: Slot, scene: Scene) -> Role:
+    """Whether a number there is an index, in the brackets behind a value, or a dimension."""
     node: ast.AST | None = slot.node if isinstance(slot.node, ast.AST) else None
     while node is not None and not isinstance(node, ast.stmt):
         around = scene.parents.get(id(node))
-        if isinstance(around, ast.Subscript) and around.slice is node:
-            return True
-        node = around
-    return False
+        match around:
+            case ast.Subscript(slice=part) if part is node:
+                return Role.INDEX
+            case ast.keyword(arg="dim" | "axis"):
+                return Role.DIM
+            case ast.Call(func=ast.Attribute(attr=name), args=arguments) if name in REDUCTIONS:
+                return Role.DIM if any(node is a for a in arguments) else Role.VALUE
+            case ast.UnaryOp() | ast.BinOp() | ast.Tuple() | ast.Slice():
+                node = around
+            case _:
+                return Role.VALUE
+    return Role.VALUE
 
 
 def _cause(edit: Edit, scene: Scene) -> Cause:
