@@ -206,14 +206,35 @@ def _calling(ctx, g):
     return _endless(ctx, g)
 
 
+def _applying(ctx, g):
+    return Running.apply(g, g)
+
+
+def _handing_on(ctx, g):
+    return torch.vmap(_endless)(g)
+
+
+TABLE = {}
+
+
+def _keeping(ctx, g):
+    TABLE["g"] = g
+    return g
+
+
 def _plain(ctx, g):
     (x,) = ctx.saved_tensors
+    grad = torch.zeros_like(g)
+    grad[0].add_(1)
     parts = [part * 2 for part in torch.unbind(g)]
     with torch.no_grad():
         return torch.stack(parts) * torch.nn.functional.relu(x).sum(-1, keepdim=True)
 
 
-@pytest.mark.parametrize("function", [_endless, _printing, _of_classes, _loading, _custom, _calling])
+@pytest.mark.parametrize(
+    "function",
+    [_endless, _printing, _of_classes, _loading, _custom, _calling, _applying, _handing_on, _keeping],
+)
 def test_what_does_more_than_compute_is_not_run_with_changes(function):
     assert not _harmless(function)
 

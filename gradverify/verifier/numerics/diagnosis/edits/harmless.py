@@ -81,9 +81,29 @@ def is_harmless(function: FunctionType, tree: ast.AST, depth: int = 0) -> bool:
             return False
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _root(node) != context:
             return False
-        if isinstance(node, ast.Call) and not _may_be_called(node.func, function, local, depth):
+        if _written(node) and resolved(ast.Name(_written(node), ast.Load()), function) is not None:
             return False
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+            called = [node.func, *(g for g in given if _is_function(resolved(g, function)))]
+            if not all(_may_be_called(func, function, local, depth) for func in called):
+                return False
     return True
+
+
+def _written(node: ast.AST) -> str:
+    """The name of what a node writes into; empty where it writes into nothing."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+        return _root(node)
+    in_place = (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")
+    )
+    return _root(node.func) if in_place and isinstance(node, ast.Call) else ""
+
+
+def _is_function(value: Any) -> bool:  # noqa: ANN401
+    """Whether what is handed to a function may be called there."""
+    return callable(value) and not isinstance(value, type)
 
 
 def _first_argument(tree: ast.AST) -> str:
@@ -106,6 +126,14 @@ def _may_be_called(func: ast.expr, function: FunctionType, local: set[str], dept
         return isinstance(func, ast.Attribute) and (hasattr(Tensor, func.attr) or func.attr in OF_LISTS)
     if isinstance(func, ast.Name) and getattr(builtins, func.id, None) is found:
         return func.id in BUILTINS
+    owner = resolved(func.value, function) if isinstance(func, ast.Attribute) else None
+    if isinstance(owner, type) and not owner.__module__.startswith("torch") and not _is_own(found):
+        return False  # `Other.apply` is torch's, and runs what the user wrote
+    return _computes(found, depth)
+
+
+def _computes(found: Any, depth: int) -> bool:  # noqa: ANN401
+    """Whether a function that is no method does nothing but compute."""
     module = getattr(found, "__module__", "") or ""
     if module == "math" or _is_torchs(found, module):
         return True
@@ -114,6 +142,10 @@ def _may_be_called(func: ast.expr, function: FunctionType, local: set[str], dept
         return False
     tree = _tree_of(plain)
     return tree is not None and is_harmless(plain, tree, depth + 1)
+
+
+def _is_own(found: Any) -> bool:  # noqa: ANN401
+    return isinstance(inspect.unwrap(found), FunctionType) if callable(found) else False
 
 
 def _is_torchs(found: Any, module: str) -> bool:  # noqa: ANN401
