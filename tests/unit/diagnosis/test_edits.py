@@ -102,6 +102,25 @@ class Bounded(Function):
         return g * w * w * on, g * (x * w).clamp_min(0) + g * w * x * on
 
 
+class Large(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(x.detach().numpy() ** 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * 2 * x.clamp(max=0.5)
+
+
+def test_a_change_that_is_not_linear_in_grad_output_is_none():
+    """With `g.clamp(max=0.5)`, halves of unit vectors would come out right."""
+    (found,) = findings_on(Large, {"x": "bn"})
+    assert found.cause == "branch"
+    assert "g.clamp" not in found.hint
+
+
 class Recorder:
     """Something with a state, whose methods are called as a tensor's are."""
 

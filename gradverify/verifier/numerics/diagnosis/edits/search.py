@@ -143,13 +143,29 @@ def _is_right(pair: Pair, backward: Callable[..., Any]) -> bool:
         return False
     for output in range(len(pair.point.outputs.blocks)):
         rows = own.rows(output, backward)
-        if rows is None:
+        if rows is None or not _is_linear(own, output, rows, backward):
             return False
         for source in range(len(pair.point.inputs.blocks)):
             one = Pair(pair.point, output, source)
             is_it = (output, source) == (pair.output, pair.source)
             if (is_it or not one.is_wrong) and not _agrees(one, rows):
                 return False
+    return True
+
+
+LARGE = (2.0**20, -(2.0**-20))
+"""Multiples of a grad_output whose gradients must be the same multiples: in a clamp, they would not be."""
+
+
+def _is_linear(own: OwnBackward, output: int, rows: Tensor, backward: Callable[..., Any]) -> bool:
+    """Whether a changed backward is linear in grad_output, also for a very large and a very small one."""
+    u = torch.linspace(1.0, 2.0, rows.shape[0], dtype=torch.float64)
+    expected, terms = u @ rows, u @ rows.abs()
+    for scale in LARGE:
+        found = own.pulled_back(output, scale * u, backward)
+        allowed = AGREES * (terms + terms.max())
+        if found is None or not bool(((found / scale - expected).abs() <= allowed).all()):
+            return False
     return True
 
 
