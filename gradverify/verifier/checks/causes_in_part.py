@@ -125,6 +125,12 @@ def diagonal(cause: Cause, pairs: Pairs) -> Said:
 
 def missing(cause: Cause, pairs: Pairs) -> Said:
     """A term is missing, or has another coefficient."""
+    if cause.side == "input" and cause.factor == 0:
+        return Said(
+            f"{of_gradient(pairs[0])} is zero at {_place(cause, pairs[0].name)}, where what comes through "
+            "another output is right, and right everywhere else",
+            "Is something that depends on these entries taken for a constant?",
+        )
     if cause.kind in {"real", "imaginary"}:
         other = "imaginary" if cause.kind == "real" else "real"
         if cause.side == "output":

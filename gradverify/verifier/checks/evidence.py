@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.automatic_composite import NoComposite, automatic_composite
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
 from gradverify.verifier.numerics.diagnosis.evidence import Point
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Layout
@@ -81,6 +84,7 @@ def measured_point(sample: Sample) -> Point | None:
         constants=_constants(sample),
         probe=CallProbe(problem),
         own_forward=OwnForward(lambda: _own_forward(sample)),
+        own_backward=_own_backward(sample),
     )
 
 
@@ -134,6 +138,14 @@ def _constants(sample: Sample) -> tuple[tuple[str, Tensor], ...]:
 def _own_forward(sample: Sample) -> CallProblem | None:
     composite = automatic_composite(sample)
     return None if isinstance(composite, NoComposite) else composite.problem
+
+
+def _own_backward(sample: Sample) -> OwnBackward | None:
+    """None for what is no Function, and on a device, where an index out of bounds ends the process."""
+    function = sample.subject.function_class
+    if function is None or sample.subject.settings.device != "cpu":
+        return None
+    return OwnBackward(sample.problem, function, backward_name(function), own_backward(function))
 
 
 def _is_constant(argument: Argument) -> bool:

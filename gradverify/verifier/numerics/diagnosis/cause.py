@@ -42,6 +42,20 @@ class InForward:
 
 
 @dataclass(frozen=True)
+class InBackward:
+    """One change of backward's source after which its gradient is right."""
+
+    file: str
+    """Name of the file, without its folder."""
+    line: int
+    before: str
+    """What stands there; of two statements in the wrong order, the first one."""
+    after: str
+    """What should; empty where nothing should; of two statements in the wrong order, the second one."""
+    is_order: bool = False
+
+
+@dataclass(frozen=True)
 class Cause:
     """One hypothesis that held at every entry of every point. Fields that do not apply are empty."""
 
@@ -74,3 +88,5 @@ class Cause:
     """The operation of forward whose derivative is taken otherwise."""
     where_too: InForward | None = None
     """A second one."""
+    edited: InBackward | None = None
+    """The change of backward that takes the mistake back."""

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Block, Layout
 
@@ -63,6 +64,8 @@ class Point:
     probe: Probe | None = None
     own_forward: OwnForward | None = None
     """Forward itself, differentiated by torch."""
+    own_backward: OwnBackward | None = None
+    """Backward itself, to be run with a change in it."""
     order: int = 1
     """2 where the inputs are those of backward, and the outputs are gradients."""
 

@@ -10,6 +10,7 @@ from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_fac
 from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
 from gradverify.verifier.numerics.diagnosis.constants import other_constant, other_flag
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
+from gradverify.verifier.numerics.diagnosis.edits.search import one_edit
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
@@ -60,6 +61,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     region_of_nothing,
     sorted_order,
     altered_forward,
+    one_edit,
     irregular_region,
     other_constant,
     one_use_counts,
@@ -90,7 +92,9 @@ SECOND_ORDER: tuple[Callable[[Pairs], Cause | None], ...] = (
 
 def diagnose(pairs: Pairs) -> Cause | None:
     """The first hypothesis that holds at every entry of every point; None where none does."""
-    if not all(pair.usable for pair in pairs) or len(wrong_ones(pairs)) < LEAST_WRONG:
+    if not all(pair.usable for pair in pairs):
         return None
+    if len(wrong_ones(pairs)) < LEAST_WRONG:
+        return one_edit(pairs) if pairs[0].point.order == 1 else None
     ladder = LADDER if pairs[0].point.order == 1 else SECOND_ORDER
     return next((cause for hypothesis in ladder if (cause := hypothesis(pairs)) is not None), None)

@@ -130,9 +130,26 @@ def _region(pairs: Pairs, *, with_factor: bool) -> Cause | None:
     for side in ("input", "output"):
         for kind, dim, masks in _places(pairs, side, with_factor=with_factor):
             found = None if masks is None else _judged(pairs, masks, with_factor=with_factor)
-            if found is not None:
+            if found is not None and masks is not None:
+                if found.factor == 0 and side == "input" and _is_reached_otherwise(pairs, masks):
+                    found = replace(found, name="missing-term", strength=Strength.WEAK)
                 return _cause(found, side, dim, kind, pairs)
     return None
+
+
+def _is_reached_otherwise(pairs: Pairs, masks: list[Tensor]) -> bool:
+    """Whether what comes through another output is right there and not zero: no bound leaves that out."""
+    seen = False
+    for pair, mask in zip(pairs, masks, strict=True):
+        columns = mask.any(dim=0)
+        for output in range(len(pair.point.outputs.blocks)):
+            other = Pair(pair.point, output, pair.source)
+            if output == pair.output or not other.nonzero[:, columns].any():
+                continue
+            if other.wrong[:, columns].any():
+                return False
+            seen = True
+    return seen
 
 
 def _places(

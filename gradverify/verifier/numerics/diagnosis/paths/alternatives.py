@@ -18,11 +18,11 @@ from gradverify.verifier.numerics.diagnosis.paths.operations import (
     BY_RESULT,
     ELEMENTWISE,
     INDEXED,
-    INSTEAD,
     LINEAR_IN_EACH,
 )
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site
 from gradverify.verifier.numerics.diagnosis.paths.switches import Conjugated
+from gradverify.verifier.numerics.diagnosis.paths.taken_for import INSTEAD
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS, Values
 
 

@@ -17,6 +17,9 @@ from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, Ow
 MOST_BACKWARDS = 4000
 """Backwards of forward's own graph that one diagnosis may take at a point."""
 
+MOST_OPERATIONS = 160_000
+"""... and operations of forward that all of them together may go through: a loop has many."""
+
 
 def candidates(glance: Glance) -> Iterator[Candidate]:
     """Those that give backward's gradient along one grad_output, the simplest first."""
@@ -180,7 +183,11 @@ def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
         uses = _uses(edge, glance.own)
         without = glance.of(Altered(uses))
         for change in glance.own.edges[edge]:
-            if glance.spent > MOST_BACKWARDS or without is None or right is None:
+            if (
+                glance.spent > min(MOST_BACKWARDS, MOST_OPERATIONS // glance.own.calls)
+                or without is None
+                or right is None
+            ):
                 break
             changed = glance.of(Altered(uses, change))
             if changed is None:

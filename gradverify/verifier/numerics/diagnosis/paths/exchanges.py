@@ -22,6 +22,9 @@ from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS
 MOST_RUNS = 600
 """Exchanges that are tried."""
 
+MOST_OPERATIONS = 24_000
+"""... and operations that the forwards of all of them may run together: a loop has many in each."""
+
 
 NUMBERS: tuple[tuple[str, Callable[[float], float]], ...] = (
     ("1", lambda _: 1.0),
@@ -53,7 +56,9 @@ def held(first: Glance, rest: Sequence[Glance]) -> Exchange | None:
     """The first exchange after which forward's gradient is what backward gives, at every point."""
     glances = (first, *rest)
     refuted: set[Edge] = set()
-    for exchange in itertools.islice(_exchanges(first.own), MOST_RUNS):
+    for exchange in itertools.islice(
+        _exchanges(first.own), min(MOST_RUNS, MOST_OPERATIONS // first.own.calls)
+    ):
         place = Edge(exchange.site, exchange.place)
         if place in refuted or not all(_is_with(g, exchange) for g in glances):
             continue

@@ -10,9 +10,10 @@ from gradverify.verifier.numerics.diagnosis.formulas import MULTIPLES
 from gradverify.verifier.numerics.diagnosis.paths.changes import Change, Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.exchange import Exchange
 from gradverify.verifier.numerics.diagnosis.paths.glance import Candidate
-from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH, instead_cause
+from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.sites import argument_text, bracketed, text_of
+from gradverify.verifier.numerics.diagnosis.paths.taken_for import instead_cause
 
 ITS_RESULT = "its result"
 """The value of an operation, in a formula of it."""

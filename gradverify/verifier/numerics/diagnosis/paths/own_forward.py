@@ -138,6 +138,11 @@ class OwnForward:
         return self.at_others(Instrumented(is_plain=True), output, u)
 
     @property
+    def calls(self) -> int:
+        """Operations that forward runs, at least one: what a run or a backward costs."""
+        return 1 if self._run is None else max(1, self._run.mode.calls)
+
+    @property
     def input_names(self) -> list[str]:
         """Tensors that forward is called with."""
         return (

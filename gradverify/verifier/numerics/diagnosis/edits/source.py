@@ -1,0 +1,111 @@
+"""Backward's source as a tree that can be changed in one place, and compiled again."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+NAME_OF_FACTORY = "_gradverify_factory"
+"""The function around an edited backward that holds what its closure holds."""
+
+LONGEST_SOURCE = 12_000
+"""Characters of a backward that is still edited: far more than anyone writes by hand."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One place of a tree where a node stands, or all statements of a block."""
+
+    parent: ast.AST
+    field: str
+    place: int
+    """Number in the list that the field is; -1 where it is none."""
+    node: ast.AST | list[ast.stmt]
+
+    @contextmanager
+    def holding(self, other: ast.AST | list[ast.stmt]) -> Iterator[None]:
+        """Another node there, or several statements, while the context lasts."""
+        if self.place < 0:
+            setattr(self.parent, self.field, other)
+            yield
+            setattr(self.parent, self.field, self.node)
+            return
+        nodes: list[Any] = getattr(self.parent, self.field)
+        before = list(nodes)
+        nodes[self.place : self.place + 1] = other if isinstance(other, list) else [other]
+        yield
+        nodes[:] = before
+
+
+@dataclass(frozen=True)
+class Source:
+    """A function as a tree."""
+
+    function: FunctionType
+    tree: ast.FunctionDef
+    first_line: int
+    """Line in its file of the tree's line 1."""
+
+    @property
+    def context(self) -> str:
+        """What it calls its ctx."""
+        return self.tree.args.args[0].arg if self.tree.args.args else ""
+
+    def compiled(self, more: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        """The function of the tree as it is now, with more global names; None where it is no program."""
+        free = self.function.__code__.co_freevars
+        factory = ast.FunctionDef(
+            name=NAME_OF_FACTORY,
+            args=ast.arguments(
+                posonlyargs=[],
+                args=[ast.arg(arg=n) for n in free],
+                kwonlyargs=[],
+                kw_defaults=[],
+                defaults=[],
+            ),
+            body=[self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
+            decorator_list=[],
+        )
+        module = ast.fix_missing_locations(ast.Module([factory], []))
+        names = {**self.function.__globals__, **(more or {})}
+        try:
+            exec(compile(module, "<backward with one change>", "exec"), names)  # noqa: S102 - the user's own code
+            cells = [cell.cell_contents for cell in self.function.__closure__ or ()]
+            made: Callable[..., Any] = names[NAME_OF_FACTORY](*cells)
+        except (SyntaxError, ValueError, TypeError, RecursionError):
+            return None
+        return made
+
+
+def source_of(function: Any) -> Source | None:  # noqa: ANN401 - the user's
+    """The tree of a function without its decorators; None where its source cannot be had."""
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        return None
+    try:
+        lines, first = inspect.getsourcelines(plain)
+        text = textwrap.dedent("".join(lines))
+        body = ast.parse(text).body if len(text) <= LONGEST_SOURCE else []
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+        return None
+    tree = body[0]
+    tree.decorator_list = []
+    return Source(plain, tree, first)
+
+
+def slots(tree: ast.AST) -> Iterator[Slot]:
+    """Every place of a tree, its own children first in the order of the source."""
+    for field, value in ast.iter_fields(tree):
+        nodes = value if isinstance(value, list) else [value]
+        for place, node in enumerate(nodes):
+            if isinstance(node, ast.AST):
+                yield Slot(tree, field, place if isinstance(value, list) else -1, node)
+                yield from slots(node)
