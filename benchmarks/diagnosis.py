@@ -1,6 +1,6 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|...|ninth] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|...|tenth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
@@ -29,7 +29,7 @@ from typing import Any
 
 SETS = Path(__file__).parent / "wrong_backwards"
 
-SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 HEAD = """'A set of wrong backwards, or the right ones of it.'
 
