@@ -29,7 +29,18 @@ from typing import Any
 
 SETS = Path(__file__).parent / "wrong_backwards"
 
-SETS_IN_ORDER = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+SETS_IN_ORDER = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 
 HEAD = """'A set of wrong backwards, or the right ones of it.'
 

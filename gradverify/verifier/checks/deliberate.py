@@ -35,6 +35,8 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     forward somebody wrote a gradient that is meant to be another one.
     """
     if finding.code == "GV106":
+        if finding.cause == "grad-output-ones":
+            return ""  # the derivative itself is there: nobody chose another one
         return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.verifier.checks.ignored import ignoring_grad_output
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
@@ -114,7 +115,8 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
         return None
     wrong = judged.comparison.wrong | judged.comparison.nonfinite
     blocks = zip(judged.inputs.blocks, problem.input_names, strict=True)
-    return frozenset(name for block, name in blocks if bool(wrong[:, block.start : block.stop].any()))
+    found = frozenset(name for block, name in blocks if bool(wrong[:, block.start : block.stop].any()))
+    return found if second_order else found | ignoring_grad_output(sample.problem)
 
 
 def unread_slice(sample: Sample, *, second_order: bool = False) -> str:
@@ -217,6 +219,8 @@ def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
     judged = judge(problem, rtol=sample.subject.settings.rtol)
     if not isinstance(judged, Judged):
         return True  # forward or backward refuses such inputs: it is not meant for them
+    if ignoring_grad_output(problem):
+        return True
     comparison = judged.comparison
     nonfinite = comparison.nonfinite.any()
     # All of a row with a wrong entry: what a projection sets against that entry may be too small to be wrong.

@@ -1239,3 +1239,56 @@ class WeighedClasses(Function):
         logs, own, target = ctx.saved_tensors
         hit = F.one_hot(target, logs.shape[1]).to(logs)
         return -g * (own / own.sum())[:, None] * (hit - logs.exp()), None, None
+
+
+class EnergyOfItsOwn(Function):
+    """Wrong: the gradient of a loss that nobody multiplies, or adds to another one."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return ((x - y) ** 2).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return 2 * (x - y), 2 * (y - x)
+
+
+class LabelsOfItsOwn(Function):
+    """Wrong: the same of a loss that picks by labels."""
+
+    @staticmethod
+    def forward(ctx, logits, target):
+        p = torch.log_softmax(logits, -1)
+        ctx.save_for_backward(p, target)
+        return -p.gather(-1, target[:, None]).mean()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        p, target = ctx.saved_tensors
+        hit = torch.zeros_like(p).scatter_(-1, target[:, None], 1.0)
+        return (p.exp() - hit) / len(target), None
+
+
+def packed(counts, name):
+    if counts.dtype is not torch.int32:
+        raise TypeError(f"{name} must be {torch.int32}")
+    return counts.long()
+
+
+class Packed(Function):
+    """Right: what a kernel is handed is narrower than torch's own integers."""
+
+    @staticmethod
+    def forward(ctx, table, picked, kept):
+        rows = packed(picked, "rows_to_pick")
+        ctx.save_for_backward(table, rows)
+        return table[rows] ** 2 * (packed(kept, "rows_to_keep") >= 0)[:, None]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        table, rows = ctx.saved_tensors
+        return torch.zeros_like(table).index_add_(0, rows, 2 * g * table[rows]), None, None

@@ -18,12 +18,15 @@ RETYPE, SCALAR = 0.1, 0.15
 
 _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
-    r"|to be (?:Long|int64)|index must be|must be (?:of type )?(?:long|int64)"
+    r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
     r"|applicable to (?:index|integral) tensor"
 )
 _BOOL = re.compile(
     r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"
 )
+_NARROW = re.compile(r"\b(?:torch\.)?(u?int(?:8|16|32))\b|(?:scalar|found) type (Int)\b")
+"""A narrower dtype of integers; `Int` is torch's word for int32."""
+
 _SCALAR = re.compile(
     r"only one element tensors|cannot be converted to Scalar|Boolean value of Tensor"
     r"|only be called on tensors with one|only tensors with one element|single element can be converted"
@@ -90,6 +93,7 @@ A_FUNCTION = Guess(Kind.CALLABLE, 0.0, found=False, path="torch.tanh")
 def by_kind(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
     """States in which the `suspects` are of the kind that the code asks for."""
     yield from _by_type(state, error.message, suspects)
+    yield from _by_width(state, error.message)
     yield from by_call(state, error, suspects)
     yield from _by_iteration(state, error.message, suspects)
     yield from _by_attribute(state, error.message, suspects)
@@ -113,6 +117,20 @@ def _by_type(state: State, message: str, suspects: Sequence[int]) -> Iterator[St
             argument = state.arguments[place]
             if argument.is_tensor and argument.dims:
                 yield dearer(state.with_argument(place, replace(argument, dims=())), SCALAR)
+
+
+def _by_width(state: State, message: str) -> Iterator[State]:
+    """All integer tensors have the width that the code asks for: what it names is often a local."""
+    named = _NARROW.search(message)
+    places = [k for k, a in enumerate(state.arguments) if a.guess.kind is Kind.INDEX]
+    if named is None or not places:
+        return
+    dtype = "int32" if named[2] else named[1]
+    narrow = state
+    for place in places:
+        narrow = narrow.with_argument(place, replace(narrow.arguments[place], dtype=dtype))
+    if narrow != state:
+        yield dearer(narrow, RETYPE)
 
 
 def by_call(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
