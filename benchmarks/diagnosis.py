@@ -6,10 +6,10 @@
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
-once more, by the hand that did it, `fifth`, `sixth`, and the pair of `seventh` and `eighth` by three more
-that knew none of the others. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that
-is true but says less than the right one; "wrong cause" names one that is not in the set's list. Right
-Functions must pass at every seed.
+once more, by the hand that did it, `fifth`, `sixth`, and the pairs of `seventh` and `eighth`, and of `ninth`
+and `tenth`, by four more that knew none of the others. Prints Markdown. "no cause" is a finding without a
+cause; "coarser" is one that is true but says less than the right one; "wrong cause" names one that is not in
+the set's list. Right Functions must pass at every seed.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ Every float64 sample of `op_db` (and every entry of `autograd_function_db`) thro
 process? --limit stops after so many samples, --samples takes so many of each operator, --entries leaves out
 samples with a larger Jacobian. Slow mode runs on every sample whose Jacobian has no more than --slow-entries,
 which takes minutes; the others, and all with --skip-slow, are judged by fast mode and summed apart. Ours and
-fast mode take turns and the least of --runs: the first call of an operator loads what later ones share. Prints
-Markdown; only the ratios of the times mean anything. An alarm is a sample that slow mode passes and
+fast mode take turns, and the least of --runs: the first call of an operator loads what later ones share.
+Prints Markdown; only the ratios of the times mean anything. An alarm is a sample that slow mode passes and
 ours fails.
 """
 

@@ -217,6 +217,11 @@ def _loading(ctx, g):
     return torch.load("x") * g
 
 
+def _reducing(ctx, g):
+    torch.distributed.all_reduce(g)
+    return g
+
+
 def _custom(ctx, g):
     return torch.ops.mine.scaled(g)
 
@@ -252,7 +257,18 @@ def _plain(ctx, g):
 
 @pytest.mark.parametrize(
     "function",
-    [_endless, _printing, _of_classes, _loading, _custom, _calling, _applying, _handing_on, _keeping],
+    [
+        _endless,
+        _printing,
+        _of_classes,
+        _loading,
+        _reducing,
+        _custom,
+        _calling,
+        _applying,
+        _handing_on,
+        _keeping,
+    ],
 )
 def test_what_does_more_than_compute_is_not_run_with_changes(function):
     assert not _harmless(function)

@@ -68,6 +68,18 @@ REFUSED = (
 )
 """What a backward that is edited does not have."""
 
+BEYOND_TENSORS = (
+    "torch._ops",
+    "torch.ops",
+    "torch.utils",
+    "torch.serialization",
+    "torch.hub",
+    "torch.distributed",
+    "torch.multiprocessing",
+    "torch.cuda",
+)
+"""Modules of torch that load, compile, or reach other processes and devices."""
+
 DEEPEST = 4
 """Functions that call one another up to which the user's own are read."""
 
@@ -150,7 +162,7 @@ def _is_own(found: Any) -> bool:  # noqa: ANN401
 
 def _is_torchs(found: Any, module: str) -> bool:  # noqa: ANN401
     """A function of torch: of its operations, not one that loads or compiles, nor a custom operator."""
-    if module.startswith(("torch._ops", "torch.ops", "torch.utils", "torch.serialization", "torch.hub")):
+    if module.startswith(BEYOND_TENSORS):
         return False
     if isinstance(found, type):
         return found in {torch.no_grad, torch.enable_grad, torch.Tensor}
