@@ -27,5 +27,5 @@ def ignoring_grad_output(problem: CallProblem) -> frozenset[str]:
     return frozenset(
         name
         for name, one, other in zip(problem.input_names, *found, strict=True)
-        if one.any() and torch.equal(one, other)
+        if one is not None and other is not None and one.any() and torch.equal(one, other)
     )

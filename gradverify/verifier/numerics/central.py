@@ -140,12 +140,11 @@ def central_difference(
     A row counts by no less than `least`, a derivative.
     """
     exact = torch.add(x, tangent, alpha=level.step).sub_(x)
-    found = _along(problem, inputs, x, exact, level, least)
-    if found is None and not x.isfinite().all():
+    held = not math.isfinite(exact.sum().item())  # no step moves an entry that is not finite
+    if held:
         exact = torch.where(x.isfinite(), exact, 0.0)
-        found = _along(problem, inputs, x, exact, level, least)
-        return None if found is None else replace(found, held=True)
-    return found
+    found = _along(problem, inputs, x, exact, level, least)
+    return replace(found, held=True) if held and found is not None else found
 
 
 def _along(

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.central import difference, value_at, weigh
 from gradverify.verifier.numerics.certificate import ALONE, LEVELS, MAGNITUDES
-from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.flat import Layout, vector_of
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
 from gradverify.verifier.numerics.rounding import OF_ONE
@@ -47,11 +48,21 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     """
     primals = asked.primals
     inputs = Layout.of(primals)
-    fine, coarse = LEVELS
     wanted = rtol / math.sqrt(asked.outputs.size * inputs.size)
     moves = moves_of(primals, inputs, next(step for least, step in STEPS if wanted >= least))
     # A copy, before forward is called again: it may return the same memory every time.
     here = asked.outputs.flatten(asked.here)
+    if _proves_along(moves, asked, here, rtol, atol):
+        return True
+    held = moves.held()
+    return held is not None and _proves_along(held, asked, here, rtol, atol) and _holds(held, asked)
+
+
+def _proves_along(moves: Moves, asked: Asked, here: Tensor, rtol: float, atol: float) -> bool:
+    """The same along some steps."""
+    inputs = moves.inputs
+    fine, coarse = LEVELS
+    wanted = rtol / math.sqrt(asked.outputs.size * inputs.size)
     trial = _tried(asked, moves, here, max(fine.allowed, min(coarse.allowed, wanted)))
     if trial is None:
         return False
@@ -63,6 +74,19 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
             _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
         )
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
+
+
+def _holds(moves: Moves, asked: Asked) -> bool:
+    """Whether backward gives exact zeros to entries that are not finite: they stay so however far they go."""
+    probe = probes_of(asked.outputs, ALONE, 1.0)[0]
+    result = asked.back_each([probe.shaped(probe.unweighed(), asked.outputs)])
+    if isinstance(result, Raised):
+        return False
+    (gradients,) = result.value
+    return all(
+        g is None or not vector_of(g, block)[~x.reshape(-1).isfinite()].any()
+        for g, x, block in zip(gradients, moves.here, moves.inputs.blocks, strict=True)
+    )
 
 
 def is_constant(asked: Asked) -> bool:

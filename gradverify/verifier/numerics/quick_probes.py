@@ -42,6 +42,16 @@ class Moves(NamedTuple):
         """Some inputs moving, by number, and the others not."""
         return self._replace(steps=[s if k in numbers else None for k, s in enumerate(self.steps)])
 
+    def held(self) -> Moves | None:
+        """The same without steps of entries that are not finite, which no step moves; None where all are."""
+        finite = [x.isfinite() for x in self.here]
+        if all(bool(f.all()) for f in finite):
+            return None
+        steps = [
+            None if s is None else torch.where(f, s, 0.0) for s, f in zip(self.steps, finite, strict=True)
+        ]
+        return self._replace(steps=steps)
+
     def longer(self, length: float) -> Moves:
         """The same with longer steps."""
         steps = [None if s is None else s * (length / self.length) for s in self.steps]

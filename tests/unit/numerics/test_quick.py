@@ -248,6 +248,28 @@ def test_a_backward_that_writes_into_grad_output_is_judged_by_what_it_was_given(
     assert not proven(asked(behind(lambda x: x.clone(), lambda g: g.mul_(2)), drawn(3)))
 
 
-def test_nothing_is_proven_where_an_entry_is_not_finite(asked):
-    x = torch.tensor([0.3, -torch.inf, 1.2], dtype=torch.float64)
-    assert not proven(asked(torch.exp, x))
+NOT_FINITE = [torch.tensor([0.3, value, 1.2], dtype=torch.float64) for value in (-torch.inf, torch.nan)]
+
+
+def _exp(x):
+    return torch.where(x.isfinite(), x, 0.0).exp() * x.isfinite()
+
+
+@pytest.mark.parametrize("x", NOT_FINITE)
+def test_what_is_not_finite_is_no_obstacle_where_forward_and_backward_pass_over_it(asked, x):
+    assert proven(asked(_exp, x))
+
+
+@pytest.mark.parametrize("x", NOT_FINITE)
+@pytest.mark.parametrize("there", [1.0, 1e-9, torch.nan])
+def test_nothing_is_proven_where_what_is_not_finite_gets_a_gradient(asked, x, there):
+    assert not proven(asked(behind(_exp, lambda g: torch.where(x.isfinite(), g, there)), x))
+
+
+@pytest.mark.parametrize("x", NOT_FINITE)
+def test_an_error_beside_what_is_not_finite_is_seen(asked, x):
+    assert not proven(asked(behind(_exp, lambda g: g * (1 + 1e-6 * (x == 1.2))), x))
+
+
+def test_nothing_is_proven_where_forward_is_not_finite_either(asked):
+    assert not proven(asked(torch.exp, torch.tensor([0.3, torch.nan, 1.2], dtype=torch.float64)))
