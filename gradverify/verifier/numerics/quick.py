@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.central import difference, value_at, weigh
-from gradverify.verifier.numerics.certificate import ALONE, LEVELS, MAGNITUDES
+from gradverify.verifier.numerics.certificate import ALONE, FAR, LEVELS, MAGNITUDES
 from gradverify.verifier.numerics.flat import Layout, vector_of
 from gradverify.verifier.numerics.problem import Gradients
 from gradverify.verifier.numerics.quick_probes import Moves, Probe, moves_of, probes_of
@@ -69,6 +69,8 @@ def _proves_along(moves: Moves, asked: Asked, here: Tensor, rtol: float, atol: f
     if trial.weighed.flat:
         if _flat_on_one_side(trial):
             return _pulls_back_nothing(trial, atol)
+        if _is_even(trial) and _pulls_back_nothing(trial, atol):
+            return True
         several = sum(map(bool, inputs.lengths)) > 1
         return several and all(
             _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
@@ -215,6 +217,19 @@ def _flat_on_one_side(trial: Trial) -> bool:
             return False
         flat.append(value == trial.here)
     return bool((flat[0] | flat[1]).all())
+
+
+def _is_even(trial: Trial) -> bool:
+    """Whether f has the same values on either side of x, at twice the step and far away, as |x| has at zero.
+
+    Then its central differences are zero, and a gradient of zeros lies between its two slopes.
+    """
+    far = trial.moves.longer(FAR.step)
+    for moves, k in ((trial.moves, 2), (far, 1), (far, 2)):
+        found = difference(trial.asked, moves.point, k)
+        if found is None or found[0].any():
+            return False
+    return True
 
 
 def _is_flat_beside(trial: Trial, number: int, atol: float) -> bool:

@@ -273,3 +273,34 @@ def test_an_error_beside_what_is_not_finite_is_seen(asked, x):
 
 def test_nothing_is_proven_where_forward_is_not_finite_either(asked):
     assert not proven(asked(torch.exp, torch.tensor([0.3, torch.nan, 1.2], dtype=torch.float64)))
+
+
+def _distance(x):
+    return x.norm().reshape(1)
+
+
+def _tilted(x):
+    return (x.norm() + 1e-3 * x.sum()).reshape(1)
+
+
+ORIGIN = torch.zeros(4, dtype=torch.float64)
+
+
+def test_zeros_are_proven_where_forward_is_the_same_on_either_side(asked):
+    assert proven(asked(_distance, ORIGIN))  # torch's own subgradient there
+
+
+@pytest.mark.parametrize("added", [1.0, 1e-9])
+def test_another_gradient_is_not_proven_there(asked, added):
+    assert not proven(asked(behind(_distance, lambda g: g + added), ORIGIN))
+
+
+def test_zeros_are_not_proven_where_the_two_sides_differ(asked):
+    assert not proven(asked(behind(_tilted, torch.zeros_like), ORIGIN))
+
+
+def test_zeros_are_not_proven_where_the_two_sides_differ_far_away_alone(asked):
+    def late(x):
+        return (x.norm() + x.sum().sign() * (x.norm() > 1e-2)).reshape(1)
+
+    assert not proven(asked(behind(late, torch.zeros_like), ORIGIN))
