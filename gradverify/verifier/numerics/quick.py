@@ -69,12 +69,10 @@ def _proves_along(moves: Moves, asked: Asked, here: Tensor, rtol: float, atol: f
     if trial.weighed.flat:
         if _flat_on_one_side(trial):
             return _pulls_back_nothing(trial, atol)
-        if _is_even(trial) and _pulls_back_nothing(trial, atol):
-            return True
-        several = sum(map(bool, inputs.lengths)) > 1
-        return several and all(
-            _closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n
-        )
+        moving = sum(map(bool, inputs.lengths))
+        if moving < 2:
+            return moving == 1 and _is_even(trial) and _pulls_back_nothing(trial, atol)
+        return all(_closes_by_itself(trial, k, rtol, atol) for k, n in enumerate(inputs.lengths) if n)
     return trial.weighed.sees(trial.allowed, rtol, lambda: moves.noticed(atol)) and _closes(trial, rtol, atol)
 
 
