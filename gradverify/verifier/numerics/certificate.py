@@ -99,7 +99,8 @@ def certify(
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
     probes. `back_each` goes back through a graph that is there already. With an `atol` it tries for what rtol
     asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
-    forwards and one graph with a backward for each grad_output; inputs whose share of
+    forwards (16 with an `atol`, where two steps contradict each other) and one graph with a backward for each
+    grad_output; inputs whose share of
     the derivative is too small to be seen among the others are probed once more, alone. Where that does not
     close, at most 20 more, and as many for each input.
     """

@@ -1,4 +1,4 @@
-"""The short proof: two or three evaluations and two backwards, for who asks for no more than tolerances.
+"""The short proof: mostly two evaluations and two backwards, for who asks for no more than tolerances.
 
 It is the certificate (`certificate.py`): for a tangent v and a cotangent u, uᵀ(J v) from forward must be
 (Aᵀu)·v from backward. Here the value at x is known already, from the call whose graph is asked (`trial.py`
@@ -41,10 +41,11 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     """Whether backward is the derivative of forward, to within the tolerances, and gives it each time.
 
     `rtol` is the relative error in the gradient of any one input that must be visible, except where it is
-    below `atol`. False says nothing but that the proof did not close. Two forwards, three where two are too
-    rough; and, through the one graph, a backward for each of two magnitudes, or, where there are several
-    outputs, one for all, one for each and one again. Inputs whose share of the derivative is too small to be
-    seen among the others are probed once more, alone.
+    below `atol`. False says nothing but that the proof did not close. Two forwards; up to eight where two are
+    too rough (`trial.py`), up to ten to show that forward is flat or even. Through the one graph, a backward
+    for each of two magnitudes, or, where there are several outputs, one for all, one for each and one again.
+    Inputs whose share of the derivative is too small to be seen among the others are probed once more, alone.
+    All of it twice where an entry is not finite.
     """
     primals = asked.primals
     inputs = Layout.of(primals)
