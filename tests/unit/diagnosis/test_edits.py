@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.autograd import Function
 
+from gradverify.verifier.numerics.diagnosis.edits import search
 from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot, source_of
@@ -119,6 +121,25 @@ def test_a_change_that_is_not_linear_in_grad_output_is_none():
     (found,) = findings_on(Large, {"x": "bn"})
     assert found.cause == "branch"
     assert "g.clamp" not in found.hint
+
+
+def asked_of(backward):
+    """What is asked of a Function's own backward, by a map from grad_output to the gradient."""
+    return SimpleNamespace(pulled_back=lambda output, u, _: backward(u))
+
+
+def test_only_multiples_of_large_and_small_grad_outputs_are_linear():
+    rows = torch.tensor([[1.0, 2.0], [0.0, -3.0]], dtype=torch.float64)
+    assert search._is_linear(asked_of(lambda u: u @ rows), 0, rows, None)
+    assert not search._is_linear(asked_of(lambda u: u.clamp(max=500) @ rows), 0, rows, None)
+    assert not search._is_linear(asked_of(lambda u: u @ rows + 1e-6), 0, rows, None)
+    assert not search._is_linear(asked_of(lambda u: None), 0, rows, None)
+
+
+def test_no_change_is_told_that_is_not_linear(monkeypatch):
+    assert any("becomes right" in f.hint for f in findings_on(WithoutFactor, SHAPES))
+    monkeypatch.setattr(search, "_is_linear", lambda *_: False)
+    assert not any("becomes right" in f.hint for f in findings_on(WithoutFactor, SHAPES))
 
 
 class Recorder:
