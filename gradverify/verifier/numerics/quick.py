@@ -109,15 +109,18 @@ def _closes(trial: Trial, rtol: float, atol: float) -> bool:
     if not faint or sum(map(bool, lengths)) == 1:
         return True
     zero = [k for k in faint if all(_is_zero(given[k]) for given in gradients)]
-    if len(zero) > 1 and _stands_still(closing, zero):
+    if zero and _stands_still(closing, zero):
         faint = [k for k in faint if k not in zero]
     return all(_closes_alone(closing, k, gradients, rtol, atol) for k in faint)
 
 
 def _stands_still(whole: Trial, numbers: Sequence[int]) -> bool:
-    """Whether forward stays what it is at x, to the last bit, where some inputs move at once: as if alone."""
-    trial = _tried(whole.asked, whole.moves.only(numbers), whole.here, whole.allowed)
-    return trial is not None and trial.weighed.flat and torch.equal(trial.ahead, trial.here)
+    """Whether forward stays what it is at x, to the last bit, where some inputs move at once: as if alone.
+
+    One value says so, being compared with that at x: an even forward has another on either side.
+    """
+    value = value_at(whole.asked, whole.moves.only(numbers).point(1))
+    return value is not None and torch.equal(value, whole.here)
 
 
 def _closed(trial: Trial) -> tuple[Trial, list[float], list[Gradients]] | None:

@@ -184,6 +184,22 @@ def test_an_input_that_counts_little_is_moved_alone(asked):
     assert not proven(asked(behind(lambda x, b: x * 2 + 0 * b, lambda g: g + 1e-9, 1), x, b))
 
 
+def _faintly(x, *others):
+    return 1e3 * x + sum(1e-6 * other for other in others)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_zeros_for_inputs_that_count_far_too_little_to_be_seen_among_the_others(asked, count):
+    """Their share of the derivative is below what two values tell: only moving them alone shows them."""
+    x, others = drawn(4), [drawn(4) for _ in range(count)]
+    still = asked(lambda x, *others: x + 0 * sum(others), x, *others)
+    assert proven(still)
+    assert (still.counter.forward, still.counter.backward) == (4, 2)
+    assert proven(asked(_faintly, x, *others))
+    for which in range(1, count + 1):
+        assert not proven(asked(behind(_faintly, torch.zeros_like, which), x, *others))
+
+
 def test_a_backward_that_is_not_linear_is_not_proven(asked):
     assert not proven(asked(behind(torch.sin, lambda g: g.clamp(-1, 1)), drawn(5)))
     assert not proven(asked(behind(torch.sin, lambda g: g + 1e-9), drawn(5)))
