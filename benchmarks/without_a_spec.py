@@ -1,6 +1,6 @@
 """What is found of wrong backwards without a spec, and what becomes of right ones.
 
-    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|sixth] [--verbose]
+    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|tenth] [--verbose]
 
 The Functions of `tests/zoo/general`, of `tests/zoo/authors` and of `benchmarks/wrong_backwards`, copied away
 from their specs. Of wrong ones: `failed` names the mistake, `inconclusive` shows it and asks for a spec,
@@ -24,7 +24,18 @@ from diagnosis import written
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 
-WRITTEN = ("first", "second", "third", "fourth", "fifth", "sixth")
+WRITTEN = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 """Sets of `benchmarks/wrong_backwards`."""
 
 SETS = ("zoo", "authors", *WRITTEN)
@@ -59,6 +70,7 @@ def told(name: str, stem: str, target: dict[str, Any]) -> str:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--set", choices=SETS, action="append")
+    arguments.add_argument("--stem", choices=("wrong", "right"), action="append")
     arguments.add_argument("--verbose", action="store_true", help="list what is neither found nor right")
     arguments.add_argument("--json", type=Path)
     options = arguments.parse_args()
@@ -69,7 +81,7 @@ def main() -> None:
     for name in options.set or SETS:
         with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
             modules_of(name, Path(folder))
-            for stem in ("wrong", "right"):
+            for stem in options.stem or ("wrong", "right"):
                 targets = checked(Path(folder), f"{stem}.py")
                 statuses = Counter(t["status"] for t in targets)
                 shown = [statuses.pop(s, 0) for s in ("passed", "failed", "inconclusive", "unchecked")]

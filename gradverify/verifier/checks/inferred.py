@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
+from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
 from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
@@ -58,6 +58,9 @@ OF_A_WRITE = "GV402"
 
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
+
+OF_NO_VALUE = "GV108"
+"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
 
 OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
@@ -141,14 +144,23 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
         swept.append(f"that zeros of `{finding.input}` are none of its entries")
     if swept:
         return invented(finding, swept)
-    if _is_slight(finding):
-        return invented(finding, ["that such values are valid"])
+    if _is_slight(finding) or (finding.code == OF_NO_VALUE and sample.point is Point.SPECIAL):
+        return invented(finding, [_values(sample, finding.input)])
     if finding.code not in OF_A_SLOPE:
         return finding
     negative = right_without_negative(sample, finding.input)
     if negative:
         return invented(finding, [f"that negative values of `{name}` are valid" for name in negative])
     return finding if is_steady(sample) else unsteady(finding)
+
+
+def _values(sample: Sample, name: str | None) -> str:
+    """What was guessed at values that nobody declared, in words."""
+    names = sample.problem.input_names
+    zeros = sample.point is Point.SPECIAL and name in names
+    if zeros and bool((sample.problem.primals[names.index(name)] == 0).any()):
+        return f"that zeros of `{name}` are valid"
+    return "that such values are valid"
 
 
 def _lost_entries(sample: Sample, name: str | None) -> bool:
@@ -233,7 +245,7 @@ class _Guard:
         yield from self._of_signs(finding)
         if finding.code == "GV102" and not is_accident(self.sample, finding):
             yield refused(finding)
-        if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
+        if not self._persists(finding) or (finding.code == OF_NO_VALUE and right_at_definite(self.sample)):
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
@@ -242,8 +254,11 @@ class _Guard:
             yield invented(finding, (doubt,))
 
     def _of_signs(self, finding: Finding) -> Iterator[Finding]:
-        """Inconclusive where it is not there without the minus signs of what acts on the first input."""
-        if finding.code not in OF_A_SLOPE:
+        """Inconclusive where it is not there without the minus signs of what acts on the first input.
+
+        An index that is read off a negative number counts from the end in forward, and not in backward.
+        """
+        if finding.code not in OF_A_SLOPE | {"GV102"}:
             return
         for name in with_minus_signs(self.sample):
             if name == self.sample.problem.input_names[0]:

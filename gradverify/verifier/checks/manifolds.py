@@ -52,7 +52,7 @@ def persists(sample: Sample) -> bool:
     kinds: list[tuple[Move, Projection]] = []
     if not all(_takes_back(sample, place, _row_normalised) for place in _wrong_places(sample)):
         kinds.append((_row_normalised, _along_sphere))
-    if all(_is_square(p) for p in sample.problem.primals):
+    if any(_is_square(p) for p in sample.problem.primals):
         kinds.append((_symmetrised, _along_symmetric))
     return all(_mismatch_along(sample, move, project) for move, project in kinds)
 
@@ -88,9 +88,13 @@ def with_minus_signs(sample: Sample) -> Iterator[str]:
 
 
 def wrong_without_negative(sample: Sample, name: str) -> frozenset[str] | None:
-    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`."""
-    primal = sample.problem.primals[sample.problem.input_names.index(name)]
-    return wrong_inputs(with_values(sample, {name: primal.abs()}))
+    """Inputs whose gradient is wrong where an input has lost its minus signs, as `wrong_inputs`.
+
+    And what is before the point, where that is refused: a place between rows of a table must not be large.
+    """
+    positive = sample.problem.primals[sample.problem.input_names.index(name)].abs()
+    wrong = wrong_inputs(with_values(sample, {name: positive}))
+    return wrong_inputs(with_values(sample, {name: positive.frac()})) if wrong is None else wrong
 
 
 def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = False) -> bool | None:
@@ -251,7 +255,7 @@ def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
 
 
 def _symmetrised(x: Tensor) -> Tensor:
-    return (x + x.mT) / 2
+    return (x + x.mT) / 2 if _is_square(x) else x
 
 
 def _definite(x: Tensor) -> Tensor:

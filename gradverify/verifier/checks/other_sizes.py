@@ -28,6 +28,9 @@ LEADING = (2, 3, 5, 7)
 LEAST_LENGTHS = 2
 """Inputs that have a length alone: one has nothing to agree with."""
 
+LEAST_BROADCAST = 2
+"""Inputs of which one is broadcast to the others."""
+
 MOST_DIMENSIONS = 3
 """An input with more is not given another one."""
 
@@ -145,9 +148,13 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     entries = sample.inputs.size * sample.problem.outputs.size
     if entries > MOST_RETURNED_ENTRIES or sample.case.hook:
         return ()
-    further = _further_dimensions(sample) if entries <= MOST_ENTRIES else ()
+    few = entries <= MOST_ENTRIES
+    further = _further_dimensions(sample) if few else ()
     found = _first_right(_taken(sample, [*_returned_shapes(sample), *further]), MOST_JUDGED)
-    return found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
+    if not found and few:
+        found = _first_right(_taken(sample, _broadcast_along_a_last(sample)), MOST_JUDGED)
+    found = found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
+    return found or _first_right(_single_numbers(sample), MOST_JUDGED)
 
 
 def takes_more_dimensions(sample: Sample) -> bool:
@@ -188,7 +195,6 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
     which sums to one number, is wrong. A constant beside it may have been meant to have none of that
     dimension, either. First all inputs that can do without it, then each alone, then pairs, then all but one.
-    None becomes a single number: a gradient that sums all of a vector is a mistake well known.
     """
     given = {
         i.name: i.shape
@@ -203,6 +209,17 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     but_one = ({n: shape for n, shape in together.items() if n != kept} for kept in together)
     several = [together, *alone, *pairs, *but_one]
     yield from _alike(sample, [s for k, s in enumerate(several) if s and s not in several[:k]])
+
+
+def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
+    """One number for an input, where forward broadcasts that and gives the same shapes.
+
+    A temperature, a curvature or a decay is multiplied with as well where it has the shape of what it
+    acts on.
+    """
+    given = [i for i in _differentiated(sample) if i.shape and not i.layout]
+    if len(given) > 1:
+        yield from _alike(sample, ({i.name: ()} for i in reversed(given)))
 
 
 def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:
@@ -227,7 +244,10 @@ def _keeps_the_largest(sample: Sample, shapes: Shapes) -> bool:
 
 
 def _returned_shapes(sample: Sample) -> Iterator[Shapes]:
-    """Shapes of gradients that autograd refused, with as many dimensions as the input: all at once, each."""
+    """Shapes of gradients that autograd refused, with no more dimensions than the input: all at once, each.
+
+    None becomes a single number: a gradient that sums all of a vector is a mistake well known.
+    """
     found = dict(_refused_shapes(sample))
     if len(found) > 1:
         yield found
@@ -240,17 +260,40 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
         argument = sample.arguments[remark.position]
         shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
         refused = kind is Irregularity.SHAPE_REFUSED and argument.differentiable
-        if refused and len(shape) == argument.value.dim():
+        if refused and 0 < len(shape) <= argument.value.dim():
             yield argument.name, shape
+
+
+def _broadcast_along_a_last(sample: Sample) -> Iterator[Shapes]:
+    """One dimension more, the last, for all inputs but one, which has that alone.
+
+    As a weight for each channel is broadcast to rows of channels: where vectors were guessed for all of them,
+    forward multiplies number by number, and a backward that sums over the rows is wrong.
+    """
+    given = _differentiated(sample)
+    last = _size_of_its_own(sample)
+    if len(given) < LEAST_BROADCAST or any(len(i.shape) >= MOST_DIMENSIONS for i in given):
+        return
+    for one in given:
+        if len(one.shape) == 1:
+            yield {i.name: (last,) if i is one else (*i.shape, last) for i in given}
+
+
+def _differentiated(sample: Sample) -> list[TensorInput]:
+    names = sample.problem.input_names
+    return [i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name in names]
+
+
+def _size_of_its_own(sample: Sample) -> int:
+    """A size that no input has."""
+    taken = {n for i in sample.case.inputs if isinstance(i, TensorInput) for n in i.shape}
+    return next((n for n in LEADING if n not in taken), LEADING[-1])
 
 
 def _further_dimensions(sample: Sample) -> Iterator[Shapes]:
     """One dimension more, in front, for some inputs: of a size of its own, or of the first one's."""
-    given = [
-        i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name in sample.problem.input_names
-    ]
-    taken = {n for i in sample.case.inputs if isinstance(i, TensorInput) for n in i.shape}
-    leading = next((n for n in LEADING if n not in taken), LEADING[-1])
+    given = _differentiated(sample)
+    leading = _size_of_its_own(sample)
     choices = [
         [
             i.shape,

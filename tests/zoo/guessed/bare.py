@@ -1292,3 +1292,157 @@ class Packed(Function):
     def backward(ctx, g):
         table, rows = ctx.saved_tensors
         return torch.zeros_like(table).index_add_(0, rows, 2 * g * table[rows]), None, None
+
+
+class LeakyStates(Function):
+    """Right: rates for channels, broadcast to rows of them; vectors run in forward just as well."""
+
+    @staticmethod
+    def forward(ctx, drive, rate, start):
+        state, states = start, []
+        for i in range(drive.shape[1]):
+            state = torch.sin(drive[:, i] + rate * state)
+            states.append(state)
+        ctx.save_for_backward(drive, rate, start, *states)
+        return torch.stack(states, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        drive, rate, start, *states = ctx.saved_tensors
+        grad_drive, grad_rate = torch.zeros_like(drive), torch.zeros_like(rate)
+        carry = torch.zeros_like(start)
+        for i in reversed(range(len(states))):
+            before = states[i - 1] if i else start
+            inner = (g[:, i] + carry) * torch.cos(drive[:, i] + rate * before)
+            grad_drive[:, i] = inner
+            grad_rate += (inner * before).sum(0)
+            carry = inner * rate
+        return grad_drive, grad_rate, carry
+
+
+class GatedResponse(Function):
+    """Right: gains and thresholds for channels, where forward broadcasts rows of another shape as well."""
+
+    @staticmethod
+    def forward(ctx, x, gain, shift, threshold):
+        r = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-3)
+        y = gain[:, None] * x * r + shift[:, None]
+        active = y > threshold[:, None]
+        ctx.save_for_backward(x, r, gain, active)
+        return torch.where(active, y, threshold[:, None].expand_as(y))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, r, gain, active = ctx.saved_tensors
+        unit, kept = x * r, g * active
+        of_unit = kept * gain[:, None]
+        grad_x = r * (of_unit - unit * (of_unit * unit).mean(-1, keepdim=True))
+        return grad_x, (kept * unit).sum((0, 2)), kept.sum((0, 2)), (g * ~active).sum((0, 2))
+
+
+class ProductOfOthers(Function):
+    """Right where no entry is zero, as its author divides by them."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ones = torch.ones_like(x[:, :1])
+        left = torch.cat((ones, x[:, :-1]), 1).cumprod(1)
+        right = torch.cat((ones, x.flip(1)[:, :-1]), 1).cumprod(1).flip(1)
+        ctx.save_for_backward(x, left * right)
+        return left * right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return ((g * y).sum(1, keepdim=True) - g * y) / x
+
+
+class ProductOfAll(Function):
+    """Wrong: the same mistake where values are ordinary ones, too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ones = torch.ones_like(x[:, :1])
+        left = torch.cat((ones, x[:, :-1]), 1).cumprod(1)
+        right = torch.cat((ones, x.flip(1)[:, :-1]), 1).cumprod(1).flip(1)
+        ctx.save_for_backward(x, left * right)
+        return left * right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return (g * y).sum(1, keepdim=True) / x
+
+
+class Updated(Function):
+    """Right for a covariance, which is symmetric; forward takes any matrix."""
+
+    @staticmethod
+    def forward(ctx, mean, cov, h, y):
+        gain = cov @ h
+        s = h @ gain + 0.5
+        e = y - h @ mean
+        ctx.save_for_backward(mean, cov, h, gain, s, e)
+        return mean + gain / s * e
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        mean, cov, h, gain, s, e = ctx.saved_tensors
+        of_e, of_gain, of_s = (g @ gain) / s, g * e / s, -(g @ gain) * e / (s * s)
+        of_cov = torch.outer(of_gain, h) + of_s * torch.outer(h, h)
+        return g - of_e * h, of_cov, cov @ of_gain + 2 * of_s * gain - of_e * mean, of_e
+
+
+class UpdatedForgets(Updated):
+    """Wrong: what the gain has of the innovation is forgotten."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        _, cov, h, gain, s, e = ctx.saved_tensors
+        of_gain, of_s = g * e / s, -(g @ gain) * e / (s * s)
+        of_cov = torch.outer(of_gain, h) + of_s * torch.outer(h, h)
+        return g, of_cov, cov @ of_gain + 2 * of_s * gain, (g @ gain) / s
+
+
+class Curved(Function):
+    """Right for one curvature; forward takes one for each entry as well."""
+
+    @staticmethod
+    def forward(ctx, v, c):
+        ctx.save_for_backward(v, c)
+        n = torch.sqrt(1 + c * c * v.square().sum(-1, keepdim=True))
+        return v / n
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        v, c = ctx.saved_tensors
+        squared = v.square().sum(-1, keepdim=True)
+        n = torch.sqrt(1 + c * c * squared)
+        along = (g * v).sum(-1, keepdim=True)
+        return g / n - c * c * v * along / n**3, -(along * squared / n**3).sum() * c
+
+
+class Between(Function):
+    """Right from zero on: below, forward counts from the end of the table, and index_add refuses to."""
+
+    @staticmethod
+    def forward(ctx, table, t):
+        below = t.floor().long()
+        ctx.save_for_backward(table, t, below)
+        share = t - below
+        return table[below] * (1 - share) + table[below + 1] * share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        table, t, below = ctx.saved_tensors
+        share = t - below
+        grad_table = torch.zeros_like(table).index_add_(0, below, g * (1 - share))
+        return grad_table.index_add_(0, below + 1, g * share), g * (table[below + 1] - table[below])

@@ -27,6 +27,11 @@ OPEN = [
     "Quadratic",  # three coefficients
     "PseudoInverse",  # of square matrices
     "Eigen",  # whose eigenvectors have any scale
+    "LeakyStates",  # a rate for each channel
+    "GatedResponse",  # a gain for each channel
+    "ProductOfOthers",  # divides by what is never zero
+    "Updated",  # a covariance
+    "Curved",  # one number for all
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -40,6 +45,9 @@ EXPECTED |= {
 }
 EXPECTED["bare", "OwnGradient", "without spec"] = {
     "status": "inconclusive", "warnings": {"GV109", "GV801"}, "names": ["`gates`"],
+}  # fmt: skip
+EXPECTED["bare", "Between", "without spec"] = {
+    "status": "unchecked", "or_else": {"inconclusive"}, "may": {"GV001"},
 }  # fmt: skip
 EXPECTED |= {
     ("bare", name, "without spec"): {"status": "failed", "errors": codes, "names": words}
@@ -57,6 +65,8 @@ EXPECTED |= {
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
+        ("ProductOfAll", {"GV101"}, ["`x`"]),
+        ("UpdatedForgets", {"GV101"}, ["`mean`"]),
     )
 }
 EXPECTED |= {
