@@ -34,13 +34,13 @@ def wrong_with_zeros(sample: Sample) -> Finding | None:
     half = torch.rand(size, generator=torch.Generator().manual_seed(sample.case.seed % 2**63)) < 0.5
     asked = [u, u * half, u * ~half, torch.zeros_like(u)]
     found = _of_one_graph(sample, asked)
-    if found is None or not _off(found, _rounding(sample) * _largest(found)).any():
+    if found is None or not _off(found, _rounding(sample, found)).any():
         return None
     fresh = _each_by_itself(sample, asked)
     if fresh is None:
         return None
     noise = [gradient_noise(VjpProblem(sample.problem, sample.problem.outputs.unflatten(v))) for v in asked]
-    wrong = _off(fresh, _rounding(sample) * _largest(fresh) + NOISES * torch.stack(noise).sum(dim=0))
+    wrong = _off(fresh, _rounding(sample, fresh) + NOISES * torch.stack(noise).sum(dim=0))
     return _finding(sample, fresh, wrong) if wrong.any() else None
 
 
@@ -65,15 +65,17 @@ def _each_by_itself(sample: Sample, asked: list[Tensor]) -> list[Tensor] | None:
     return gradients if gradients[0].isfinite().all() else None
 
 
-def _rounding(sample: Sample) -> float:
-    return MOST_ROUNDINGS * max(EPSILON, sample.inputs.rounding.max().item())
+def _rounding(sample: Sample, gradients: list[Tensor]) -> float:
+    """What rounding may leave in a sum of gradients.
+
+    Of the largest entry, and of the entries of grad_output, which are one in size: where a gradient vanishes,
+    as that of a saturated softmax does, numbers like these cancel, and what is left depends on the others.
+    """
+    largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
+    return MOST_ROUNDINGS * max(EPSILON, sample.inputs.rounding.max().item()) * max(largest, 1.0)
 
 
-def _largest(gradients: list[Tensor]) -> Tensor:
-    return torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max()
-
-
-def _off(gradients: list[Tensor], allowed: Tensor) -> Tensor:
+def _off(gradients: list[Tensor], allowed: Tensor | float) -> Tensor:
     """Entries (bool, N) at which the parts do not add up to the whole, or zeros give more than nothing."""
     whole, one, other, none = gradients
     sizes = whole.abs() + one.abs() + other.abs()

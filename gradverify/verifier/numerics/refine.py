@@ -48,6 +48,11 @@ p up to 5/6. That of a kink stays, curvature's shrinks."""
 RESOLUTION = 16 * EPSILON
 """Rounding of a few numbers of the size of one, in f."""
 
+QUIET = 1e-9
+"""Where moving an input by a share of itself moves an output by no more than this part of that share, for
+large steps, and by no more than this part of it for small ones, there is no derivative to speak of, whatever
+the expansion says: as in rows of a saturated softmax."""
+
 VISIBLE_KINK = 20.0
 """A jump of the slope counts as a kink beyond this many noises divided by the step."""
 
@@ -104,14 +109,28 @@ def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context)
         kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
     jump = _is_jump(coarse, fine, floor) & ~kink & (error > UNTRUSTED * value.abs())
     jump |= _is_cusp(coarse, fine, floor) & ~kink
+    error = torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error))
+    negligible = QUIET * known.typical
+    quiet = error.isinf() & _is_quiet((coarse, fine), negligible)
+    for samples in (large, first):
+        quiet &= _is_quiet((samples,), negligible * samples.step / sampler.scales[columns, None])
     return Refined(
         value=torch.where(kink, (fine.left + fine.right) / 2, value),
-        error=torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error)),
+        error=torch.where(quiet, negligible / sampler.scales[columns, None], error),
         flat=flat,
         kink=torch.where(kink, fine.half_jump, 0.0),
         step=torch.where(kink, fine.step, step),
         noise=floor,
     )
+
+
+def _is_quiet(several: tuple[Samples, ...], least: Tensor) -> Tensor:
+    """Whether no sample differs from the centre by more than `least`, nor the expansion says so."""
+    slopes = [torch.stack([s.derivative.abs(), s.left.abs(), s.right.abs()]).amax(dim=0) for s in several]
+    quiet = [
+        s.truncation.isfinite() & (slope * s.step <= least) for s, slope in zip(several, slopes, strict=True)
+    ]
+    return torch.stack(quiet).all(dim=0)
 
 
 def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:

@@ -175,6 +175,46 @@ def test_what_stands_still_below_some_step_is_not_the_function(maps, shift):
     assert_innocent(maps.judged(Saturated.apply, x), shift, kinds=("wrong", "nonfinite"))
 
 
+SEEDS = (1, 3, 4)
+
+
+def _costs(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return 3.5 * torch.rand(3, 4, generator=generator, dtype=torch.float64) - 1.75
+
+
+def _plan(cost):
+    return torch.exp(torch.log_softmax(torch.log_softmax(-cost / 0.02, 1), 0))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_hardly_moves_at_any_step_has_no_derivative_to_speak_of(maps, seed):
+    """Entries far below the rounding of others in their row, whose expansion converges at no step."""
+    judged = maps.judged(_plan, _costs(seed))
+    assert_innocent(judged, "saturated")
+    assert judged.comparison.covered.all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_but_a_gradient_is_wrong_there(maps, seed):
+    class Plan(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, cost):
+            ctx.save_for_backward(cost)
+            return _plan(cost)
+
+        @staticmethod
+        def backward(ctx, g):
+            with torch.enable_grad():
+                cost = ctx.saved_tensors[0].detach().requires_grad_()
+                (right,) = torch.autograd.grad(_plan(cost), cost, g)
+            return right + 1e-6 * g
+
+    wrong = maps.judged(Plan.apply, _costs(seed)).comparison.wrong
+    assert wrong.diagonal().any()
+    assert not (wrong & ~torch.eye(12, dtype=torch.bool)).any()
+
+
 def test_zero_where_larger_steps_leave_the_domain_is_zero(maps):
     """Entries of a Cholesky factor above the diagonal, of a matrix with a variable in tiny units."""
 

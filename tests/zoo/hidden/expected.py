@@ -14,7 +14,7 @@ WRONG = {
     "VectorPath": "GV601",
 }
 
-RIGHT = (*WRONG, "ThinQR")
+RIGHT = (*WRONG, "ThinQR", "TransportPlan")
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
     ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()

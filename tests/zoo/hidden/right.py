@@ -218,3 +218,27 @@ class VectorPath(Function):
         out[:whole] = flat_g[:whole] * flat_y[:whole]
         out[whole:] = flat_g[whole:] * flat_y[whole:]
         return out.view_as(y)
+
+
+class TransportPlan(Function):
+    """A plan between rows and columns, saturated where `eps` is small: most of its derivatives vanish."""
+
+    @staticmethod
+    def forward(ctx, cost, eps, iterations):
+        scaled, kept = -cost / eps, []
+        for _ in range(iterations):
+            for dim in (1, 0):
+                scaled = scaled - torch.logsumexp(scaled, dim, keepdim=True)
+                kept.append(scaled.exp())
+        ctx.save_for_backward(*kept)
+        ctx.eps = eps
+        return scaled.exp()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        kept = ctx.saved_tensors
+        g = g * kept[-1]
+        for i in reversed(range(len(kept))):
+            g = g - kept[i] * g.sum(1 - i % 2, keepdim=True)
+        return -g / ctx.eps, None, None
