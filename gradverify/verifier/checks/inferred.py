@@ -36,6 +36,7 @@ from gradverify.verifier.checks.other_sizes import (
     odd_sizes_alone,
     of_returned_ranks,
 )
+from gradverify.verifier.checks.repeatable import is_repeatable
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
@@ -180,6 +181,8 @@ class _Guard:
     """By input and order: the constants, and their kind, for which it is not there."""
     unread: dict[bool, str] = field(default_factory=dict)
     """By order: what forward does not read where that makes the mismatch."""
+    too_small: tuple[str, ...] | None = None
+    """Inputs past whose ends forward seems to read."""
     reshaped: tuple[str, ...] | None = None
     """Inputs with other shapes of which backward is right."""
     written: tuple[str, ...] | None = None
@@ -198,7 +201,7 @@ class _Guard:
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if self._is_of_a_buffer(finding):
+        if self._is_of_a_buffer(finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
@@ -210,6 +213,13 @@ class _Guard:
         """Whether something is written into a constant, which its author may keep for that."""
         differentiated = self.sample.problem.input_names
         return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
+
+    def _past_an_end(self) -> tuple[str, ...]:
+        """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
+        if self.too_small is None:
+            summed = of_returned_ranks(self.sample)
+            self.too_small = summed if summed and not is_repeatable(self.sample) else ()
+        return self.too_small
 
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
@@ -224,6 +234,8 @@ class _Guard:
         signs = _signs(sample, finding)
         if signs:
             yield deliberate(finding, joined(signs))
+        if self._past_an_end():
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
         if self._is_of_a_buffer(finding):
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):

@@ -984,6 +984,41 @@ class KeptSystem(Function):
         return ctx.system.transposed().solve(g), None
 
 
+class KeptSystems(Function):
+    """Right for such an object as well where the list of gradients does not say that it gets none."""
+
+    @staticmethod
+    def forward(solution, rhs, system, *params):
+        return solution.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, _, system, *params = inputs
+        ctx.system = system
+        ctx.save_for_backward(output, *params)
+
+    @staticmethod
+    def backward(ctx, g):
+        solution, *params = ctx.saved_tensors
+        system: object = ctx.system
+        adjoint = system.transposed().solve(g)
+        grads = [-system.pulled_back(adjoint, solution, p) for p in params]
+        return (None, adjoint, None, *grads)
+
+
+class KeptAndMisspelt(Function):
+    """Wrong: forward reads what it keeps on ctx, which is a tensor, and backward misspells its method."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.w = w
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return (*[g * ctx.w.multiply_by(1)], None)
+
+
 class KeptTypo(Function):
     """Wrong: what is misspelt is grad_output's own method."""
 

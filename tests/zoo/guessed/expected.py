@@ -22,6 +22,7 @@ OPEN = [
     "MessagePassingBackwards",  # the edges were guessed
     "Concentration",  # negative values mean nothing
     "KeptSystem",  # an object was guessed to be a tensor
+    "KeptSystems",  # another one
     "SharedBase",  # a constant that has one row for all
     "SemiDual",  # one potential and one mass for all rows
     "Quadratic",  # three coefficients
@@ -54,6 +55,7 @@ EXPECTED |= {
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
         ("QuadraticOnce", {"GV101"}, ["`x`"]),
         ("KeptTypo", {"GV102"}, ["multiply_by"]),
+        ("KeptAndMisspelt", {"GV102"}, ["multiply_by"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),

@@ -16,6 +16,7 @@ from gradverify.verifier.collect.inference.conditions import PARTS, demands
 from gradverify.verifier.collect.inference.kinds import RETYPE, by_kind
 from gradverify.verifier.collect.inference.multiples import (
     by_fixed_size,
+    by_halves,
     by_parts,
     by_split,
     by_sums,
@@ -71,6 +72,10 @@ _PAIRS = (
     re.compile(r"first two dimensions of batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[(\d+), \d+\] but got: \[(\d+), \d+\]"),
     re.compile(r"Number of indices \((\d+)\) should be equal to source\.size\(dim\): \((\d+)\)"),
+    re.compile(
+        r"normalized_shape=\[(?:[\d, ]+, )?(\d+)\], expected .*"
+        r" but got input of size\s?\[(?:[\d, ]*, )?(\d+)\]"
+    ),
     re.compile(r"batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 """Messages that name the two sizes that disagree."""
@@ -192,7 +197,8 @@ def _by_size(state: State, message: str) -> Iterator[State]:
         for live, other in ((a, b), (b, a)):
             if live in of_size and other not in of_size and other >= SMALLEST:
                 yield from _derived(state, of_size[live], other, cost)
-    for further, cost in (*by_parts(state, told), *by_sums(state, told or pairs)):
+    further_sizes = (*by_parts(state, told), *by_halves(state, told), *by_sums(state, told or pairs))
+    for further, cost in further_sizes:
         yield dearer(further, cost)
 
 
