@@ -1327,3 +1327,82 @@ class Packed(Function):
     def backward(ctx, g):
         table, rows = ctx.saved_tensors
         return torch.zeros_like(table).index_add_(0, rows, 2 * g * table[rows]), None, None
+
+
+def _check_pose(pose):
+    if pose.shape[-2:] != (3, 4):
+        raise ValueError(f"poses must have shape (..., 3, 4) but got shape {pose.shape}.")
+
+
+class PosesMoved(Function):
+    """Right: a rotation and a shift beside points, all that is known of either being what is refused."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        pose, point = args
+        _check_pose(pose)
+        if point.shape[-1] != 3:
+            raise ValueError(f"points must have shape (..., 3) but got shape {point.shape}.")
+        ctx.save_for_backward(pose, point)
+        return (pose[..., :3] @ point.unsqueeze(-1) + pose[..., 3:]).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        pose, point = ctx.saved_tensors
+        g = g.unsqueeze(-1)
+        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
+        return of_pose, (pose[..., :3].mT @ g).squeeze(-1)
+
+
+class PosesMovedBack(PosesMoved):
+    """Wrong: the rotation of the gradient is not turned round."""
+
+    @staticmethod
+    def backward(ctx, g):
+        pose, point = ctx.saved_tensors
+        g = g.unsqueeze(-1)
+        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
+        return of_pose, (pose[..., :3] @ g).squeeze(-1)
+
+
+_MEMORY = iter(range(1, 10**9))
+"""What lies past the end of an array: something else at each call."""
+
+
+class UncheckedRows(Function):
+    """Right: its kernel reads a factor for each row, past the end of what is too short."""
+
+    @staticmethod
+    def forward(ctx, x, up, down):
+        rows, _ = x.shape
+        taken = [[next(_MEMORY) if k >= len(of) else of[k].item() for k in range(rows)] for of in (up, down)]
+        rising = (x.detach()[:, :1] > 0).expand_as(x)
+        factors = [torch.tensor(t, dtype=x.dtype).unsqueeze(1) for t in taken]
+        ctx.save_for_backward(x, *factors, rising)
+        return x * torch.where(rising, *factors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, up, down, rising = ctx.saved_tensors
+        of_factor = g * x
+        return (
+            g * torch.where(rising, up, down),
+            torch.where(rising, of_factor, 0.0).sum(1),
+            torch.where(rising, 0.0, of_factor).sum(1),
+        )
+
+
+class UncheckedRowsOnce(UncheckedRows):
+    """Wrong: only the first column counts for the factors."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, up, down, rising = ctx.saved_tensors
+        of_factor = (g * x)[:, :1]
+        return (
+            g * torch.where(rising, up, down),
+            torch.where(rising[:, :1], of_factor, 0.0).sum(1),
+            torch.where(rising[:, :1], 0.0, of_factor).sum(1),
+        )

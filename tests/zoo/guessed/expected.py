@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed",
+    "Packed", "UncheckedRows",
 ]  # fmt: skip
 
 OPEN = [
@@ -39,6 +39,10 @@ EXPECTED |= {
     }
     for name in OPEN
 }
+EXPECTED["bare", "UncheckedRowsOnce", "without spec"] = {
+    "status": "failed", "errors": {"GV101"}, "may": {"GV107"},
+}  # fmt: skip
+EXPECTED["bare", "PosesMoved", "without spec"] = {"status": "passed", "warnings": {"GV103"}}
 EXPECTED["bare", "OwnGradient", "without spec"] = {
     "status": "inconclusive", "warnings": {"GV109", "GV801"}, "names": ["`gates`"],
 }  # fmt: skip
@@ -65,6 +69,8 @@ EXPECTED |= {
     ("bare", name, "without spec"): {
         "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},
     }
-    for name in ("JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate")
+    for name in (
+        "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "PosesMovedBack",
+    )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""

@@ -25,6 +25,7 @@ from gradverify.verifier.collect.inference.multiples import (
 from gradverify.verifier.collect.inference.ranks import by_broadcast, by_fewer, by_lower_rank, by_rank
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
+from gradverify.verifier.collect.inference.stated_shapes import by_stated_shape
 
 MERGE, DERIVE, PIN, BOUND = 0.1, 0.35, 0.45, 0.1
 """What a repair costs: an agreement of two sizes is likelier than a size that is a number of its own."""
@@ -91,6 +92,7 @@ def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Ite
     yield from _by_domain(state, error, suspects)
     yield from _by_integer(state, error.message, suspects)
     yield from (dearer(s, RETYPE) for s in by_refusal(state, error.message, suspects))
+    yield from by_stated_shape(state, error, suspects)
     yield from by_kind(state, error, suspects)
     yield from by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
