@@ -69,8 +69,9 @@ EXPECTED |= {
     ("bare", name, "without spec"): {
         "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},
     }
-    for name in (
-        "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "PosesMovedBack",
-    )
+    for name in ("JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate")
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
+EXPECTED["bare", "PosesMovedBack", "without spec"] = {
+    "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV103", "GV109"},
+}  # fmt: skip
