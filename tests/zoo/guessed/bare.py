@@ -1329,6 +1329,21 @@ class Packed(Function):
         return torch.zeros_like(table).index_add_(0, rows, 2 * g * table[rows]), None, None
 
 
+class HingesInFloat32(Function):
+    """Wrong below zero, and in float32 besides: what is said of a dtype is no shape."""
+
+    @staticmethod
+    def forward(ctx, x, slopes):
+        ctx.save_for_backward(x, slopes)
+        return x.clamp(min=0) + slopes * (1 - x).clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, slopes = ctx.saved_tensors
+        near = (x >= 0).float()
+        return (g * (near - slopes * (x < 1))).float(), (g * near * (1 - x)).float()
+
+
 def _check_pose(pose):
     if pose.shape[-2:] != (3, 4):
         raise ValueError(f"poses must have shape (..., 3, 4) but got shape {pose.shape}.")

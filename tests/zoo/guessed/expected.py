@@ -58,6 +58,7 @@ EXPECTED |= {
         ("ChannelAffineTwice", {"GV101"}, ["`shift`"]),
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
         ("QuadraticOnce", {"GV101"}, ["`x`"]),
+        ("HingesInFloat32", {"GV101", "GV104"}, ["`slopes`"]),
         ("KeptTypo", {"GV102"}, ["multiply_by"]),
         ("KeptAndMisspelt", {"GV102"}, ["multiply_by"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
