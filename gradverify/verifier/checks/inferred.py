@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Doubt, Finding, Outcome, Severity, TensorInput
+from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
-from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
+from gradverify.verifier.checks.inventions import OF_A_SLOPE, OF_THE_DERIVATIVE, inventions_of, signs_of
 from gradverify.verifier.checks.manifolds import (
     persists,
     right_at_definite,
-    right_without_negative,
     unread_slice,
     with_minus_signs,
     wrong_without_negative,
@@ -42,9 +41,6 @@ from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.written_sizes import at_written_sizes
 
-OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
-"""Codes that say nothing of a gradient which is not meant to be the derivative."""
-
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
 
@@ -60,13 +56,6 @@ OF_A_WRITE = "GV402"
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
-OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
-"""Codes that rest on a derivative of forward as it was measured."""
-
-SLIGHT = 1e-3
-"""Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
-one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
-
 
 def guarded(
     sample: Sample, results: dict[Family, CheckResult], told: Iterable[Finding] = ()
@@ -78,7 +67,7 @@ def guarded(
     """
     if not sample.subject.inferred:
         return results
-    guard = _Guard(sample, _inventions(sample))
+    guard = _Guard(sample, inventions_of(sample))
     standing = {_mistake(f) for f in told if f.severity is Severity.ERROR}
 
     def judged(finding: Finding) -> Finding:
@@ -109,62 +98,6 @@ def guarded(
 
 def _mistake(finding: Finding) -> tuple[str, str | None, int | None]:
     return finding.code, finding.input, finding.output
-
-
-def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option or a value was invented.
-
-    Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not; and labels, masks and factors
-    are other ones here, which hide all of a row, or name one entry twice.
-    """
-    if result.outcome is not Outcome.FAILED:
-        return result
-    findings = tuple(
-        _doubted_elsewhere(sample, f) if f.severity is Severity.ERROR else f for f in result.findings
-    )
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
-
-
-def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
-    """The finding if it is a mistake whatever was invented, and whatever its author means."""
-    signs = _signs(sample, finding)
-    if signs:
-        return deliberate(finding, joined(signs))
-    inventions = _inventions(sample)
-    swept = [d.what for d in inventions if d.certain]
-    redrawn = [d for d in inventions if d.of_values and not d.certain]
-    if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
-        swept += [d.what for d in redrawn]
-    swept += [d.what for d in sample.subject.doubts if d.extreme]
-    if _lost_entries(sample, finding.input):
-        swept.append(f"that zeros of `{finding.input}` are none of its entries")
-    if swept:
-        return invented(finding, swept)
-    if _is_slight(finding):
-        return invented(finding, ["that such values are valid"])
-    if finding.code not in OF_A_SLOPE:
-        return finding
-    negative = right_without_negative(sample, finding.input)
-    if negative:
-        return invented(finding, [f"that negative values of `{name}` are valid" for name in negative])
-    return finding if is_steady(sample) else unsteady(finding)
-
-
-def _lost_entries(sample: Sample, name: str | None) -> bool:
-    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
-    names = sample.problem.input_names
-    if name not in names or not any(i.name == name and i.layout.startswith("sparse") for i in given):
-        return False
-    return bool((sample.problem.primals[names.index(name)] == 0).any())
-
-
-def _is_slight(finding: Finding) -> bool:
-    """Whether every entry is off by a small share of itself: an epsilon in a denominator, a tail cut off."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
 
 
 @dataclass
@@ -231,7 +164,7 @@ class _Guard:
     def _reasons(self, finding: Finding) -> Iterator[Finding]:
         """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
         sample = self.sample
-        signs = _signs(sample, finding)
+        signs = signs_of(sample, finding)
         if signs:
             yield deliberate(finding, joined(signs))
         if self._past_an_end():
@@ -242,7 +175,7 @@ class _Guard:
             yield invented(finding, tuple(d.what for d in self.invented))
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
-        yield from self._of_signs(finding)
+        yield from self._ofsigns_of(finding)
         if finding.code == "GV102" and not is_accident(self.sample, finding):
             yield refused(finding)
         if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
@@ -253,7 +186,7 @@ class _Guard:
         if doubt:
             yield invented(finding, (doubt,))
 
-    def _of_signs(self, finding: Finding) -> Iterator[Finding]:
+    def _ofsigns_of(self, finding: Finding) -> Iterator[Finding]:
         """Inconclusive where it is not there without the minus signs of what acts on the first input."""
         if finding.code not in OF_A_SLOPE:
             return
@@ -334,28 +267,6 @@ class _Guard:
         if self.persistent is None:
             self.persistent = persists(self.sample)
         return self.persistent
-
-
-def _signs(sample: Sample, finding: Finding) -> list[str]:
-    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
-    if finding.code not in OF_THE_DERIVATIVE:
-        return []
-    said = [d.what for d in sample.subject.doubts if d.intent][:1]
-    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
-
-
-def _inventions(sample: Sample) -> tuple[Doubt, ...]:
-    """What of the inputs of this case was invented."""
-    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
-    return tuple(
-        d
-        for d in sample.subject.doubts
-        if not d.intent
-        and not d.extreme
-        and not (d.certain and options.get(d.name) in d.certain)
-        and not (d.optional and options.get(d.name, ...) is None)
-        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
-    )
 
 
 def _is_second_order(finding: Finding) -> bool:

@@ -1421,3 +1421,29 @@ class UncheckedRowsOnce(UncheckedRows):
             torch.where(rising[:, :1], of_factor, 0.0).sum(1),
             torch.where(rising[:, :1], 0.0, of_factor).sum(1),
         )
+
+
+class HeldBetween(Function):
+    """Right: kept between two ends."""
+
+    @staticmethod
+    def forward(ctx, x, scale, qmin: int, qmax: int):
+        y = x * scale
+        ctx.save_for_backward(x, scale, (y >= qmin) & (y <= qmax))
+        return y.clamp(qmin, qmax)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale, inside = ctx.saved_tensors
+        g = g * inside
+        return g * scale, g * x, None, None
+
+
+class HeldBetweenTwice(HeldBetween):
+    """Wrong inside."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale, inside = ctx.saved_tensors
+        g = g * inside
+        return 2 * g * scale, g * x, None, None

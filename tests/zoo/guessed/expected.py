@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed", "UncheckedRows",
+    "Packed", "UncheckedRows", "HeldBetween",
 ]  # fmt: skip
 
 OPEN = [
@@ -70,7 +70,9 @@ EXPECTED |= {
     ("bare", name, "without spec"): {
         "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},
     }
-    for name in ("JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate")
+    for name in (
+        "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
+    )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
 EXPECTED["bare", "PosesMovedBack", "without spec"] = {

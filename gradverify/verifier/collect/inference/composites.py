@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from gradverify.verifier.collect.inference.loops import looped, pairs_of_loop
+
 Route = tuple[str, ...]
 """Steps from a parameter to a part: `.name`, `[key]`, `#place`, `*` for an entry, `()` for what it gives."""
 
@@ -38,9 +40,6 @@ OF_MODULES = frozenset(
 
 OF_LISTS = frozenset({"append", "extend", "insert", "reverse", "sort"})
 """What a list is told to do to itself, in a statement of its own: a tensor gives back what it sorts."""
-
-LOOPS = frozenset({"reversed", "enumerate", "list", "iter"})
-"""What a loop puts around the list that it goes through."""
 
 MOST_PARTS = 16
 """Parts of all parameters together: what reads more is built by its author's own code alone."""
@@ -254,14 +253,14 @@ class _Walker(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Follow `for block in blocks` to what each entry is."""
-        for target, several in _pairs_of_loop(node.target, node.iter):
+        for target, several in pairs_of_loop(node.target, node.iter):
             self._enter(target, several)
         node.body = [self.visit(s) for s in node.body]
         return node
 
     def _enter(self, target: ast.expr, several: ast.expr) -> None:
         """Let a name stand for each entry of what a loop goes through."""
-        found = self.route(_looped(several))
+        found = self.route(looped(several))
         if found is not None and isinstance(target, ast.Name):
             self.alias[target.id] = (found[0], (*found[1], "*"))
             if self._noting is not None:
@@ -269,7 +268,7 @@ class _Walker(ast.NodeTransformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         """Follow `[block(x) for block in blocks]` as any loop."""
-        for target, several in _pairs_of_loop(node.target, node.iter):
+        for target, several in pairs_of_loop(node.target, node.iter):
             self._enter(target, several)
         node.ifs = [self.visit(test) for test in node.ifs]
         return node
@@ -287,30 +286,6 @@ class _Walker(ast.NodeTransformer):
         """Inner functions read what is around them."""
         node.body = [self.visit(s) for s in node.body]
         return node
-
-
-def _pairs_of_loop(target: ast.expr, several: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """(target, what it goes through) of a loop; one pair for each of those that are zipped."""
-    match target, several:
-        case ast.Tuple(elts=names), ast.Call(func=ast.Name(id="zip"), args=zipped):
-            for one, other in zip(names, zipped, strict=False):
-                yield from _pairs_of_loop(one, other)
-        case ast.Tuple(elts=[_, entry]), ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]):
-            yield from _pairs_of_loop(entry, inner)
-        case ast.Tuple(), ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in LOOPS:
-            yield from _pairs_of_loop(target, inner)
-        case _:
-            yield target, several
-
-
-def _looped(node: ast.expr) -> ast.expr:
-    match node:
-        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in LOOPS:
-            return _looped(inner)
-        case ast.Subscript(value=inner, slice=ast.Slice()):
-            return inner
-        case _:
-            return node
 
 
 def rewritten(
