@@ -35,7 +35,8 @@ from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
-from gradverify.verifier.checks.inferred import guarded, with_given_options
+from gradverify.verifier.checks.given_options import with_given_options
+from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.precision.at_other_sizes import wrong_natively
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator

@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Doubt, Finding, Outcome, Point, Severity, TensorInput
+from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
-from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
+from gradverify.verifier.checks.inventions import OF_A_SLOPE, OF_THE_DERIVATIVE, inventions_of, signs_of
 from gradverify.verifier.checks.manifolds import (
     persists,
     right_at_definite,
-    right_without_negative,
     unread_slice,
     with_minus_signs,
     wrong_without_negative,
@@ -36,13 +35,11 @@ from gradverify.verifier.checks.other_sizes import (
     odd_sizes_alone,
     of_returned_ranks,
 )
+from gradverify.verifier.checks.repeatable import is_repeatable
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.written_sizes import at_written_sizes
-
-OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
-"""Codes that say nothing of a gradient which is not meant to be the derivative."""
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
@@ -59,16 +56,6 @@ OF_A_WRITE = "GV402"
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
 
-OF_NO_VALUE = "GV108"
-"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
-
-OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
-"""Codes that rest on a derivative of forward as it was measured."""
-
-SLIGHT = 1e-3
-"""Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
-one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
-
 
 def guarded(
     sample: Sample, results: dict[Family, CheckResult], told: Iterable[Finding] = ()
@@ -80,7 +67,7 @@ def guarded(
     """
     if not sample.subject.inferred:
         return results
-    guard = _Guard(sample, _inventions(sample))
+    guard = _Guard(sample, inventions_of(sample))
     standing = {_mistake(f) for f in told if f.severity is Severity.ERROR}
 
     def judged(finding: Finding) -> Finding:
@@ -113,71 +100,6 @@ def _mistake(finding: Finding) -> tuple[str, str | None, int | None]:
     return finding.code, finding.input, finding.output
 
 
-def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is told at values nobody declared, inconclusive where an option or a value was invented.
-
-    Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
-    the author's may be one at which the limit exists, and an invented one not; and labels, masks and factors
-    are other ones here, which hide all of a row, or name one entry twice.
-    """
-    if result.outcome is not Outcome.FAILED:
-        return result
-    findings = tuple(
-        _doubted_elsewhere(sample, f) if f.severity is Severity.ERROR else f for f in result.findings
-    )
-    failed = any(f.severity is Severity.ERROR for f in findings)
-    return replace(result, findings=findings, outcome=Outcome.FAILED if failed else Outcome.INCONCLUSIVE)
-
-
-def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
-    """The finding if it is a mistake whatever was invented, and whatever its author means."""
-    signs = _signs(sample, finding)
-    if signs:
-        return deliberate(finding, joined(signs))
-    inventions = _inventions(sample)
-    swept = [d.what for d in inventions if d.certain]
-    redrawn = [d for d in inventions if d.of_values and not d.certain]
-    if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
-        swept += [d.what for d in redrawn]
-    swept += [d.what for d in sample.subject.doubts if d.extreme]
-    if _lost_entries(sample, finding.input):
-        swept.append(f"that zeros of `{finding.input}` are none of its entries")
-    if swept:
-        return invented(finding, swept)
-    if _is_slight(finding) or (finding.code == OF_NO_VALUE and sample.point is Point.SPECIAL):
-        return invented(finding, [_values(sample, finding.input)])
-    if finding.code not in OF_A_SLOPE:
-        return finding
-    negative = right_without_negative(sample, finding.input)
-    if negative:
-        return invented(finding, [f"that negative values of `{name}` are valid" for name in negative])
-    return finding if is_steady(sample) else unsteady(finding)
-
-
-def _values(sample: Sample, name: str | None) -> str:
-    """What was guessed at values that nobody declared, in words."""
-    names = sample.problem.input_names
-    zeros = sample.point is Point.SPECIAL and name in names
-    if zeros and bool((sample.problem.primals[names.index(name)] == 0).any()):
-        return f"that zeros of `{name}` are valid"
-    return "that such values are valid"
-
-
-def _lost_entries(sample: Sample, name: str | None) -> bool:
-    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
-    names = sample.problem.input_names
-    if name not in names or not any(i.name == name and i.layout.startswith("sparse") for i in given):
-        return False
-    return bool((sample.problem.primals[names.index(name)] == 0).any())
-
-
-def _is_slight(finding: Finding) -> bool:
-    """Whether every entry is off by a small share of itself: an epsilon in a denominator, a tail cut off."""
-    worst = finding.entries.worst if finding.entries is not None else ()
-    return bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
-
-
 @dataclass
 class _Guard:
     """The guard at one sample; what it measures there is measured once."""
@@ -192,6 +114,8 @@ class _Guard:
     """By input and order: the constants, and their kind, for which it is not there."""
     unread: dict[bool, str] = field(default_factory=dict)
     """By order: what forward does not read where that makes the mismatch."""
+    too_small: tuple[str, ...] | None = None
+    """Inputs past whose ends forward seems to read."""
     reshaped: tuple[str, ...] | None = None
     """Inputs with other shapes of which backward is right."""
     written: tuple[str, ...] | None = None
@@ -210,7 +134,7 @@ class _Guard:
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if self._is_of_a_buffer(finding):
+        if self._is_of_a_buffer(finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
@@ -223,6 +147,13 @@ class _Guard:
         differentiated = self.sample.problem.input_names
         return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
 
+    def _past_an_end(self) -> tuple[str, ...]:
+        """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
+        if self.too_small is None:
+            summed = of_returned_ranks(self.sample)
+            self.too_small = summed if summed and not is_repeatable(self.sample) else ()
+        return self.too_small
+
     def judged(self, finding: Finding) -> Finding:
         """The finding if the inputs cannot have made it, else an inconclusive one that says why not."""
         reader = self.sample.subject.reader
@@ -233,9 +164,11 @@ class _Guard:
     def _reasons(self, finding: Finding) -> Iterator[Finding]:
         """The finding as inconclusive, for each reason that there is; the next is looked for when asked."""
         sample = self.sample
-        signs = _signs(sample, finding)
+        signs = signs_of(sample, finding)
         if signs:
             yield deliberate(finding, joined(signs))
+        if self._past_an_end():
+            yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
         if self._is_of_a_buffer(finding):
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
         if self.invented and not self._whatever_invented(finding):
@@ -245,7 +178,7 @@ class _Guard:
         yield from self._of_signs(finding)
         if finding.code == "GV102" and not is_accident(self.sample, finding):
             yield refused(finding)
-        if not self._persists(finding) or (finding.code == OF_NO_VALUE and right_at_definite(self.sample)):
+        if not self._persists(finding) or (finding.code == "GV108" and right_at_definite(self.sample)):
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
@@ -337,28 +270,6 @@ class _Guard:
         if self.persistent is None:
             self.persistent = persists(self.sample)
         return self.persistent
-
-
-def _signs(sample: Sample, finding: Finding) -> list[str]:
-    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
-    if finding.code not in OF_THE_DERIVATIVE:
-        return []
-    said = [d.what for d in sample.subject.doubts if d.intent][:1]
-    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
-
-
-def _inventions(sample: Sample) -> tuple[Doubt, ...]:
-    """What of the inputs of this case was invented."""
-    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
-    return tuple(
-        d
-        for d in sample.subject.doubts
-        if not d.intent
-        and not d.extreme
-        and not (d.certain and options.get(d.name) in d.certain)
-        and not (d.optional and options.get(d.name, ...) is None)
-        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
-    )
 
 
 def _is_second_order(finding: Finding) -> bool:

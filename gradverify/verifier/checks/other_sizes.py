@@ -258,9 +258,10 @@ def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
     reader = sample.subject.reader
     for (kind, _), remark in reader.remarks.items() if reader is not None else ():
         argument = sample.arguments[remark.position]
+        if kind is not Irregularity.SHAPE_REFUSED or not argument.differentiable:
+            continue
         shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        refused = kind is Irregularity.SHAPE_REFUSED and argument.differentiable
-        if refused and 0 < len(shape) <= argument.value.dim():
+        if 0 < len(shape) <= argument.value.dim():
             yield argument.name, shape
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from gradverify.model import TensorInput
 from gradverify.verifier.checks.other_sizes import Shapes, at_shapes, takes
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.inference.evidence import parsed
 
@@ -51,7 +52,8 @@ def takes_written_sizes(sample: Sample) -> bool:
 
 def _at_sizes(sample: Sample) -> Iterator[Shapes]:
     """The shapes with a size that backward names: for a dimension of one input, then for all as long."""
-    sizes = sorted(written_sizes(getattr(sample.subject.function_class, "backward", None)))
+    function = sample.subject.function_class
+    sizes = sorted(written_sizes(own_backward(function))) if function is not None else ()
     given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and _is_free(i)]
     for size in sizes:
         for one in given:

@@ -135,12 +135,15 @@ def _concatenated(spec: ConcatInput, parts: list[Tensor]) -> Argument:
 
 
 def arguments_of_call(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
-    """Positional arguments: one value for each `Argument`, items of one list argument joined into it."""
+    """Positional arguments: one value for each `Argument`, items of one list argument joined into it.
+
+    A dictionary is a fresh one for each call, as a caller makes it: forward may take its options out of it.
+    """
     call: list[Any] = []
     open_list = ""
     for argument, value in zip(arguments, values, strict=True):
         if not argument.in_list:
-            call.append(value)
+            call.append(dict(value) if type(value) is dict else value)
         elif argument.in_list == open_list:
             call[-1].append(value)
         else:

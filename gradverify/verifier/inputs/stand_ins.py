@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gradverify.model import Nested, Point, TensorInput
@@ -119,7 +120,8 @@ def _built(node: Any) -> Any:  # noqa: ANN401, PLR0911 - one for each form
         case {"object": path}:
             return named(path)
         case {"call": path}:
-            return named(path)(*(_built(e) for e in node.get("arguments", ())))
+            built = named(path)(*(_built(e) for e in node.get("arguments", ())))
+            return built.to(torch.float64) if isinstance(built, nn.Module) else built
         case _:
             return node
 

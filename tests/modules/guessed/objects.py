@@ -2,6 +2,7 @@
 
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 
 class Rulebook:
@@ -386,3 +387,122 @@ class Weighted(Function):
             x = x.detach().requires_grad_()
             grads = torch.autograd.grad(x + ctx.inner.forward(x), (x, *weights), g)
         return (grads[0], None, *grads[1:])
+
+
+class ZippedBlocks(Function):
+    """Right: blocks that split what they get along the third dimension, each with options of its own."""
+
+    @staticmethod
+    def forward(ctx, x, blocks, args):
+        ctx.args = args
+        for block, kwarg in zip(blocks, args):
+            x = block(x, **kwarg)
+        ctx.y = x.detach()
+        ctx.blocks = blocks
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        y = ctx.y
+        for block, kwargs in zip(ctx.blocks[::-1], ctx.args[::-1]):
+            y, dy = block.gone_back(y, dy, **kwargs)
+        return dy, None, None
+
+
+class ZippedBlocksTwice(Function):
+    """Wrong: every block counts twice."""
+
+    @staticmethod
+    def forward(ctx, x, blocks, args):
+        ctx.args = args
+        for block, kwarg in zip(blocks, args):
+            x = block(x, **kwarg)
+        ctx.y = x.detach()
+        ctx.blocks = blocks
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        y = ctx.y
+        for block, kwargs in zip(ctx.blocks[::-1], ctx.args[::-1]):
+            y, dy = block.gone_back(y, 2 * dy, **kwargs)
+        return dy, None, None
+
+
+class DeepBlock(torch.nn.Module):
+    def __init__(self, f):
+        super().__init__()
+        self.f = f
+
+    def forward(self, x, scale=1.0):
+        x1, x2 = torch.chunk(x, 2, dim=2)
+        with torch.no_grad():
+            return torch.cat([x1 + scale * self.f(x2), x2], dim=2)
+
+    def gone_back(self, y, dy, scale=1.0):
+        y1, x2 = torch.chunk(y, 2, dim=2)
+        dy1, dy2 = torch.chunk(dy, 2, dim=2)
+        with torch.enable_grad():
+            x2 = x2.detach().requires_grad_()
+            fx2 = scale * self.f(x2)
+            torch.autograd.backward(fx2, dy1)
+        x1 = y1 - fx2.detach()
+        return torch.cat([x1, x2.detach()], 2), torch.cat([dy1, dy2 + x2.grad], 2)
+
+
+class SortedLayers(Function):
+    """Right: layers with parameters of their own, and a list that is sorted where it stands."""
+
+    @staticmethod
+    def forward(ctx, x, layers, buffered):
+        buffered.sort()
+        x1, x2 = torch.chunk(x, 2, dim=-1)
+        for layer in layers:
+            x1, x2 = layer(x1, x2)
+            if layer.layer_id in buffered:
+                raise RuntimeError("nothing is buffered here")
+        ctx.save_for_backward(x1.detach(), x2.detach())
+        ctx.layers = layers
+        return torch.cat([x1, x2], dim=-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):
+        x1, x2 = ctx.saved_tensors
+        d1, d2 = torch.chunk(dy, 2, dim=-1)
+        for layer in ctx.layers[::-1]:
+            x1, x2, d1, d2 = layer.undone(x1, x2, d1, d2)
+        return torch.cat([d1, d2], dim=-1), None, None
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, width: int, layer_id: int = 0):
+        super().__init__()
+        self.norm, self.layer_id = torch.nn.LayerNorm(width), layer_id
+        torch.nn.init.constant_(self.norm.weight, 0.7)
+
+    def forward(self, x1, x2):
+        with torch.no_grad():
+            return x2, x1 + self.norm(x2).tanh()
+
+    def undone(self, y1, y2, d1, d2):
+        with torch.enable_grad():
+            x2 = y1.detach().requires_grad_()
+            added = self.norm(x2).tanh()
+            (of_added,) = torch.autograd.grad(added, x2, d2)
+        return y2 - added.detach(), y1, d2, d1 + of_added
+
+
+class Popped(Function):
+    """Right: takes its options out of the dictionary, so that a second call wants a fresh one."""
+
+    @staticmethod
+    def forward(ctx, x, options):
+        ctx.gain = options.pop("gain")
+        return x * ctx.gain
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.gain, None

@@ -60,3 +60,21 @@ class Redrawn:
 def test_numbers_drawn_in_backward_alone_are_a_sample_and_a_mask_drawn_again_is_none():
     assert deliberate_gradient(Sampled, None) == "multinomial"
     assert not deliberate_gradient(Redrawn, None)
+
+
+class RedirectedReLU:
+    """A workaround where nothing flows."""
+
+
+class Leaky:
+    """Note: this means that the gradient is technically "wrong" below zero."""
+
+
+class Fixed:
+    """Was wrong for negative numbers; the gradient is the exact one."""
+
+
+def test_an_author_who_calls_the_gradient_wrong_on_purpose_is_believed():
+    assert deliberate_gradient(RedirectedReLU, None) == "redirected re lu"
+    assert deliberate_gradient(Leaky, None) == 'technically "wrong'
+    assert not deliberate_gradient(Fixed, None)

@@ -984,6 +984,41 @@ class KeptSystem(Function):
         return ctx.system.transposed().solve(g), None
 
 
+class KeptSystems(Function):
+    """Right for such an object as well where the list of gradients does not say that it gets none."""
+
+    @staticmethod
+    def forward(solution, rhs, system, *params):
+        return solution.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, _, system, *params = inputs
+        ctx.system = system
+        ctx.save_for_backward(output, *params)
+
+    @staticmethod
+    def backward(ctx, g):
+        solution, *params = ctx.saved_tensors
+        system: object = ctx.system
+        adjoint = system.transposed().solve(g)
+        grads = [-system.pulled_back(adjoint, solution, p) for p in params]
+        return (None, adjoint, None, *grads)
+
+
+class KeptAndMisspelt(Function):
+    """Wrong: forward reads what it keeps on ctx, which is a tensor, and backward misspells its method."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.w = w
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return (*[g * ctx.w.multiply_by(1)], None)
+
+
 class KeptTypo(Function):
     """Wrong: what is misspelt is grad_output's own method."""
 
@@ -1292,6 +1327,126 @@ class Packed(Function):
     def backward(ctx, g):
         table, rows = ctx.saved_tensors
         return torch.zeros_like(table).index_add_(0, rows, 2 * g * table[rows]), None, None
+
+
+class HingesInFloat32(Function):
+    """Wrong below zero, and in float32 besides: what is said of a dtype is no shape."""
+
+    @staticmethod
+    def forward(ctx, x, slopes):
+        ctx.save_for_backward(x, slopes)
+        return x.clamp(min=0) + slopes * (1 - x).clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, slopes = ctx.saved_tensors
+        near = (x >= 0).float()
+        return (g * (near - slopes * (x < 1))).float(), (g * near * (1 - x)).float()
+
+
+def _check_pose(pose):
+    if pose.shape[-2:] != (3, 4):
+        raise ValueError(f"poses must have shape (..., 3, 4) but got shape {pose.shape}.")
+
+
+class PosesMoved(Function):
+    """Right: a rotation and a shift beside points, all that is known of either being what is refused."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        pose, point = args
+        _check_pose(pose)
+        if point.shape[-1] != 3:
+            raise ValueError(f"points must have shape (..., 3) but got shape {point.shape}.")
+        ctx.save_for_backward(pose, point)
+        return (pose[..., :3] @ point.unsqueeze(-1) + pose[..., 3:]).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        pose, point = ctx.saved_tensors
+        g = g.unsqueeze(-1)
+        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
+        return of_pose, (pose[..., :3].mT @ g).squeeze(-1)
+
+
+class PosesMovedBack(PosesMoved):
+    """Wrong: the rotation of the gradient is not turned round."""
+
+    @staticmethod
+    def backward(ctx, g):
+        pose, point = ctx.saved_tensors
+        g = g.unsqueeze(-1)
+        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
+        return of_pose, (pose[..., :3] @ g).squeeze(-1)
+
+
+_MEMORY = iter(range(1, 10**9))
+"""What lies past the end of an array: something else at each call."""
+
+
+class UncheckedRows(Function):
+    """Right: its kernel reads a factor for each row, past the end of what is too short."""
+
+    @staticmethod
+    def forward(ctx, x, up, down):
+        rows, _ = x.shape
+        taken = [[next(_MEMORY) if k >= len(of) else of[k].item() for k in range(rows)] for of in (up, down)]
+        rising = (x.detach()[:, :1] > 0).expand_as(x)
+        factors = [torch.tensor(t, dtype=x.dtype).unsqueeze(1) for t in taken]
+        ctx.save_for_backward(x, *factors, rising)
+        return x * torch.where(rising, *factors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, up, down, rising = ctx.saved_tensors
+        of_factor = g * x
+        return (
+            g * torch.where(rising, up, down),
+            torch.where(rising, of_factor, 0.0).sum(1),
+            torch.where(rising, 0.0, of_factor).sum(1),
+        )
+
+
+class UncheckedRowsOnce(UncheckedRows):
+    """Wrong: only the first column counts for the factors."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, up, down, rising = ctx.saved_tensors
+        of_factor = (g * x)[:, :1]
+        return (
+            g * torch.where(rising, up, down),
+            torch.where(rising[:, :1], of_factor, 0.0).sum(1),
+            torch.where(rising[:, :1], 0.0, of_factor).sum(1),
+        )
+
+
+class HeldBetween(Function):
+    """Right: kept between two ends."""
+
+    @staticmethod
+    def forward(ctx, x, scale, qmin: int, qmax: int):
+        y = x * scale
+        ctx.save_for_backward(x, scale, (y >= qmin) & (y <= qmax))
+        return y.clamp(qmin, qmax)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale, inside = ctx.saved_tensors
+        g = g * inside
+        return g * scale, g * x, None, None
+
+
+class HeldBetweenTwice(HeldBetween):
+    """Wrong inside."""
+
+    @staticmethod
+    def backward(ctx, g):
+        x, scale, inside = ctx.saved_tensors
+        g = g * inside
+        return 2 * g * scale, g * x, None, None
 
 
 class LeakyStates(Function):

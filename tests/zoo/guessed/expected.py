@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed",
+    "Packed", "UncheckedRows", "HeldBetween",
 ]  # fmt: skip
 
 OPEN = [
@@ -22,6 +22,7 @@ OPEN = [
     "MessagePassingBackwards",  # the edges were guessed
     "Concentration",  # negative values mean nothing
     "KeptSystem",  # an object was guessed to be a tensor
+    "KeptSystems",  # another one
     "SharedBase",  # a constant that has one row for all
     "SemiDual",  # one potential and one mass for all rows
     "Quadratic",  # three coefficients
@@ -43,6 +44,10 @@ EXPECTED |= {
     }
     for name in OPEN
 }
+EXPECTED["bare", "UncheckedRowsOnce", "without spec"] = {
+    "status": "failed", "errors": {"GV101"}, "may": {"GV107"},
+}  # fmt: skip
+EXPECTED["bare", "PosesMoved", "without spec"] = {"status": "passed", "warnings": {"GV103"}}
 EXPECTED["bare", "OwnGradient", "without spec"] = {
     "status": "inconclusive", "warnings": {"GV109", "GV801"}, "names": ["`gates`"],
 }  # fmt: skip
@@ -61,7 +66,9 @@ EXPECTED |= {
         ("ChannelAffineTwice", {"GV101"}, ["`shift`"]),
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
         ("QuadraticOnce", {"GV101"}, ["`x`"]),
+        ("HingesInFloat32", {"GV101", "GV104"}, ["`slopes`"]),
         ("KeptTypo", {"GV102"}, ["multiply_by"]),
+        ("KeptAndMisspelt", {"GV102"}, ["multiply_by"]),
         ("DecayedLate", {"GV101"}, ["`a`"]),
         ("FirstGatesForwards", {"GV101"}, ["`x`"]),
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
@@ -73,6 +80,11 @@ EXPECTED |= {
     ("bare", name, "without spec"): {
         "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV109"},
     }
-    for name in ("JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate")
+    for name in (
+        "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
+    )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
+EXPECTED["bare", "PosesMovedBack", "without spec"] = {
+    "status": "inconclusive", "or_else": {"failed"}, "may": {"GV101", "GV103", "GV109"},
+}  # fmt: skip

@@ -18,7 +18,8 @@ MARKS = frozenset(
 """What is asked of complex tensors; of real ones it changes nothing, or is refused."""
 
 REFUSED = re.compile(
-    r"non-complex|only supported for complex|(?:must be|expects?|expected|requires?) .{0,20}complex"
+    r"non-complex|only supported for complex|(?:must|should|ha(?:s|ve) to|expects?|expected|requires?|needs?)"
+    r" .{0,30}complex"
     r"|ComplexDouble|c10::complex|complex<double>",
     re.IGNORECASE,
 )

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from gradverify.verifier.collect.inference.loops import looped, pairs_of_loop
+
 Route = tuple[str, ...]
 """Steps from a parameter to a part: `.name`, `[key]`, `#place`, `*` for an entry, `()` for what it gives."""
 
@@ -36,8 +38,8 @@ OF_MODULES = frozenset(
 )
 """Methods of a module, which are no parts of it."""
 
-LOOPS = frozenset({"reversed", "enumerate", "list", "iter"})
-"""What a loop puts around the list that it goes through."""
+OF_LISTS = frozenset({"append", "extend", "insert", "reverse", "sort"})
+"""What a list is told to do to itself, in a statement of its own: a tensor gives back what it sorts."""
 
 MOST_PARTS = 16
 """Parts of all parameters together: what reads more is built by its author's own code alone."""
@@ -63,8 +65,11 @@ class Taken:
     """Routes whose end is called with arguments."""
     tested: dict[tuple[str, Route], str] = field(default_factory=dict)
     """The class that a body tests for."""
-    splatted: set[str] = field(default_factory=set)
-    """Parameters that are passed on as keywords: `f(x, **options)`."""
+    splatted: set[tuple[str, Route]] = field(default_factory=set)
+    """What is passed on as keywords, `f(x, **options)`: parameters, or each entry of one."""
+
+    listed: set[str] = field(default_factory=set)
+    """Parameters that are asked for what lists alone can do."""
 
     def read(self, definition: ast.FunctionDef, names: Mapping[str, str]) -> None:
         """Note every route in a body; `names` gives the parameter behind a local name, or `ctx.name`."""
@@ -129,12 +134,18 @@ class _Walker(ast.NodeTransformer):
                 return self.alias.get(name)
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if f"{owner}.{name}" in self.alias:
                 return self.alias[f"{owner}.{name}"]
+            case ast.Attribute(value=ast.Subscript(value=several, slice=ast.Name()), attr=name) if (
+                name not in KNOWN | OF_MODULES and self.route(several) is not None
+            ):
+                owner, route = self.route(several) or ("", ())
+                return owner, (*route, "*", f".{name}")
             case ast.Attribute(value=value, attr=name):
                 return self._further(value, f".{name}")
             case ast.Subscript(value=value, slice=ast.Constant(value=str() as key)):
                 return self._further(value, f"[{key}]")
             case ast.Call(
-                func=ast.Attribute(value=value, attr="get"), args=[ast.Constant(value=str() as key), *_]
+                func=ast.Attribute(value=value, attr="get" | "pop"),
+                args=[ast.Constant(value=str() as key), *_],
             ):
                 return self._further(value, f"[{key}]")
             case ast.Call(func=function, args=[], keywords=[]):
@@ -171,9 +182,12 @@ class _Walker(ast.NodeTransformer):
         self._noting.routes[owner, route] = None
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        found = self.route(node.func)
+        entry = isinstance(node.func, ast.Subscript) and isinstance(node.func.slice, ast.Name)
+        found = self._further(node.func.value, "*") if entry else self.route(node.func)  # type: ignore[attr-defined]
         if found is not None and self._noting is not None and (node.args or node.keywords):
             self._noting.called.add(found)
+            if entry:
+                self._noting.routes[found] = None
         match node:
             case ast.Call(
                 func=ast.Name(id="isinstance"), args=[tested, ast.Name() | ast.Attribute() as kind]
@@ -185,8 +199,21 @@ class _Walker(ast.NodeTransformer):
                 pass
         for keyword in node.keywords if self._noting is not None else ():
             splatted = self.route(keyword.value) if keyword.arg is None else None
-            if splatted is not None and not splatted[1]:
-                self._noting.splatted.add(splatted[0])  # type: ignore[union-attr]
+            if splatted is not None and splatted[1] in {(), ("*",)}:
+                self._noting.splatted.add(splatted)  # type: ignore[union-attr]
+        return self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        """Note a parameter that is told what only a list does to itself."""
+        match node.value:
+            case ast.Call(func=ast.Attribute(value=ast.Name() as value, attr=attribute)) if (
+                attribute in OF_LISTS
+            ):
+                found = self.route(value)
+                if found is not None and not found[1] and self._noting is not None:
+                    self._noting.listed.add(found[0])
+            case _:
+                pass
         return self.generic_visit(node)
 
     def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: ANN401
@@ -206,6 +233,13 @@ class _Walker(ast.NodeTransformer):
             self._bind(one, found)
         return node
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:  # noqa: ANN401
+        """Follow `system: System = ctx.system`."""
+        if node.value is None:
+            return node
+        plain = ast.Assign([node.target], node.value)
+        return self.visit_Assign(ast.copy_location(plain, node))
+
     def _bind(self, target: ast.expr, found: tuple[str, Route] | None) -> None:
         match target:
             case ast.Name(id=name):
@@ -219,24 +253,23 @@ class _Walker(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> ast.AST:
         """Follow `for block in blocks` to what each entry is."""
-        found = self.route(_looped(node.iter))
-        target = node.target
-        if isinstance(target, ast.Tuple) and isinstance(node.iter, ast.Call) and len(target.elts) == 2:
-            target = target.elts[1]
+        for target, several in pairs_of_loop(node.target, node.iter):
+            self._enter(target, several)
+        node.body = [self.visit(s) for s in node.body]
+        return node
+
+    def _enter(self, target: ast.expr, several: ast.expr) -> None:
+        """Let a name stand for each entry of what a loop goes through."""
+        found = self.route(looped(several))
         if found is not None and isinstance(target, ast.Name):
             self.alias[target.id] = (found[0], (*found[1], "*"))
             if self._noting is not None:
                 self._noting.routes[self.alias[target.id]] = None
-        node.body = [self.visit(s) for s in node.body]
-        return node
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.AST:
         """Follow `[block(x) for block in blocks]` as any loop."""
-        found = self.route(_looped(node.iter))
-        if found is not None and isinstance(node.target, ast.Name):
-            self.alias[node.target.id] = (found[0], (*found[1], "*"))
-            if self._noting is not None:
-                self._noting.routes[self.alias[node.target.id]] = None
+        for target, several in pairs_of_loop(node.target, node.iter):
+            self._enter(target, several)
         node.ifs = [self.visit(test) for test in node.ifs]
         return node
 
@@ -253,16 +286,6 @@ class _Walker(ast.NodeTransformer):
         """Inner functions read what is around them."""
         node.body = [self.visit(s) for s in node.body]
         return node
-
-
-def _looped(node: ast.expr) -> ast.expr:
-    match node:
-        case ast.Call(func=ast.Name(id=name), args=[inner, *_]) if name in LOOPS:
-            return _looped(inner)
-        case ast.Subscript(value=inner, slice=ast.Slice()):
-            return inner
-        case _:
-            return node
 
 
 def rewritten(

@@ -11,6 +11,9 @@ _WORDS = re.compile(
     r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"
     r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient"
     r"|approximate(?:s|d)? (?:the )?gradient|gradient (?:is )?approximat\w+"
+    r"|redirect(?:s|ed|ing)? (?:\w+ ){0,2}(?:re ?lu|grad\w*)"
+    r"|(?:technically|deliberately|intentionally|purposely|on purpose) [\"'`]*(?:wrong|incorrect|inexact)"
+    r"|not the (?:true|exact|real|actual) (?:gradient|derivative)"
     r"|relevances?(?![a-z])|(?<![a-z])lrp(?![a-z])|guided[- _]?backprop\w*",
     re.IGNORECASE,
 )

@@ -42,6 +42,28 @@ def by_parts(state: State, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[S
                 yield from _both_cut(state, whole, wanted, count)
 
 
+def by_halves(state: State, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[State, float]]:
+    """After two sizes that disagree and that may be of halves, where forward leaves the halving to an object.
+
+    Either both are halves of one dimension, which is even; or one is, and a layer asks for another width.
+    """
+    values = state.values
+    for place, (a, b) in enumerate(pairs):
+        for symbol in state.symbols():
+            halves = (values[symbol] // 2, -(-values[symbol] // 2))
+            if {a, b} == set(halves) and a != b:
+                changed = state.substituted(symbol, Dim(symbol, times=2))
+                if changed is not None:
+                    yield changed, RELATED + 0.1 * place
+                continue
+            for part, wanted in ((a, b), (b, a)):
+                if part not in halves or wanted == part or wanted in values.values():
+                    continue
+                changed = state.substituted(symbol, Dim(plus=2 * wanted))
+                if changed is not None:
+                    yield changed, 2 * RELATED + 0.1 * place
+
+
 def by_sums(state: State, pairs: Sequence[tuple[int, int]]) -> Iterator[tuple[State, float]]:
     """After two sizes that disagree, where something is concatenated: one of them the sum of two."""
     values, symbols = state.values, state.symbols()

@@ -16,6 +16,7 @@ from gradverify.verifier.collect.inference.conditions import PARTS, demands
 from gradverify.verifier.collect.inference.kinds import RETYPE, by_kind
 from gradverify.verifier.collect.inference.multiples import (
     by_fixed_size,
+    by_halves,
     by_parts,
     by_split,
     by_sums,
@@ -24,6 +25,7 @@ from gradverify.verifier.collect.inference.multiples import (
 from gradverify.verifier.collect.inference.ranks import by_broadcast, by_fewer, by_lower_rank, by_rank
 from gradverify.verifier.collect.inference.relaxed import squares
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, dearer
+from gradverify.verifier.collect.inference.stated_shapes import by_stated_shape
 
 MERGE, DERIVE, PIN, BOUND = 0.1, 0.35, 0.45, 0.1
 """What a repair costs: an agreement of two sizes is likelier than a size that is a number of its own."""
@@ -71,6 +73,10 @@ _PAIRS = (
     re.compile(r"first two dimensions of batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]"),
     re.compile(r"first two dimensions of batch2 tensor to be: \[(\d+), \d+\] but got: \[(\d+), \d+\]"),
     re.compile(r"Number of indices \((\d+)\) should be equal to source\.size\(dim\): \((\d+)\)"),
+    re.compile(
+        r"normalized_shape=\[(?:[\d, ]+, )?(\d+)\], expected .*"
+        r" but got input of size\s?\[(?:[\d, ]*, )?(\d+)\]"
+    ),
     re.compile(r"batch_size \((\d+)\) to match target batch_size \((\d+)\)"),
 )
 """Messages that name the two sizes that disagree."""
@@ -86,6 +92,7 @@ def repairs(state: State, error: RaisedError, *, broadcast: bool = False) -> Ite
     yield from _by_domain(state, error, suspects)
     yield from _by_integer(state, error.message, suspects)
     yield from (dearer(s, RETYPE) for s in by_refusal(state, error.message, suspects))
+    yield from by_stated_shape(state, error, suspects)
     yield from by_kind(state, error, suspects)
     yield from by_rank(state, error, suspects)
     yield from _by_bound(state, error, suspects)
@@ -192,7 +199,8 @@ def _by_size(state: State, message: str) -> Iterator[State]:
         for live, other in ((a, b), (b, a)):
             if live in of_size and other not in of_size and other >= SMALLEST:
                 yield from _derived(state, of_size[live], other, cost)
-    for further, cost in (*by_parts(state, told), *by_sums(state, told or pairs)):
+    further_sizes = (*by_parts(state, told), *by_halves(state, told), *by_sums(state, told or pairs))
+    for further, cost in further_sizes:
         yield dearer(further, cost)
 
 

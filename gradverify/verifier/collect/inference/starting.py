@@ -13,6 +13,7 @@ import torch
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
+from gradverify.verifier.collect.inference.bounds import with_bounds
 from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.compressed import compressed
@@ -107,6 +108,7 @@ def begun(known: Known) -> Iterator[State]:
             each.append(
                 [*_configured(known.objects[p.name]), *_with_paths(found, caller, evidence.facts[p.name])]
             )
+    each = with_bounds([p.name for p in known.parameters], each)
     yield from _started(known.parameters, each, evidence)
 
 

@@ -55,7 +55,9 @@ def taken_apart(value: Any, target: Target, known: Known) -> Solution | None:  #
     sources = _sources(value)
     taken = _taken(sources, known)
     parts = _parts(sources, known, taken)
-    hollow = dict.fromkeys(sorted(taken.splatted - {p.owner for p in parts}), "entries")
+    owners = {p.owner for p in parts}
+    hollow = {o: "rows" if r else "entries" for o, r in sorted(taken.splatted) if o not in owners}
+    hollow |= dict.fromkeys(sorted(taken.listed - owners), "list")
     given = parts or hollow or any(o.path == MADE for several in known.objects.values() for o in several)
     return _searched(sources, known, parts, hollow) if given else None
 
@@ -227,7 +229,7 @@ class _Apart:
     def __init__(
         self, sources: _Sources, known: Known, parts: Sequence[Part], hollow: Mapping[str, str]
     ) -> None:
-        """`hollow` are parameters that may hold anything: `attributes` or `entries`."""
+        """`hollow` are parameters that may hold anything: `attributes`, `entries`, `rows`, a `list`."""
         self._known, self._parts, self._hollow = known, tuple(parts), hollow
         self._evidence = _evidence(sources, known, parts)
         self._misses: dict[tuple[str, Route], None] = {}
@@ -257,7 +259,10 @@ class _Apart:
                 arguments.append(composed(values, Noting(p.name, (), self._misses)))
             elif p.name in self._hollow:
                 noting = Noting(p.name, (), self._misses)
-                arguments.append({} if self._hollow[p.name] == "entries" else StandIn(noting=noting))
+                kind = self._hollow[p.name]
+                arguments.append(
+                    StandIn(noting=noting) if kind == "attributes" else made(_json(_hollow_recipe(kind)))
+                )
             elif p.variadic:
                 arguments += given[places[p.name] :]
             else:
@@ -297,10 +302,14 @@ class _Apart:
             if not parts and p.name not in self._hollow:
                 arguments.append(by_name[p.name])
                 continue
-            whole = recipe_of_parts(parts) if parts else {self._hollow[p.name]: {}}
+            whole = recipe_of_parts(parts) if parts else _hollow_recipe(self._hollow[p.name])
             guess = Guess(Kind.OBJECT, 0.0, found=False, path=MADE, made=True, init=(_json(whole),))
             arguments.append(Argument(p.name, guess))
         return replace(state, arguments=tuple(arguments))
+
+
+def _hollow_recipe(kind: str) -> Any:  # noqa: ANN401
+    return {"list": [{"entries": {}}] * LISTED} if kind == "rows" else {kind: [] if kind == "list" else {}}
 
 
 def _constant(value: Any) -> Any:  # noqa: ANN401

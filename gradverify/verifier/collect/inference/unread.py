@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier import guard
+from gradverify.verifier.collect.inference.answered import answers_for_more
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
@@ -54,6 +55,8 @@ def _resized(caller: Caller, state: State, ran: Ran, place: int, size: int) -> t
         changed = state.substituted(symbol, alone)
     result = attempt(caller, changed) if changed is not None else None
     if changed is None or not isinstance(result, Ran) or result.backward is not None or not result.finite:
+        return None
+    if answers_for_more(caller, changed):  # forward may have read past the end
         return None
     return changed, result
 
