@@ -217,7 +217,8 @@ def _pairs(
     pairs: list[Pair] = []
     # Where the case itself is too large to be measured, a spare one is small.
     for draw_places in ([*here, *draws], *([Place(s, Point.TYPICAL, d) for d in DRAWS] for s in spares)):
-        pairs = pairs or [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
+        found = [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
+        pairs = pairs or [p for p in found if not p.is_nothing]
     if not pairs or not pairs[0].is_wrong:
         return []
     there = [Place(s, case.point, case.draw) for s in spares] if case.point is not Point.TYPICAL else []

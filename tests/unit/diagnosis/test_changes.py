@@ -9,10 +9,11 @@ import torch
 from torch.autograd import Function
 
 from gradverify.verifier.numerics.diagnosis import ladder
+from gradverify.verifier.numerics.diagnosis.edits import search
 from gradverify.verifier.numerics.diagnosis.edits.difference import difference
 from gradverify.verifier.numerics.diagnosis.edits.helpers import with_helpers
 from gradverify.verifier.numerics.diagnosis.edits.pairs import two_edits
-from gradverify.verifier.numerics.diagnosis.edits.search import one_edit
+from gradverify.verifier.numerics.diagnosis.edits.search import one_edit, one_edit_of_many
 from gradverify.verifier.numerics.diagnosis.edits.source import source_of
 
 from .diagnosing import findings_on
@@ -177,6 +178,72 @@ def test_a_loop_that_begins_one_too_late():
     for found in findings_on(Carried, {"x": "nb", "w": "b"}, select=("GV101",)):
         assert found.cause == "region"
         assert [c.after for c in found.changes] == ["range(h.shape[0] - 1, -1, -1)"]
+
+
+class Shorter(Standardized):
+    @staticmethod
+    def backward(ctx, g):
+        hat, r, w = ctx.saved_tensors
+        u = g * w
+        inner = (u * hat).mean(-1, keepdim=True).float()
+        return r * (u - u.mean(-1, keepdim=True) - hat * inner), (g * hat).sum(0)
+
+
+def test_a_shorter_dtype_is_said_whatever_else_fits_so_small_a_mistake():
+    (found,) = findings_on(Shorter, SHAPES)
+    assert found.cause == "float32-inside"
+
+
+class Backwards(Function):
+    """A running sum, by NumPy, whose backward runs the same way."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.from_numpy(x.detach().numpy().cumsum(0).copy())
+
+    @staticmethod
+    def backward(ctx, g):
+        rows, total = torch.zeros_like(g), torch.zeros_like(g[0])
+        for k in range(g.shape[0]):
+            total = total + g[k]
+            rows[k] = total
+        return rows
+
+
+def test_a_loop_from_the_wrong_end_is_no_transpose():
+    (found,) = findings_on(Backwards, {"x": "nb"})
+    assert found.cause == "permuted"
+    assert "reversed(list(range(g.shape[0])))" in found.changes[0].after
+
+
+class Rounded(Function):
+    """Places in a box: what lies within a half of it is not moved, and the box takes no part."""
+
+    @staticmethod
+    def forward(ctx, x, box):
+        ctx.save_for_backward(x, box)
+        return x - box * torch.round(x / box)
+
+    @staticmethod
+    def backward(ctx, g):
+        _, box = ctx.saved_tensors
+        return g, torch.zeros_like(box)
+
+
+def test_points_where_there_is_nothing_are_no_evidence_against_zeros():
+    found = findings_on(Rounded, {"x": "bn", "box": "n"})
+    assert {f.cause for f in found if f.input == "box"} == {"zero"}
+
+
+def test_a_backward_of_many_operations_is_changed_before_forward():
+    found = findings_on(Carried, {"x": "nb", "w": "b"}, select=("GV101",))
+    assert found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "LONG", 1)
+        patch.setattr(ladder, "LADDER", (one_edit_of_many,))
+        assert all(f.changes for f in findings_on(Carried, {"x": "nb", "w": "b"}, select=("GV101",)))
+        patch.setattr(search, "LONG", 10_000)
+        assert not any(f.changes for f in findings_on(Carried, {"x": "nb", "w": "b"}, select=("GV101",)))
 
 
 @pytest.mark.parametrize(

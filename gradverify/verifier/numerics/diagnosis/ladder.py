@@ -12,7 +12,7 @@ from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imag
 from gradverify.verifier.numerics.diagnosis.constants import other_constant, other_flag
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.edits.pairs import two_edits
-from gradverify.verifier.numerics.diagnosis.edits.search import one_edit
+from gradverify.verifier.numerics.diagnosis.edits.search import one_edit, one_edit_of_many
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
@@ -62,6 +62,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     output_for_input,
     region_of_nothing,
     sorted_order,
+    one_edit_of_many,
     altered_forward,
     one_edit,
     two_edits,
@@ -98,6 +99,12 @@ SAID_BY_CHANGES = frozenset(
 )
 """Causes that a change of backward's source tells better than what the numbers are merely consistent with."""
 
+WHOLE_TRANSPOSE = "transposed", "jvp"
+"""J g in place of Jᵀ g: what runs from the wrong end has the same numbers."""
+
+SHORTER = "float32-inside"
+"""So little is wrong there that the numbers fit others as well."""
+
 NO_MISTAKE = frozenset({"looks-surrogate"})
 """Causes after which nothing is to be changed."""
 
@@ -130,6 +137,7 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     change = one_edit(pairs)
     if change is None:
         return cause
-    if cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES:
+    says_more = change.name == SHORTER or (cause.name, cause.kind) == WHOLE_TRANSPOSE
+    if says_more or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
         return change
     return replace(cause, changes=change.changes)

@@ -66,11 +66,10 @@ def added(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
         return
     assert isinstance(slot.node, ast.expr)  # noqa: S101
     for one in known:
-        if (
-            isinstance(one.value, Tensor)
-            and one.value.is_floating_point()
-            and _are_summed(one.value, value, slot)
-        ):
+        other = one.value
+        is_number = type(other) is float and other != 0
+        is_tensor = isinstance(other, Tensor) and other.is_floating_point()
+        if is_number or (is_tensor and _are_summed(other, value, slot)):
             for text in ("e + p", "e - p"):
                 yield Edit(slot, expression(text, e=slot.node, p=one.node), "missing-term")
 

@@ -88,6 +88,8 @@ def of_operators(slot: Slot, value: Value, known: Sequence[Known], role: Role) -
         yield from _of_constant(slot, node.value, role)
     else:
         yield from _of_expression(slot, node, role)
+        if isinstance(value, list) and len(value) > 1 and isinstance(node, ast.Name):
+            yield Edit(slot, expression("e[::-1]", e=node), "permuted")
         if type(value) in {int, float} and isinstance(node, ast.expr):
             has_own = _ends_in_a_number(node) or _ends_in_a_number(slot.parent)
             texts = [t for t in _NUMBERS_OF[role] if t not in INDICES or not has_own]
@@ -112,7 +114,7 @@ def _is_other_number(other: Value, value: Value) -> bool:
 def _of_expression(slot: Slot, node: object, role: Role) -> Iterator[Edit]:
     match node:
         case ast.BinOp():
-            yield from _of_product(slot, node)
+            yield from _of_product(slot, node, role)
         case ast.Compare(ops=[operator]):
             for other in _COMPARISONS.get(type(operator), ()):
                 yield Edit(slot, ast.Compare(node.left, [other()], node.comparators), "branch")
@@ -162,13 +164,16 @@ def exchanged(slot: Slot, node: ast.Tuple, cause: str) -> Iterator[Edit]:
             yield Edit(slot, ast.Tuple(elements, node.ctx), cause)
 
 
-def _of_product(slot: Slot, node: ast.BinOp) -> Iterator[Edit]:
+def _of_product(slot: Slot, node: ast.BinOp, role: Role) -> Iterator[Edit]:
+    is_value = role is Role.VALUE
     for other, cause in _OTHER_OPERATORS.get(type(node.op), ()):
-        yield Edit(slot, ast.BinOp(node.left, other(), node.right), cause)
+        changed = ast.BinOp(node.left, other(), node.right)
+        yield Edit(slot, changed, cause if is_value else _OF_ROLE[role])
     if isinstance(node.op, ast.Sub | ast.Div | ast.MatMult | ast.Pow):
         cause = {ast.Sub: "missing-term", ast.MatMult: "transposed"}.get(type(node.op), "operand")
-        yield Edit(slot, ast.BinOp(node.right, node.op, node.left), cause)
-    cause = _DROPPED.get(type(node.op), "operand")
+        turned = ast.BinOp(node.right, node.op, node.left)
+        yield Edit(slot, turned, cause if is_value else _OF_ROLE[role])
+    cause = _DROPPED.get(type(node.op), "operand") if is_value else _OF_ROLE[role]
     yield Edit(slot, node.left, cause)
     yield Edit(slot, node.right, cause)
 

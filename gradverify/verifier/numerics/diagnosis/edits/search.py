@@ -31,7 +31,7 @@ from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, 
 MOST_EDITS = 4000
 """Changes that are tried."""
 
-MOST_OPERATIONS = 400_000
+MOST_OPERATIONS = 800_000
 """Operations of torch that all of them together may run: a loop has many in one backward."""
 
 SEED = 12
@@ -67,6 +67,17 @@ def one_edit(pairs: Pairs) -> Cause | None:
     trial = trial_of(pairs)
     found = None if trial is None else first_edit(trial)
     return None if trial is None or found is None else told([found], trial.scene)
+
+
+LONG = 100
+"""Operations of a backward whose changes are tried before those of forward, which cost far more there."""
+
+
+def one_edit_of_many(pairs: Pairs) -> Cause | None:
+    """The same for a backward of many operations, as a loop has them; None for others."""
+    own = next((pair.point.own_backward for pair in pairs if pair.is_wrong), None)
+    scene = None if own is None else _scene(own)
+    return None if scene is None or scene.operations < LONG else one_edit(pairs)
 
 
 def trial_of(pairs: Pairs) -> Trial | None:
@@ -235,9 +246,9 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
     for slot, value in values:
         yield from of_values(slot, value)
     further: Sequence[Callable[[Slot, Value], Iterator[Edit]]] = (
+        lambda slot, value: centred(slot, value, names),
         lambda slot, value: multiplied(slot, value, names, names=True),
         lambda slot, value: added(slot, value, names),
-        lambda slot, value: centred(slot, value, names),
         lambda slot, value: replaced(slot, value, others),
         lambda slot, value: multiplied(slot, value, others, names=False),
         lambda slot, value: added(slot, value, others),
