@@ -26,6 +26,7 @@ from gradverify.model.finding import (
     JacobianMap,
     RaisedError,
     ShownInput,
+    SourceChange,
 )
 from gradverify.model.place import Location, shown_path
 from gradverify.model.plan import Companion, Doubt, ExpectedFailure, Settings, TargetPlan
@@ -105,6 +106,7 @@ __all__ = [
     "Severity",
     "ShownInput",
     "SizeConstant",
+    "SourceChange",
     "Swept",
     "Target",
     "TargetKind",

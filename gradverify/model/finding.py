@@ -108,6 +108,20 @@ class ShownInput:
 
 
 @dataclass(frozen=True)
+class SourceChange:
+    """Something in backward's source that, changed, makes a gradient right."""
+
+    file: str
+    """Name of the file, without its folder."""
+    line: int
+    """0 where it stands in no file."""
+    before: str
+    """What stands there."""
+    after: str
+    """What makes it right; empty where nothing should stand there."""
+
+
+@dataclass(frozen=True)
 class Finding:
     """One thing to tell the user about one target. A value: nothing is raised to report it."""
 
@@ -135,6 +149,8 @@ class Finding:
     """Which of several tests behind one code made it: each is told by itself."""
     cause: str = ""
     factor: float | None = None
+    changes: tuple[SourceChange, ...] = ()
+    """What makes backward right: one change, or two that do together; empty where none was found."""
     suspected: str = ""
     """Of an inconclusive one: the code that it would have if nothing of its inputs had been guessed."""
     expected: bool = False

@@ -193,6 +193,10 @@ def _finding(found: Finding) -> Json:
         "cases_affected": found.cases_affected,
         "entries": _entries(found.entries) if found.entries else None,
     }
+    if found.changes:
+        shape["changes"] = [
+            {"file": c.file, "line": c.line, "before": c.before, "after": c.after} for c in found.changes
+        ]
     if found.raised:
         shape["raised"] = _raised(found.raised)
     if found.captured:

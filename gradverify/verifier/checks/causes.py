@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gradverify.verifier.checks.causes_in_backward import in_backward
+from gradverify.verifier.checks.causes_in_backward import in_backward, made_right
 from gradverify.verifier.checks.causes_in_forward import in_forward
 from gradverify.verifier.checks.causes_in_order import permuted, transposed
 from gradverify.verifier.checks.causes_in_part import (
@@ -25,15 +25,17 @@ from gradverify.verifier.numerics.diagnosis.sizes import always_two, sizes_equal
 
 
 def in_words(cause: Cause, pairs: Pairs) -> str:
-    """One to three sentences: what holds, at how many points it was checked, what to try."""
+    """One to four sentences: what holds, at how many points it was checked, what to try, and where."""
     where = cause.where
-    if cause.edited is not None:
-        said = in_backward(cause.name, pairs, cause.edited)
+    is_change = cause.kind == "edit"
+    if is_change:
+        said = in_backward(cause, pairs)
     else:
         said = _WORDS[cause.name](cause, pairs) if where is None else in_forward(cause, pairs, where)
     start = "Consistent with this: " if cause.strength is Strength.WEAK else ""
     what = start + (said.what if start else said.what[0].upper() + said.what[1:])
-    return f"{what} ({_checked(pairs)}). {said.advice}".strip()
+    change = "" if is_change else made_right(cause.changes)
+    return " ".join(filter(None, (f"{what} ({_checked(pairs)}).", said.advice, change)))
 
 
 def _checked(pairs: Pairs) -> str:

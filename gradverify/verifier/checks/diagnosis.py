@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetKind, TargetPlan
+from gradverify.model import Case, CasePoint, Finding, Point, Severity, SourceChange, TargetKind, TargetPlan
 from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
 from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.evidence import measured_point, measured_second_point
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.numerics.diagnosis import evidence
-from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.factor import contradicts, of_a_literal
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
@@ -139,9 +139,18 @@ def causes_of(
             said = in_words(cause, pairs)
             if DIAGNOSED[worst.code] > 1:
                 said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
-            yield replace(found, cause=cause.name, factor=_factor(cause), hint=said)
+            changes = tuple(map(_change, cause.changes))
+            yield replace(found, cause=cause.name, factor=_factor(cause), hint=said, changes=changes)
         elif found.derivable:
             yield found
+
+
+def _change(edited: InBackward) -> SourceChange:
+    """As reports have it."""
+    before, after = edited.before, edited.after
+    if edited.is_order:
+        before, after = f"{before}; {after}", f"{after}; {before}"
+    return SourceChange(edited.file, edited.line, before, after)
 
 
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
@@ -208,7 +217,8 @@ def _pairs(
     pairs: list[Pair] = []
     # Where the case itself is too large to be measured, a spare one is small.
     for draw_places in ([*here, *draws], *([Place(s, Point.TYPICAL, d) for d in DRAWS] for s in spares)):
-        pairs = pairs or [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
+        found = [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
+        pairs = pairs or [p for p in found if not p.is_nothing]
     if not pairs or not pairs[0].is_wrong:
         return []
     there = [Place(s, case.point, case.draw) for s in spares] if case.point is not Point.TYPICAL else []

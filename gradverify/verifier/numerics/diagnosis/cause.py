@@ -53,6 +53,8 @@ class InBackward:
     after: str
     """What should; empty where nothing should; of two statements in the wrong order, the second one."""
     is_order: bool = False
+    helper: str = ""
+    """The function that it stands in, where that is one that backward calls."""
 
 
 @dataclass(frozen=True)
@@ -88,5 +90,5 @@ class Cause:
     """The operation of forward whose derivative is taken otherwise."""
     where_too: InForward | None = None
     """A second one."""
-    edited: InBackward | None = None
-    """The change of backward that takes the mistake back."""
+    changes: tuple[InBackward, ...] = ()
+    """The change of backward that takes the mistake back, or two that do together."""

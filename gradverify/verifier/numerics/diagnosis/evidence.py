@@ -160,6 +160,11 @@ class Pair:
         return bool(self.wrong.any())
 
     @cached_property
+    def is_nothing(self) -> bool:
+        """Whether backward gives zeros where forward has nothing but zeros: no evidence of anything."""
+        return not bool(self.claimed.any()) and bool((self.true.abs() <= self.bound).all())
+
+    @cached_property
     def informative(self) -> Tensor:
         """Known entries that are not zero on both sides."""
         least = 2 * self.bound + 1e-9 * self.scale

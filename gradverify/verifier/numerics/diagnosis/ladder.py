@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gradverify.verifier.numerics.diagnosis.branch import branch
-from gradverify.verifier.numerics.diagnosis.cause import Cause
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.chain import chain_factor, slice_factor
 from gradverify.verifier.numerics.diagnosis.complex_parts import conjugate, imaginary_factor, part_alone
 from gradverify.verifier.numerics.diagnosis.constants import other_constant, other_flag
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
-from gradverify.verifier.numerics.diagnosis.edits.search import one_edit
+from gradverify.verifier.numerics.diagnosis.edits.pairs import two_edits
+from gradverify.verifier.numerics.diagnosis.edits.search import one_edit, one_edit_of_many
 from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
@@ -60,8 +62,10 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     output_for_input,
     region_of_nothing,
     sorted_order,
+    one_edit_of_many,
     altered_forward,
     one_edit,
+    two_edits,
     irregular_region,
     other_constant,
     one_use_counts,
@@ -90,11 +94,50 @@ SECOND_ORDER: tuple[Callable[[Pairs], Cause | None], ...] = (
 """Those that can be told of a derivative of backward."""
 
 
+SAID_BY_CHANGES = frozenset(
+    {"branch", "permuted", "transposed", "conjugate", "duplicates", "not-summed-over-broadcast", "region"}
+)
+"""Causes that a change of backward's source tells better than what the numbers are merely consistent with."""
+
+WHOLE_TRANSPOSE = "transposed", "jvp"
+"""J g in place of Jᵀ g: what runs from the wrong end has the same numbers."""
+
+SHORTER = "float32-inside"
+"""So little is wrong there that the numbers fit others as well."""
+
+NO_MISTAKE = frozenset({"looks-surrogate"})
+"""Causes after which nothing is to be changed."""
+
+
 def diagnose(pairs: Pairs) -> Cause | None:
-    """The first hypothesis that holds at every entry of every point; None where none does."""
+    """The first hypothesis that holds at every entry of every point; None where none does.
+
+    With it goes the change of backward's source that makes it right, where one was found, too.
+    """
     if not all(pair.usable for pair in pairs):
         return None
+    if pairs[0].point.order > 1:
+        return _first(SECOND_ORDER, pairs) if len(wrong_ones(pairs)) >= LEAST_WRONG else None
     if len(wrong_ones(pairs)) < LEAST_WRONG:
-        return one_edit(pairs) if pairs[0].point.order == 1 else None
-    ladder = LADDER if pairs[0].point.order == 1 else SECOND_ORDER
+        return one_edit(pairs)
+    cause = _first(LADDER, pairs)
+    return (
+        cause
+        if cause is None or cause.name in NO_MISTAKE or cause.changes
+        else _with_its_change(cause, pairs)
+    )
+
+
+def _first(ladder: Sequence[Callable[[Pairs], Cause | None]], pairs: Pairs) -> Cause | None:
     return next((cause for hypothesis in ladder if (cause := hypothesis(pairs)) is not None), None)
+
+
+def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
+    """The cause with what makes backward right, or that alone where it says more."""
+    change = one_edit(pairs)
+    if change is None:
+        return cause
+    says_more = change.name == SHORTER or (cause.name, cause.kind) == WHOLE_TRANSPOSE
+    if says_more or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
+        return change
+    return replace(cause, changes=change.changes)

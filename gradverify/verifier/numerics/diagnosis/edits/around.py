@@ -34,6 +34,18 @@ ALONG = (
 )
 """Along each dimension, of tensors of any dtype."""
 
+OF_SQUARES = (
+    ("(e + e.mT) / 2", "transposed"),
+    ("e + e.mT", "missing-term"),
+    ("e.tril()", "region"),
+    ("e.triu()", "region"),
+    ("e.tril(-1)", "region"),
+    ("e.triu(1)", "region"),
+    ("e - torch.diag_embed(e.diagonal(dim1=-2, dim2=-1))", "missing-term"),
+    ("e - torch.diag_embed(e.diagonal(dim1=-2, dim2=-1)) / 2", "missing-term"),
+)
+"""Of matrices with as many rows as columns."""
+
 SUMS_ALONG = (
     ("e.cumsum({0})", "permuted"),
     ("e.flip({0}).cumsum({0}).flip({0})", "permuted"),
@@ -57,6 +69,8 @@ def _around(value: Tensor) -> Iterator[tuple[str, str]]:
         yield "e.imag", "operand"
     yield from _transposed(tuple(value.shape))
     continuous = value.is_floating_point() or value.is_complex()
+    if continuous and value.dim() > 1 and value.shape[-1] == value.shape[-2] > 1:
+        yield from OF_SQUARES
     if value.dtype is torch.bool:
         yield "~e", "branch"
     elif continuous:

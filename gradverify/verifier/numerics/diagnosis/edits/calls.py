@@ -9,8 +9,8 @@ from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
 
 TWINS: dict[str, tuple[tuple[str, str], ...]] = {
-    "sum": (("mean", "wrong-reduction-dim"),),
-    "mean": (("sum", "wrong-reduction-dim"),),
+    "sum": (("mean", "missing-term"),),
+    "mean": (("sum", "missing-term"),),
     "sin": (("cos", "operand"),),
     "cos": (("sin", "operand"),),
     "sinh": (("cosh", "operand"),),

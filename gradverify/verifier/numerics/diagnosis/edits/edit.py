@@ -22,6 +22,8 @@ class Edit:
     """The cause whose mistake this takes back."""
     is_whole: bool = False
     """Whether the place is a statement's, so that nothing around it need be shown."""
+    is_simple: bool = True
+    """Whether nothing is put there that stands elsewhere: a slip of the pen, of which there may be two."""
 
     @cached_property
     def key(self) -> tuple[int, str]:

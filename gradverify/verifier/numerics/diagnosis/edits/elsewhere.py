@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from gradverify.verifier.numerics.diagnosis.edits.difference import difference
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
 from gradverify.verifier.numerics.diagnosis.edits.scene import Known, Value
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
@@ -40,6 +41,8 @@ def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known])
         return "branch"
     if not (value.is_floating_point() or value.is_complex()):
         return "permuted"
+    if named := difference(node, one.node):
+        return named
     own = next((k for k in known if isinstance(node, ast.Name) and k.text == node.id), None)
     return "wrong-saved" if one.is_saved and own is not None and own.is_saved else "operand"
 
@@ -54,7 +57,7 @@ def multiplied(slot: Slot, value: Value, known: list[Known], *, names: bool) -> 
         if factor is not None and one.is_bounded:
             yield Edit(slot, expression("e * (p > 0)", e=slot.node, p=factor), "branch")
         for text in (FACTORS if names else FACTORS_OF_EXPRESSIONS) if factor is not None else ():
-            yield Edit(slot, expression(text, e=slot.node, p=factor), "chain-factor")  # type: ignore[arg-type]
+            yield Edit(slot, expression(text, e=slot.node, p=factor), _cause_of_factor(one))  # type: ignore[arg-type]
 
 
 def added(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
@@ -63,9 +66,54 @@ def added(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
         return
     assert isinstance(slot.node, ast.expr)  # noqa: S101
     for one in known:
-        if isinstance(one.value, Tensor) and one.value.shape == value.shape and one.value.is_floating_point():
+        other = one.value
+        is_number = type(other) is float and other != 0
+        is_tensor = isinstance(other, Tensor) and other.is_floating_point()
+        if is_number or (is_tensor and _are_summed(other, value, slot)):
             for text in ("e + p", "e - p"):
                 yield Edit(slot, expression(text, e=slot.node, p=one.node), "missing-term")
+
+
+def centred(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
+    """Without its mean that others weigh, as behind a softmax, or its part along others."""
+    if not _is_summand(slot) and not isinstance(slot.parent, ast.BinOp):
+        return
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() == 0:
+        return
+    assert isinstance(slot.node, ast.expr)  # noqa: S101
+    for one in known:
+        other = one.value
+        if isinstance(other, Tensor) and other.is_floating_point() and other.shape == value.shape:
+            for dim in (d - value.dim() for d, n in enumerate(value.shape) if n > 1):
+                for text in CENTRED:
+                    changed = expression(text.format(dim), e=slot.node, p=one.node)
+                    yield Edit(slot, changed, "missing-term")
+
+
+CENTRED = (
+    "e - (p * e).sum({}, keepdim=True)",
+    "e - p * (p * e).sum({}, keepdim=True)",
+    "e - p * e.sum({}, keepdim=True)",
+)
+"""What is left where a distribution, or a direction, takes its part."""
+
+
+def _are_summed(one: Tensor, value: Tensor, slot: Slot) -> bool:
+    """Whether two tensors have one shape, or the sum has the shape of one of them and stands in brackets."""
+    if one.shape == value.shape:
+        return True
+    try:
+        shape = torch.broadcast_shapes(one.shape, value.shape)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return shape in {one.shape, value.shape} and isinstance(slot.node, ast.BinOp | ast.Call)
+
+
+def _cause_of_factor(one: Known) -> str:
+    """A mask that is left out is a condition."""
+    value = one.value
+    is_mask = isinstance(value, Tensor) and bool(((value == 0) | (value == 1)).all())
+    return "branch" if is_mask else "chain-factor"
 
 
 def _is_summand(slot: Slot) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -30,7 +30,7 @@ class Flow:
         return self.everything if found is None else found
 
 
-def flow_of(tree: ast.FunctionDef) -> Flow:
+def flow_of(tree: ast.FunctionDef, helpers: Sequence[ast.FunctionDef] = ()) -> Flow:
     """Of a backward that ends with one `return` of its gradients; nothing is known of others."""
     returned = [node for node in tree.body if isinstance(node, ast.Return)]
     value = returned[-1].value if returned else None
@@ -38,7 +38,7 @@ def flow_of(tree: ast.FunctionDef) -> Flow:
     if not values or any(isinstance(v, ast.Starred) for v in values):
         return Flow()
     flow = Flow(everything=frozenset(range(len(values))))
-    made = list(_made(tree))
+    made = [*_made(tree), *((one, {one.name}, set(_loaded(one)) - _own(one)) for one in helpers)]
     behind: list[set[str]] = []
     for position, expression in enumerate(values):
         flow.positions[id(expression)] = frozenset({position})
@@ -80,6 +80,13 @@ def _made(
                 yield statement, _stored(statement), set(_loaded(statement)) | control
 
 
+def _own(function: ast.FunctionDef) -> set[str]:
+    """Names of a function that stands beside: nothing outside of it has them."""
+    given = {argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)}
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    return given | {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
 def _stored(tree: ast.AST) -> set[str]:
     """Names that are set anywhere in a tree, or whose value is written into."""
     found: set[str] = set()
@@ -117,7 +124,7 @@ def _is_within_function(node: ast.AST | None, parents: Mapping[int, ast.AST]) ->
     """Whether a function stands around a node that is not backward itself."""
     while node is not None:
         around = parents.get(id(node))
-        if isinstance(node, ast.FunctionDef) and around is not None:
+        if isinstance(node, ast.FunctionDef) and not isinstance(around, ast.Module | None):
             return True
         node = around
     return False

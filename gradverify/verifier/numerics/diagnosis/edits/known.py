@@ -126,7 +126,7 @@ def _attributes(sources: Sequence[Source], own: Source) -> list[str]:
     """What is kept on the ctx, by forward or by backward."""
     found: dict[str, None] = {}
     for source in sources:
-        for node in ast.walk(source.tree):
+        for node in ast.walk(source.whole):
             match node:
                 case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute not in OF_TORCH:
                     if name in {source.context, own.context}:
@@ -140,7 +140,7 @@ def _expressions(source: Source, forward: Sequence[Source]) -> Iterator[ast.expr
     """What is computed in backward, then in forward."""
     kinds = ast.BinOp | ast.Call | ast.UnaryOp | ast.Compare | ast.Subscript
     for one in (source, *forward):
-        for node in ast.walk(one.tree):
+        for node in ast.walk(one.whole):
             loaded = isinstance(node, kinds) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
             if loaded and isinstance(node, ast.expr) and is_harmless(one.function, node):
                 yield node

@@ -55,12 +55,28 @@ class Role(Enum):
     VALUE = "value"
     INDEX = "index"
     DIM = "dim"
+    PLACES = "places"
+    """Where a loop over places of tensors, or a slice, begins or ends."""
+    COUNT = "count"
+    """How many passes a loop has that is over nothing."""
 
 
-_OF_ROLE = {Role.VALUE: "operand", Role.INDEX: "operand", Role.DIM: "wrong-reduction-dim"}
+_OF_ROLE = {
+    Role.VALUE: "operand",
+    Role.INDEX: "operand",
+    Role.DIM: "wrong-reduction-dim",
+    Role.PLACES: "region",
+    Role.COUNT: "missing-term",
+}
 """The cause where a number is another one."""
 
-_NUMBERS_OF = {Role.VALUE: NUMBERS, Role.INDEX: INDICES, Role.DIM: INDICES}
+_NUMBERS_OF = {
+    Role.VALUE: NUMBERS,
+    Role.INDEX: INDICES,
+    Role.DIM: INDICES,
+    Role.PLACES: INDICES,
+    Role.COUNT: INDICES,
+}
 
 _NUMBER = (int, float, bool)
 
@@ -72,10 +88,23 @@ def of_operators(slot: Slot, value: Value, known: Sequence[Known], role: Role) -
         yield from _of_constant(slot, node.value, role)
     else:
         yield from _of_expression(slot, node, role)
+        if isinstance(value, list) and len(value) > 1 and isinstance(node, ast.Name):
+            yield Edit(slot, expression("e[::-1]", e=node), "permuted")
         if type(value) in {int, float} and isinstance(node, ast.expr):
-            yield from (Edit(slot, expression(t, e=node), _OF_ROLE[role]) for t in (_NUMBERS_OF[role]))
-    if type(value) in _NUMBER and not (role is not Role.VALUE and isinstance(node, ast.Constant)):
-        yield from (Edit(slot, k.node, "operand") for k in known if _is_other_number(k.value, value))
+            has_own = _ends_in_a_number(node) or _ends_in_a_number(slot.parent)
+            texts = [t for t in _NUMBERS_OF[role] if t not in INDICES or not has_own]
+            yield from (Edit(slot, expression(t, e=node), _OF_ROLE[role]) for t in texts)
+    if type(value) in _NUMBER and not (role in {Role.INDEX, Role.DIM} and isinstance(node, ast.Constant)):
+        yield from (Edit(slot, k.node, _OF_ROLE[role]) for k in known if _is_other_number(k.value, value))
+
+
+def _ends_in_a_number(node: ast.AST) -> bool:
+    """Whether it is `n - 1` or the like, where the number itself may be another one."""
+    match node:
+        case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
+            return True
+        case _:
+            return False
 
 
 def _is_other_number(other: Value, value: Value) -> bool:
@@ -85,7 +114,7 @@ def _is_other_number(other: Value, value: Value) -> bool:
 def _of_expression(slot: Slot, node: object, role: Role) -> Iterator[Edit]:
     match node:
         case ast.BinOp():
-            yield from _of_product(slot, node)
+            yield from _of_product(slot, node, role)
         case ast.Compare(ops=[operator]):
             for other in _COMPARISONS.get(type(operator), ()):
                 yield Edit(slot, ast.Compare(node.left, [other()], node.comparators), "branch")
@@ -96,8 +125,8 @@ def _of_expression(slot: Slot, node: object, role: Role) -> Iterator[Edit]:
             yield from of_call(slot, node)
         case ast.Attribute():
             yield from _of_attribute(slot, node)
-        case ast.Subscript(slice=ast.Slice() as part):
-            yield from _of_slice(slot, node, part)
+        case ast.Subscript():
+            yield from _of_subscript(slot, node)
         case ast.IfExp(body=body, orelse=otherwise):
             yield from (Edit(slot, one, "branch") for one in (body, otherwise))
         case ast.Tuple() if isinstance(slot.parent, ast.Return):
@@ -135,13 +164,16 @@ def exchanged(slot: Slot, node: ast.Tuple, cause: str) -> Iterator[Edit]:
             yield Edit(slot, ast.Tuple(elements, node.ctx), cause)
 
 
-def _of_product(slot: Slot, node: ast.BinOp) -> Iterator[Edit]:
+def _of_product(slot: Slot, node: ast.BinOp, role: Role) -> Iterator[Edit]:
+    is_value = role is Role.VALUE
     for other, cause in _OTHER_OPERATORS.get(type(node.op), ()):
-        yield Edit(slot, ast.BinOp(node.left, other(), node.right), cause)
+        changed = ast.BinOp(node.left, other(), node.right)
+        yield Edit(slot, changed, cause if is_value else _OF_ROLE[role])
     if isinstance(node.op, ast.Sub | ast.Div | ast.MatMult | ast.Pow):
         cause = {ast.Sub: "missing-term", ast.MatMult: "transposed"}.get(type(node.op), "operand")
-        yield Edit(slot, ast.BinOp(node.right, node.op, node.left), cause)
-    cause = _DROPPED.get(type(node.op), "operand")
+        turned = ast.BinOp(node.right, node.op, node.left)
+        yield Edit(slot, turned, cause if is_value else _OF_ROLE[role])
+    cause = _DROPPED.get(type(node.op), "operand") if is_value else _OF_ROLE[role]
     yield Edit(slot, node.left, cause)
     yield Edit(slot, node.right, cause)
 
@@ -163,6 +195,17 @@ def _of_number(slot: Slot, number: float, role: Role) -> Iterator[Edit]:
         seen.add(float(other))
         whole = int(other) if type(number) is int and float(other).is_integer() else other
         yield Edit(slot, ast.Constant(whole), _OF_ROLE[role])
+
+
+def _of_subscript(slot: Slot, node: ast.Subscript) -> Iterator[Edit]:
+    """Another part of a whole, or the sum of all where one is picked."""
+    match node.slice:
+        case ast.Slice() as part:
+            yield from _of_slice(slot, node, part)
+        case ast.Constant(value=int()) | ast.UnaryOp():
+            yield Edit(slot, expression("e.sum(0)", e=node.value), "not-summed-over-broadcast")
+        case _:
+            pass
 
 
 def _of_slice(slot: Slot, node: ast.Subscript, part: ast.Slice) -> Iterator[Edit]:

@@ -14,6 +14,7 @@ from torch.autograd import Function
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.diagnosis.edits.helpers import with_helpers
 from gradverify.verifier.numerics.diagnosis.edits.source import Source, source_of
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
@@ -33,8 +34,8 @@ class OwnBackward:
     """The class's own, as its author wrote it."""
     scene: Any = None
     """One run with its values noted, once that was asked for."""
-    tried: dict[tuple[int, tuple[int, str]], Tensor | None] = field(default_factory=dict)
-    """What changes of the source gave, by output and change."""
+    tried: dict[tuple[int, tuple[tuple[int, str], ...]], Tensor | None] = field(default_factory=dict)
+    """What changes of the source gave, by output and changes."""
     asked: int = 0
     """Backwards that were run."""
     _graph: Graph | None = None
@@ -44,8 +45,9 @@ class OwnBackward:
     """What the class's own backward returns, by position; None for what is no tensor."""
 
     def source(self) -> Source | None:
-        """The backward's tree."""
-        return source_of(self.own)
+        """The backward's tree, with those of functions that it alone calls."""
+        source = source_of(self.own)
+        return None if source is None else with_helpers(source, self.forward_source())
 
     def forward_source(self) -> list[Source]:
         """The trees of forward, and of what keeps its values."""

@@ -97,7 +97,7 @@ def scene_of(
 
     `run` gets a function to run as backward.
     """
-    scene = Scene(source, [s for s in slots(source.tree) if _is_value(s, source)], _parents(source.tree))
+    scene = Scene(source, [s for s in slots(source.whole) if _is_value(s, source)], _parents(source.whole))
     made = _noting(source).compiled({_NOTE: scene.note, _LAST: scene.last})
     if made is None:
         return None
@@ -121,14 +121,15 @@ def _parents(tree: ast.AST) -> dict[int, ast.AST]:
 
 def _noting(source: Source) -> Source:
     """The same backward, which tells what each of its expressions comes to."""
-    noted = copy.deepcopy(source.tree)
+    noted = copy.deepcopy(source.whole)
     for number, slot in enumerate([s for s in slots(noted) if _is_value(s, source)]):
         assert isinstance(slot.node, ast.expr)  # noqa: S101
         _put(slot, _call(_NOTE, [ast.Constant(number), slot.node]))
-    for statement in list(_returns(noted)):
+    *helpers, tree = [node for node in noted.body if isinstance(node, ast.FunctionDef)]
+    for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
         statement.value = _call(_LAST, [_call("locals", []), value])
-    return Source(source.function, noted, source.first_line)
+    return Source(source.function, tree, tuple(helpers))
 
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:

@@ -6,6 +6,8 @@ import ast
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,11 +16,12 @@ from torch import Tensor
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.edits.around import of_values
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
-from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, multiplied, replaced
+from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, centred, multiplied, replaced
 from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
-from gradverify.verifier.numerics.diagnosis.edits.operators import Role, of_operators
+from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.roles import role_of
 from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value, scene_of
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
 from gradverify.verifier.numerics.diagnosis.edits.statements import of_statements
@@ -28,7 +31,7 @@ from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, 
 MOST_EDITS = 4000
 """Changes that are tried."""
 
-MOST_OPERATIONS = 400_000
+MOST_OPERATIONS = 800_000
 """Operations of torch that all of them together may run: a loop has many in one backward."""
 
 SEED = 12
@@ -38,8 +41,47 @@ AGREES = 1e-7
 """Gradients along one grad_output agree within this share of the sum of their terms."""
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One block at several points, and the backward whose source is changed."""
+
+    scene: Scene
+    seen: Seen
+    pairs: Pairs
+    """The one that is looked at first stands first."""
+    edits: Sequence[Edit]
+
+    def take_back(self, *edits: Edit) -> bool:
+        """Whether backward is right at every point with these changes in it."""
+        with ExitStack() as held:
+            for edit in edits:
+                held.enter_context(edit.slot.holding(edit.node))
+            backward = self.scene.source.compiled()
+        if backward is None or not self.seen.agrees(edits, backward):
+            return False
+        return all(_is_right(pair, backward) for pair in self.pairs)
+
+
 def one_edit(pairs: Pairs) -> Cause | None:
     """The first change after which backward gives forward's derivative at every point, and spoils nothing."""
+    trial = trial_of(pairs)
+    found = None if trial is None else first_edit(trial)
+    return None if trial is None or found is None else told([found], trial.scene)
+
+
+LONG = 100
+"""Operations of a backward whose changes are tried before those of forward, which cost far more there."""
+
+
+def one_edit_of_many(pairs: Pairs) -> Cause | None:
+    """The same for a backward of many operations, as a loop has them; None for others."""
+    own = next((pair.point.own_backward for pair in pairs if pair.is_wrong), None)
+    scene = None if own is None else _scene(own)
+    return None if scene is None or scene.operations < LONG else one_edit(pairs)
+
+
+def trial_of(pairs: Pairs) -> Trial | None:
+    """What is needed to try changes on a block; None where nothing can be tried."""
     wrong = [pair for pair in pairs if pair.is_wrong]
     first = next((pair for pair in wrong if pair.nonzero.any()), None)
     owns = [pair.point.own_backward for pair in pairs]
@@ -50,25 +92,17 @@ def one_edit(pairs: Pairs) -> Cause | None:
     scene = _scene(own)
     if scene is None:
         return None
-    seen = _Seen(first, own)
     most = min(MOST_EDITS, MOST_OPERATIONS // scene.operations)
-    tried = itertools.islice(_edits(scene, _wrong_positions(pairs, own)), most)
-    ordered = [first, *(pair for pair in pairs if pair is not first)]
+    edits = [*itertools.islice(_edits(scene, _wrong_positions(pairs, own)), most)]
+    return Trial(scene, Seen(first, own), [first, *(p for p in pairs if p is not first)], edits)
+
+
+def first_edit(trial: Trial) -> Edit | None:
+    """The first change that does it alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        found = next((edit for edit in tried if _takes_back(edit, scene, seen, ordered)), None)
-    return None if found is None else told(found, scene)
-
-
-def _takes_back(edit: Edit, scene: Scene, seen: _Seen, pairs: Pairs) -> bool:
-    """Whether backward is right at every point with a change in it."""
-    if not seen.may_agree(edit):
-        return False
-    with edit.slot.holding(edit.node):
-        backward = scene.source.compiled()
-    if backward is None or not seen.agrees(edit, backward):
-        return False
-    return all(_is_right(pair, backward) for pair in pairs)
+        tried = (edit for edit in trial.edits if trial.seen.may_agree(edit))
+        return next((edit for edit in tried if trial.take_back(edit)), None)
 
 
 def _scene(own: OwnBackward) -> Scene | None:
@@ -98,7 +132,7 @@ def _wrong_positions(pairs: Pairs, own: OwnBackward) -> frozenset[int]:
     return frozenset(found)
 
 
-class _Seen:
+class Seen:
     """One pair along one random grad_output."""
 
     def __init__(self, pair: Pair, own: OwnBackward) -> None:
@@ -113,24 +147,36 @@ class _Seen:
         self.true = (self.u @ true)[self.judged]
         terms = self.u.abs() @ (AGREES * true.abs() + bound)
         self.allowed = (terms + ROUNDING * pair.scale * self.u.abs().sum())[self.judged]
+        self.own_gradient = self._of_pair(
+            self.u @ pair.point.claimed[pair.output_block.start : pair.output_block.stop]
+        )
 
     def may_agree(self, edit: Edit) -> bool:
         """Whether a change that was tried for another gradient is worth a second look."""
-        key = self.pair.output, edit.key
+        key = self.pair.output, (edit.key,)
         return key not in self.own.tried or self._is_near(self.own.tried[key])
 
-    def agrees(self, edit: Edit, backward: Callable[..., Any]) -> bool:
+    def agrees(self, edits: Sequence[Edit], backward: Callable[..., Any]) -> bool:
         """Whether the changed backward gives forward's derivative."""
         whole = self.own.pulled_back(self.pair.output, self.u, backward)
-        self.own.tried[self.pair.output, edit.key] = whole
+        self.own.tried[self.pair.output, tuple(edit.key for edit in edits)] = whole
         return self._is_near(whole)
 
-    def _is_near(self, whole: Tensor | None) -> bool:
-        if whole is None:
-            return False
+    def given(self, edit: Edit) -> Tensor | None:
+        """What a change gave that was tried, at the entries that are judged."""
+        whole = self.own.tried.get((self.pair.output, (edit.key,)))
+        return None if whole is None else self._of_pair(whole)
+
+    def right(self, gradient: Tensor) -> Tensor:
+        """Which entries of a gradient agree."""
+        return (gradient - self.true).abs() <= self.allowed
+
+    def _of_pair(self, whole: Tensor) -> Tensor:
         block = self.pair.source_block
-        gradient = whole[block.start : block.stop][self.judged]
-        return bool(((gradient - self.true).abs() <= self.allowed).all())
+        return whole[block.start : block.stop][self.judged]
+
+    def _is_near(self, whole: Tensor | None) -> bool:
+        return whole is not None and bool(self.right(self._of_pair(whole)).all())
 
 
 def _is_right(pair: Pair, backward: Callable[..., Any]) -> bool:
@@ -174,7 +220,7 @@ def _agrees(pair: Pair, rows: Tensor) -> bool:
 
 def _edits(scene: Scene, wrong: frozenset[int]) -> Iterator[Edit]:
     """First of what takes part in the gradients that are wrong alone; none of what is in none of them."""
-    flow = flow_of(scene.source.tree)
+    flow = flow_of(scene.source.tree, scene.source.helpers)
 
     def rank(slot: Slot) -> int | None:
         reached = flow.of(slot.node if isinstance(slot.node, ast.AST) else slot.parent, scene.parents)
@@ -185,7 +231,7 @@ def _edits(scene: Scene, wrong: frozenset[int]) -> Iterator[Edit]:
     values = [(slot, scene.values[k]) for k, slot in enumerate(scene.slots) if k in scene.values]
     ranks = [rank(slot) for slot, _ in values]
     for now in range(3):
-        yield from (edit for edit in of_statements(scene.source.tree) if rank(edit.slot) == now)
+        yield from (edit for edit in of_statements(scene.source.whole) if rank(edit.slot) == now)
         yield from _of_values([pair for pair, k in zip(values, ranks, strict=True) if k == now], scene)
 
 
@@ -194,53 +240,19 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
     names = [one for one in scene.known if one.is_name]
     others = [one for one in scene.known if not one.is_name]
     for slot, value in values:
-        yield from of_operators(slot, value, names, _role(slot, scene))
-    for made in (
-        lambda slot, value: replaced(slot, value, names),
-        of_values,
+        yield from of_operators(slot, value, names, role_of(slot, scene))
+    for slot, value in values:
+        yield from replaced(slot, value, names)
+    for slot, value in values:
+        yield from of_values(slot, value)
+    further: Sequence[Callable[[Slot, Value], Iterator[Edit]]] = (
+        lambda slot, value: centred(slot, value, names),
         lambda slot, value: multiplied(slot, value, names, names=True),
         lambda slot, value: added(slot, value, names),
         lambda slot, value: replaced(slot, value, others),
         lambda slot, value: multiplied(slot, value, others, names=False),
         lambda slot, value: added(slot, value, others),
-    ):
+    )
+    for made in further:
         for slot, value in values:
-            yield from made(slot, value)
-
-
-REDUCTIONS = frozenset(
-    {
-        "sum",
-        "mean",
-        "amax",
-        "amin",
-        "prod",
-        "softmax",
-        "log_softmax",
-        "logsumexp",
-        "norm",
-        "var",
-        "std",
-        "cumsum",
-    }
-)
-"""Functions along a dimension."""
-
-
-def _role(slot: Slot, scene: Scene) -> Role:
-    """Whether a number there is an index, in the brackets behind a value, or a dimension."""
-    node: ast.AST | None = slot.node if isinstance(slot.node, ast.AST) else None
-    while node is not None and not isinstance(node, ast.stmt):
-        around = scene.parents.get(id(node))
-        match around:
-            case ast.Subscript(slice=part) if part is node:
-                return Role.INDEX
-            case ast.keyword(arg="dim" | "axis"):
-                return Role.DIM
-            case ast.Call(func=ast.Attribute(attr=name), args=arguments) if name in REDUCTIONS:
-                return Role.DIM if any(node is a for a in arguments) else Role.VALUE
-            case ast.UnaryOp() | ast.BinOp() | ast.Tuple() | ast.Slice():
-                node = around
-            case _:
-                return Role.VALUE
-    return Role.VALUE
+            yield from (replace(edit, is_simple=False) for edit in made(slot, value))

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
@@ -31,6 +32,8 @@ class Slot:
     @contextmanager
     def holding(self, other: ast.AST | list[ast.stmt]) -> Iterator[None]:
         """Another node there, or several statements, while the context lasts."""
+        for node in other if isinstance(other, list) else [other]:
+            ast.fix_missing_locations(node)
         if self.place < 0:
             setattr(self.parent, self.field, other)
             yield
@@ -45,37 +48,45 @@ class Slot:
 
 @dataclass(frozen=True)
 class Source:
-    """A function as a tree."""
+    """A function as a tree, whose lines are those of its file."""
 
     function: FunctionType
     tree: ast.FunctionDef
-    first_line: int
-    """Line in its file of the tree's line 1."""
+    helpers: tuple[ast.FunctionDef, ...] = ()
+    """Functions of the same file that it alone calls."""
+
+    @cached_property
+    def whole(self) -> ast.Module:
+        """The function with its helpers."""
+        return ast.Module([*self.helpers, self.tree], [])
 
     @property
     def context(self) -> str:
         """What it calls its ctx."""
         return self.tree.args.args[0].arg if self.tree.args.args else ""
 
-    def compiled(self, more: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
-        """The function of the tree as it is now, with more global names; None where it is no program."""
-        free = self.function.__code__.co_freevars
+    @cached_property
+    def _module(self) -> ast.Module:
+        """A program that makes the function, of the very nodes of its tree, each with a place."""
         factory = ast.FunctionDef(
             name=NAME_OF_FACTORY,
             args=ast.arguments(
                 posonlyargs=[],
-                args=[ast.arg(arg=n) for n in free],
+                args=[ast.arg(arg=n) for n in self.function.__code__.co_freevars],
                 kwonlyargs=[],
                 kw_defaults=[],
                 defaults=[],
             ),
-            body=[self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
+            body=[*self.helpers, self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
             decorator_list=[],
         )
-        module = ast.fix_missing_locations(ast.Module([factory], []))
+        return ast.fix_missing_locations(ast.Module([factory], []))
+
+    def compiled(self, more: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        """The function of the tree as it is now, with more global names; None where it is no program."""
         names = {**self.function.__globals__, **(more or {})}
         try:
-            exec(compile(module, "<backward with one change>", "exec"), names)  # noqa: S102 - the user's own code
+            exec(compile(self._module, "<backward with one change>", "exec"), names)  # noqa: S102 - the user's own code
             cells = [cell.cell_contents for cell in self.function.__closure__ or ()]
             made: Callable[..., Any] = names[NAME_OF_FACTORY](*cells)
         except (SyntaxError, ValueError, TypeError, RecursionError):
@@ -98,7 +109,8 @@ def source_of(function: Any) -> Source | None:  # noqa: ANN401 - the user's
         return None
     tree = body[0]
     tree.decorator_list = []
-    return Source(plain, tree, first)
+    ast.increment_lineno(tree, first - 1)
+    return Source(plain, tree)
 
 
 def slots(tree: ast.AST) -> Iterator[Slot]:

@@ -7,12 +7,13 @@ import copy
 import itertools
 from collections.abc import Iterator
 
+from gradverify.verifier.numerics.diagnosis.edits.difference import OF_OPERATORS, made_of
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression, filled
 from gradverify.verifier.numerics.diagnosis.edits.operators import exchanged
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot, slots
 
 
-def of_statements(tree: ast.FunctionDef) -> Iterator[Edit]:
+def of_statements(tree: ast.AST) -> Iterator[Edit]:
     """Every one, in the order of the source."""
     for slot in slots(tree):
         node = slot.node
@@ -29,7 +30,7 @@ def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
     match node:
         case ast.Assign(targets=[ast.Name() | ast.Subscript() as target], value=value):
             yield Edit(slot, ast.AugAssign(_again(target), ast.Add(), value), "duplicates", is_whole=True)
-            yield Edit(slot, ast.Pass(), "operand", is_whole=True)
+            yield Edit(slot, ast.Pass(), made_of(value, ast.unparse(target)) or "operand", is_whole=True)
         case ast.AugAssign():
             yield from _of_sum(slot, node)
         case ast.Expr(value=ast.Call()):
@@ -49,12 +50,13 @@ def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
         places = {"a": node.target.value, "i": node.target.slice, "v": node.value}
         accumulated = expression("a.index_put_((i,), v, accumulate=True)", **places)
         yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
-    for other in (ast.Add, ast.Sub):
+    cause = OF_OPERATORS.get(type(node.op), "operand")
+    others = (ast.Mult, ast.Div) if cause == "chain-factor" else (ast.Add, ast.Sub)
+    for other in others:
         if not isinstance(node.op, other):
-            changed = ast.AugAssign(node.target, other(), node.value)
-            yield Edit(slot, changed, "missing-term", is_whole=True)
-    yield Edit(slot, ast.Assign([node.target], node.value, lineno=0), "missing-term", is_whole=True)
-    yield Edit(slot, ast.Pass(), "missing-term", is_whole=True)
+            yield Edit(slot, ast.AugAssign(node.target, other(), node.value), cause, is_whole=True)
+    yield Edit(slot, ast.Assign([node.target], node.value, lineno=0), cause, is_whole=True)
+    yield Edit(slot, ast.Pass(), cause, is_whole=True)
 
 
 def _of_loop(slot: Slot, node: ast.For) -> Iterator[Edit]:
@@ -71,7 +73,8 @@ def _of_order(slot: Slot) -> Iterator[Edit]:
     """One statement behind the next one."""
     block: list[ast.stmt] = getattr(slot.parent, slot.field)
     following = block[slot.place + 1] if slot.place + 1 < len(block) else None
-    if following is None or isinstance(following, ast.Return) or isinstance(slot.node, ast.Return):
+    last = ast.Return | ast.FunctionDef
+    if following is None or isinstance(following, last) or isinstance(slot.node, last):
         return
     both = Slot(slot.parent, slot.field, -1, block)
     turned = [*block[: slot.place], following, slot.node, *block[slot.place + 2 :]]

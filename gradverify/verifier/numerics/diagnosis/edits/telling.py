@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward, Strength
@@ -13,22 +15,43 @@ LONGEST_SHOWN = 76
 """Characters of a piece of backward that a sentence shows."""
 
 
-def told(edit: Edit, scene: Scene) -> Cause:
-    """The change as a cause: what stands there, what makes it right, and the line."""
-    source = scene.source
-    before, after, line = _shown(edit, scene)
-    return Cause(
-        "operand" if edit.cause == "order" else edit.cause,
-        Strength.WEAK,
-        kind="edit",
-        edited=InBackward(
-            Path(source.function.__code__.co_filename).name,
-            source.first_line + line - 1 if line else 0,
-            before,
-            after,
-            is_order=edit.cause == "order",
-        ),
-    )
+def told(edits: Sequence[Edit], scene: Scene) -> Cause:
+    """The changes as a cause, that of the first: what stands there, what makes it right, and the line."""
+    causes = ["operand" if edit.cause == "order" else edit.cause for edit in edits]
+    return Cause(causes[0], Strength.WEAK, kind="edit", changes=tuple(_changes(edits, scene)))
+
+
+def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
+    file = Path(scene.source.function.__code__.co_filename).name
+    statements = [_statement(edit, scene) for edit in edits]
+    helpers = [_helper(edit, scene) for edit in edits]
+    if len(edits) > 1 and statements[0] is not None and statements[0] is statements[-1]:
+        before = _texts(statements[0])
+        with ExitStack() as held:
+            for edit in edits:
+                held.enter_context(edit.slot.holding(edit.node))
+            after = _texts(statements[0])
+        yield InBackward(file, statements[0].lineno, before, after, helper=helpers[0])
+        return
+    for edit, helper in zip(edits, helpers, strict=True):
+        before, after, line = _shown(edit, scene)
+        yield InBackward(file, line, before, after, edit.cause == "order", helper)
+
+
+def _helper(edit: Edit, scene: Scene) -> str:
+    """The function that backward calls in which the change stands; empty for backward itself."""
+    node: ast.AST | None = edit.slot.parent
+    while node is not None and not any(node is helper for helper in scene.source.helpers):
+        node = scene.parents.get(id(node))
+    return node.name if isinstance(node, ast.FunctionDef) else ""
+
+
+def _statement(edit: Edit, scene: Scene) -> ast.stmt | None:
+    """What a change stands in, where it leaves that a statement of one line."""
+    node: ast.AST | None = None if edit.is_whole else edit.slot.parent
+    while node is not None and not isinstance(node, ast.stmt):
+        node = scene.parents.get(id(node))
+    return node if isinstance(node, ast.Assign | ast.AugAssign | ast.Return | ast.Expr) else None
 
 
 def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:

@@ -23,6 +23,9 @@ _INSIDE = {("div", 1): "what it divides by", ("sub", 1): "what it subtracts", ("
 
 _DIVISORS = frozenset({("div", 1), ("rdiv", 0)})
 
+MASKING = frozenset({"where", "masked_fill"})
+"""Operations whose factor is a condition."""
+
 _NAMES = {
     "output": "wrong-saved",
     "saved": "wrong-saved",
@@ -90,7 +93,7 @@ def _of_change(change: Change, share: float, law: str, own: OwnForward) -> Cause
         ones = change.name == "1" and where.others
         formula = "" if ones else _formula(change, share, own)
         return Cause(
-            "chain-factor",
+            "branch" if ones and change.edge.site.operation in MASKING else "chain-factor",
             Strength.WEAK,
             factor=share,
             kind="ones" if ones else "formula",
