@@ -26,7 +26,7 @@ LINEAR = 1e-6
 """Relative deviation that is no longer rounding, not even that of one step in float32."""
 
 MOST_ROUNDINGS = 64.0
-"""Roundings, of the inputs' own dtype, that may add up in a backward."""
+"""Roundings, of the coarsest dtype that goes into a backward, that may add up there."""
 
 
 def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
@@ -47,7 +47,7 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
         if isinstance(result, Raised):
             return None
         mixtures.append((u, inputs.flatten(result.value)))
-    rounding = MOST_ROUNDINGS * max(EPSILON, inputs.rounding.max().item())
+    rounding = roundings(sample)
     slope = _natural_slope(inputs.flatten(problem.primals), measured)
     round_off = rounding * (analytical.abs().max() + slope)
     for u, gradient in mixtures:
@@ -65,6 +65,12 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
             shown = (gradient[worst].item(), mixed[worst].item())
             return _rounds(sample, name, coarse, shown) if coarse else _not_linear(sample, name, shown, cause)
     return None
+
+
+def roundings(sample: Sample) -> float:
+    """What may add up in backward, relative: it gets what forward got, and a grad_output like each output."""
+    own = (layout.rounding for layout in (sample.inputs, sample.problem.outputs))
+    return MOST_ROUNDINGS * max(EPSILON, *(r.max().item() for r in own if r.numel()))
 
 
 def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:

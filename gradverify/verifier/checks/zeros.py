@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Point
-from gradverify.verifier.checks.linearity import LINEAR, MOST_ROUNDINGS
+from gradverify.verifier.checks.linearity import LINEAR, roundings
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
 
@@ -72,7 +71,7 @@ def _rounding(sample: Sample, gradients: list[Tensor]) -> float:
     as that of a saturated softmax does, numbers like these cancel, and what is left depends on the others.
     """
     largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
-    return MOST_ROUNDINGS * max(EPSILON, sample.inputs.rounding.max().item()) * max(largest, 1.0)
+    return roundings(sample) * max(largest, 1.0)
 
 
 def _off(gradients: list[Tensor], allowed: Tensor | float) -> Tensor:

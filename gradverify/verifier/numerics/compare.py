@@ -19,9 +19,10 @@ NEGLIGIBLE = 1e-8
 """A derivative so small that moving an input by its whole size changes the output by less than this share
 of it counts as zero on both sides."""
 
-UNSEEN = 64 * EPSILON
-"""A difference by which a step as large as the input itself moves the output by less than this share of its
-largest value is one of rounding: inside f, numbers of that size may have been rounded before they cancel."""
+UNSEEN = 64
+"""A difference by which a step as large as the input itself moves the output by less than so many roundings
+of its largest value is one of rounding: inside f, numbers of that size may have been rounded before they
+cancel, to the dtype of the output at least."""
 
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
@@ -71,8 +72,13 @@ def compare(
     known = measured.error.isfinite()
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
-    unseen = UNSEEN * natural_slope(measured.centre, measured.scale, outputs)
+    rounding = outputs.rounding.clamp_min(EPSILON)[:, None]
+    unseen = UNSEEN * rounding * natural_slope(measured.centre, measured.scale, outputs)
+    # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
+    swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
     conflict = known & finite & (difference > bound + room) & (difference > unseen)
+    doubtful = conflict & swallowed
+    conflict &= ~swallowed
     # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
     nonfinite = known & ~finite & ~(at_kink | ~known).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
@@ -85,7 +91,7 @@ def compare(
         imprecise=conflict & (difference <= tolerance + room),
         nonfinite=nonfinite,
         kinks=at_kink & ~conflict,
-        covered=known & finite & (negligible | (bound <= COVERED * scale)),
+        covered=known & finite & ~doubtful & (negligible | (bound <= COVERED * scale)),
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
     )
 

@@ -12,6 +12,7 @@ WRONG = {
     "EmptyBatch": "GV412",
     "CubedDistance": "GV108",
     "VectorPath": "GV601",
+    "LogProbabilities": "GV101",
 }
 
 RIGHT = (*WRONG, "ThinQR", "TransportPlan")

@@ -242,3 +242,23 @@ class TransportPlan(Function):
         for i in reversed(range(len(kept))):
             g = g - kept[i] * g.sum(1 - i % 2, keepdim=True)
         return -g / ctx.eps, None, None
+
+
+class LogProbabilities(Function):
+    """In float32 from the product on, and returned in it: what is linear there is so to its rounding."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, index):
+        logits = (hidden @ weight.mT).float() * 4
+        ctx.save_for_backward(hidden, weight, index)
+        return torch.log_softmax(logits, -1).gather(-1, index[:, None]).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        hidden, weight, index = ctx.saved_tensors
+        p = torch.softmax((hidden @ weight.mT).float() * 4, -1)
+        of_logits = -4 * g[:, None] * p
+        of_logits = of_logits.scatter_add(-1, index[:, None], 4 * g[:, None])
+        of_logits = of_logits.to(hidden.dtype)
+        return of_logits @ weight, of_logits.mT @ hidden, None

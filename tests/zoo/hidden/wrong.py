@@ -200,3 +200,23 @@ class VectorPath(Function):
         whole = len(out) // 4 * 4
         out[:whole] = flat_g[:whole] * flat_y[:whole]
         return out.view_as(y)
+
+
+class LogProbabilities(Function):
+    """The temperature is forgotten for what was picked."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, index):
+        logits = (hidden @ weight.mT).float() * 4
+        ctx.save_for_backward(hidden, weight, index)
+        return torch.log_softmax(logits, -1).gather(-1, index[:, None]).squeeze(-1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        hidden, weight, index = ctx.saved_tensors
+        p = torch.softmax((hidden @ weight.mT).float() * 4, -1)
+        of_logits = -4 * g[:, None] * p
+        of_logits = of_logits.scatter_add(-1, index[:, None], g[:, None])
+        of_logits = of_logits.to(hidden.dtype)
+        return of_logits @ weight, of_logits.mT @ hidden, None
