@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import replace
 
-from gradverify.model import Mistake, Settings, Verdict
+from gradverify.model import Mistake, Settings, SourceChange, Verdict
 from gradverify.report import render_json
 
 TARGET_KEYS = [
@@ -100,6 +100,18 @@ def test_a_finding(samples):
     assert finding["entries"]["worst"][0] == {
         "output": [0, 2], "input": [0, 2], "analytical": 0.7925, "numerical": 0.1645, "error_bound": 1.7e-08,
     }  # fmt: skip
+
+
+def test_the_change_that_makes_it_right_is_there_where_one_was_found(samples):
+    (failed,) = [t for t in samples.EVERYTHING.targets if t.target.name == "gelu"]
+    finding, *others = failed.findings
+    change = SourceChange("mymodule.py", 12, "2 * grad", "grad")
+    targets = (replace(failed, findings=(replace(finding, changes=(change,)), *others)),)
+    found = findings(replace(samples.EVERYTHING, targets=targets), "gelu")[finding.code]
+    assert found["changes"] == [
+        {"file": "mymodule.py", "line": 12, "before": "2 * grad", "after": "grad"},
+    ]
+    assert all("changes" not in f for f in findings(samples.EVERYTHING, "gelu").values())
 
 
 def test_absent_values_are_null(samples):
