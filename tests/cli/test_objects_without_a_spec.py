@@ -29,6 +29,7 @@ VERDICTS = {
     "ZippedBlocksTwice": "inconclusive",
     "SortedLayers": "passed",
     "Popped": "passed",
+    "Prepared": "passed",
 }
 
 

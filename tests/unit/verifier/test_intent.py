@@ -78,3 +78,16 @@ def test_an_author_who_calls_the_gradient_wrong_on_purpose_is_believed():
     assert deliberate_gradient(RedirectedReLU, None) == "redirected re lu"
     assert deliberate_gradient(Leaky, None) == 'technically "wrong'
     assert not deliberate_gradient(Fixed, None)
+
+
+class Decomposed:
+    """Customized backward of a decomposition, for better numerical stability."""
+
+
+class Stepped:
+    """A step with a custom gradient."""
+
+
+def test_every_backward_of_a_function_is_a_custom_one():
+    assert not deliberate_gradient(Decomposed, None)
+    assert deliberate_gradient(Stepped, None) == "custom gradient"

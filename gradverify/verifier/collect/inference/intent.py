@@ -25,8 +25,9 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _PROSE = re.compile(
     r"quanti[sz]\w*|binari[sz]\w*|heaviside|spik(?:e|ing)\w*|compress\w*|sketch\w*"
-    r"|(?:clip|clamp|scal|stop|detach|modif|mask|filter|custom|bypass|approximat|estimat|smooth|fak)\w*"
+    r"|(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth|fak)\w*"
     r" (?:the |its |of |a )*(?:gradient|grad|backward)s?"
+    r"|custom\w* (?:the |its |of |a )*grad(?:ient)?s?(?![a-z])"
     r"|(?:gradient|grad|backward)s? (?:is |are |will be |of )*"
     r"(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth)\w*",
     re.IGNORECASE,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -177,10 +177,16 @@ def _alike(facts: Facts, own: Mapping[str, Any], prefix: str, module: str) -> It
         init = plain_arguments(value) if is_class and _is_plain(value, module) else None
         if init is not None:
             made = guard.call(value, *init)
-            if not isinstance(made, Raised) and all(hasattr(made.value, a) for a in read):
+            if not isinstance(made, Raised) and _has(made.value, read):
                 yield Found(f"{prefix}:{name}", value, made=True, annotated=False, init=init)
-        elif not isinstance(value, _NO_OBJECTS) and all(hasattr(value, a) for a in read):
+        elif not isinstance(value, _NO_OBJECTS) and _has(value, read):
             yield Found(f"{prefix}:{name}", value, made=False, annotated=False)
+
+
+def _has(value: Any, attributes: Collection[str]) -> bool:  # noqa: ANN401
+    """Whether an object has all of these; not if it raises when asked, as a proxy that is not set up."""
+    asked = guard.call(lambda: all(hasattr(value, a) for a in attributes))
+    return not isinstance(asked, Raised) and asked.value
 
 
 def _is_plain(kind: type, module: str) -> bool:

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any
 
+from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.called_names import name_behind
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
 from gradverify.verifier.collect.inference.uses import UseReader
+from gradverify.verifier.guard import Raised
 
 DEEPEST = 3
 """Functions within functions that are read."""
@@ -23,6 +25,16 @@ MOST_ENTERED = 30
 
 _BEHIND = ("py_func", "fn", "func", "_torchdynamo_orig_callable")
 """Attributes under which compilers and decorators keep what they were given."""
+
+
+def _behind(found: Any) -> FunctionType | None:  # noqa: ANN401
+    """The plain function behind something that decorators made of it. Raises whatever that raises."""
+    found = inspect.unwrap(found) if callable(found) else found
+    for attribute in _BEHIND:
+        if isinstance(found, FunctionType):
+            break
+        found = getattr(found, attribute, None)
+    return found if isinstance(found, FunctionType) else None
 
 
 @dataclass
@@ -51,6 +63,7 @@ class Helpers:
         return enter
 
     def _function(self, called: ast.expr, given: Mapping[str, Any]) -> FunctionType | None:
+        found: Any
         match called:
             case ast.Name(id=name):
                 found = given.get(name)
@@ -61,13 +74,10 @@ class Helpers:
                 return self._function(value, given)
             case _:
                 return None
-        found = inspect.unwrap(found) if callable(found) else found
-        for attribute in _BEHIND:
-            if isinstance(found, FunctionType):
-                break
-            found = getattr(found, attribute, None)
-        own = isinstance(found, FunctionType) and found.__module__.partition(".")[0] == self.package
-        return found if own and isinstance(found, FunctionType) else None
+        behind = guard.call(_behind, found)  # a proxy that is not set up raises whatever it is asked for
+        if isinstance(behind, Raised) or behind.value is None:
+            return None
+        return behind.value if behind.value.__module__.partition(".")[0] == self.package else None
 
     def _read(self, function: FunctionType, call: ast.Call, known: Mapping[str, str], depth: int) -> None:
         definition = _definition(function)
