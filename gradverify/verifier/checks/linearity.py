@@ -13,6 +13,7 @@ from gradverify.verifier.checks.rounded_grad_output import rounded_to_16_bits
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.nonlinear import Mixture, cotangent_function
 from gradverify.verifier.numerics.difference import EPSILON
@@ -27,6 +28,9 @@ LINEAR = 1e-6
 
 MOST_ROUNDINGS = 64.0
 """Roundings, of the coarsest dtype that goes into a backward, that may add up there."""
+
+FEW_ROUNDINGS = 4.0
+"""The same of an output of 16 bits whose inputs have more: so many as above would be half of a value."""
 
 
 def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
@@ -43,7 +47,9 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
         u = random_signs(problem.outputs.size, sample.case.seed + offset) * magnitude
         if max(u.abs().max(), (u @ analytical).abs().max()) > largest:
             continue  # in float16 infinite by nature
-        result = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
+        given = problem.outputs.unflatten(u)
+        u = problem.outputs.flatten(given)  # as it is in the dtypes of the outputs
+        result = problem.pull_back(problem.primals, given)
         if isinstance(result, Raised):
             return None
         mixtures.append((u, inputs.flatten(result.value)))
@@ -70,7 +76,8 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
 def roundings(sample: Sample) -> float:
     """What may add up in backward, relative: it gets what forward got, and a grad_output like each output."""
     own = (layout.rounding for layout in (sample.inputs, sample.problem.outputs))
-    return MOST_ROUNDINGS * max(EPSILON, *(r.max().item() for r in own if r.numel()))
+    of_inputs, of_outputs = (r.max().item() if r.numel() else 0.0 for r in own)
+    return max(MOST_ROUNDINGS * max(EPSILON, of_inputs, min(of_outputs, SINGLE)), FEW_ROUNDINGS * of_outputs)
 
 
 def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:

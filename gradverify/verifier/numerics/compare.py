@@ -22,7 +22,10 @@ of it counts as zero on both sides."""
 UNSEEN = 64
 """A difference by which a step as large as the input itself moves the output by less than so many roundings
 of its largest value is one of rounding: inside f, numbers of that size may have been rounded before they
-cancel, to the dtype of the output at least."""
+cancel, to the dtype of the output at least, if that is float32."""
+
+SINGLE = torch.finfo(torch.float32).eps
+"""The coarsest rounding of an output that is allowed for so."""
 
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
@@ -72,7 +75,8 @@ def compare(
     known = measured.error.isfinite()
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
-    rounding = outputs.rounding.clamp_min(EPSILON)[:, None]
+    # Of 16 bits so many roundings would be half of a value: there, stairs are told from slopes otherwise.
+    rounding = torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)[:, None]
     unseen = UNSEEN * rounding * natural_slope(measured.centre, measured.scale, outputs)
     # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)

@@ -262,3 +262,17 @@ class LogProbabilities(Function):
         of_logits = of_logits.scatter_add(-1, index[:, None], 4 * g[:, None])
         of_logits = of_logits.to(hidden.dtype)
         return of_logits @ weight, of_logits.mT @ hidden, None
+
+
+class ReturnsHalf(Function):
+    """What it returns is too coarse for its slopes to be measured, and its backward is linear."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return (x * w).bfloat16()
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g.to(x) * w, g.to(x) * x
