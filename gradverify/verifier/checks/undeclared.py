@@ -16,6 +16,7 @@ from gradverify.model import Engine, Finding, Outcome, Point, RaisedError
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.own_rounding import explained_by_own_rounding
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
@@ -23,8 +24,9 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.confirm import SAME
+from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
-from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.noise import own_noise, typical_values
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.verdict import Columns, Judged, judge
 
@@ -40,6 +42,15 @@ still has (log(1 + exp(-40)) is exactly 0), and then its own values do not tell 
 
 VAGUE = 1e-3
 """A derivative is known to exist if it is measured to within this share of itself, or of |f|/|x|."""
+
+STEEPEST = 1 / EPSILON
+"""Where a derivative is larger, no digit of the input counts any more, and nobody computes there."""
+
+JOINT_STEPS = (2.0**-20, 2.0**-24)
+"""In units of the entry itself: how far all inputs move at once."""
+
+JOINT = 1e-2
+"""So much of the sum of all partial derivatives, and of the output, is no curvature over such a step."""
 
 FAR_STEPS = (2.0**-6, 2.0**-7)
 """In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
@@ -129,11 +140,35 @@ def _certain(sample: Sample, judged: Judged) -> Comparison:
     # 0 · NaN is NaN: where one output has no derivative, the gradients of all of them are lost.
     lost = rough.any(dim=1, keepdim=True) & ~comparison.analytical.isfinite()
     nonfinite = comparison.nonfinite & ~(rough | lost).any(dim=0, keepdim=True)
+    nonfinite &= comparison.numerical.abs() <= STEEPEST
+    if nonfinite.any():
+        nonfinite &= not _disagrees(sample, judged.measured)
     if sample.point is Point.SPECIAL:
         wrong = wrong & ((judged.measured.kink > 0) | ~_beside(rough))
     return replace(
         comparison, wrong=wrong, nonfinite=nonfinite, imprecise=torch.zeros_like(comparison.imprecise)
     )
+
+
+def _disagrees(sample: Sample, measured: NumericalJacobian) -> bool:
+    """Whether the partial derivatives do not add up where all inputs move at once, if only by a little.
+
+    Then there is no derivative, though each input by itself has one. Where four atoms in a row lie on each
+    other, none of them changes a thing by moving alone, and all together change everything: what forward
+    gives there is a convention.
+    """
+    inputs, outputs, centre = sample.inputs, sample.problem.outputs, measured.centre
+    x = inputs.flatten(sample.problem.primals)
+    way = _sizes(sample, measured) * random_signs(inputs.size, sample.case.seed + 61)
+    together, largest = measured.value @ way, measured.value.abs() @ way.abs()
+    off = measured.error.isfinite().all(dim=1)
+    for step in JOINT_STEPS:
+        found = sample.problem.evaluate(inputs.unflatten(x + step * way))
+        if isinstance(found, Raised):
+            return True
+        slope = (outputs.flatten(found.value) - centre) / step
+        off &= ~((slope - together).abs() <= JOINT * (largest + typical_values(centre, outputs)))
+    return bool(off.any())
 
 
 def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:

@@ -15,7 +15,7 @@ WRONG = {
     "LogProbabilities": "GV101",
 }
 
-RIGHT = (*WRONG, "ThinQR", "TransportPlan")
+RIGHT = (*WRONG, "ThinQR", "TransportPlan", "Torsion", "SkewTail")
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
     ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()

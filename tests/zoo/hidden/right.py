@@ -276,3 +276,53 @@ class ReturnsHalf(Function):
     def backward(ctx, g):
         x, w = ctx.saved_tensors
         return g.to(x) * w, g.to(x) * x
+
+
+class Torsion(Function):
+    """An angle that four points on each other do not have, times a barrier that may be zero there."""
+
+    @staticmethod
+    def forward(ctx, p, q, r, barrier):
+        ctx.save_for_backward(p, q, r, barrier)
+        m, n = torch.linalg.cross(p, q), torch.linalg.cross(q, r)
+        angle = torch.atan2(q.norm(dim=-1) * (p * n).sum(-1), (m * n).sum(-1))
+        return barrier * (1 + torch.cos(2 * angle))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        p, q, r, barrier = ctx.saved_tensors
+        m, n = torch.linalg.cross(p, q), torch.linalg.cross(q, r)
+        axis = q.norm(dim=-1)
+        angle = torch.atan2(axis * (p * n).sum(-1), (m * n).sum(-1))
+        of_angle = (-2 * g * barrier * torch.sin(2 * angle))[:, None]
+        first = axis[:, None] * m / m.square().sum(-1, keepdim=True)
+        last = axis[:, None] * n / n.square().sum(-1, keepdim=True)
+        squared = q.square().sum(-1, keepdim=True)
+        along_first, along_last = (
+            (p * q).sum(-1, keepdim=True) / squared,
+            (r * q).sum(-1, keepdim=True) / squared,
+        )
+        of_axis = -along_first * first - along_last * last
+        return of_angle * first, of_angle * of_axis, of_angle * last, g * (1 + torch.cos(2 * angle))
+
+
+class SkewTail(Function):
+    """Its backward overflows where no digit of the scale counts any more."""
+
+    @staticmethod
+    def forward(ctx, x, log_scale, skew):
+        ctx.save_for_backward(x, log_scale, skew)
+        z = x * torch.exp(-log_scale)
+        return (0.5 * z * z - torch.special.log_ndtr(skew * z)).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        x, log_scale, skew = ctx.saved_tensors
+        inverse = torch.exp(-log_scale)
+        z = x * inverse
+        a = skew * z
+        mills = torch.exp(-0.5 * a * a - torch.special.log_ndtr(a)) * 0.3989422804014327
+        of_z = g * (z - skew * mills)
+        return of_z * inverse, (-of_z * z).sum(0), (-g * mills * z).sum(0)
