@@ -102,6 +102,12 @@ SAID_BY_CHANGES = frozenset(
 WHOLE_TRANSPOSE = "transposed", "jvp"
 """J g in place of Jᵀ g: what runs from the wrong end has the same numbers."""
 
+TURNED = "permuted"
+"""A change that turns something round, which is how the transpose of a scan is written."""
+
+IGNORED_FLAG = "operand", "flag"
+"""What makes backward right with the flag makes it wrong without."""
+
 SHORTER = "float32-inside"
 """So little is wrong there that the numbers fit others as well."""
 
@@ -121,11 +127,9 @@ def diagnose(pairs: Pairs) -> Cause | None:
     if len(wrong_ones(pairs)) < LEAST_WRONG:
         return one_edit(pairs)
     cause = _first(LADDER, pairs)
-    return (
-        cause
-        if cause is None or cause.name in NO_MISTAKE or cause.changes
-        else _with_its_change(cause, pairs)
-    )
+    if cause is None or cause.changes or cause.name in NO_MISTAKE or (cause.name, cause.kind) == IGNORED_FLAG:
+        return cause
+    return _with_its_change(cause, pairs)
 
 
 def _first(ladder: Sequence[Callable[[Pairs], Cause | None]], pairs: Pairs) -> Cause | None:
@@ -137,7 +141,8 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     change = one_edit(pairs)
     if change is None:
         return cause
-    says_more = change.name == SHORTER or (cause.name, cause.kind) == WHOLE_TRANSPOSE
-    if says_more or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
+    if (cause.name, cause.kind) == WHOLE_TRANSPOSE:
+        return replace(cause, changes=change.changes) if change.name == TURNED else change
+    if change.name == SHORTER or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
         return change
     return replace(cause, changes=change.changes)
