@@ -138,11 +138,12 @@ def _certain(sample: Sample, judged: Judged) -> Comparison:
     wrong = comparison.wrong & (difference > max(ABSORBED, NEGLIGIBLE * scale))
     rough = _rough(sample, judged)
     # 0 · NaN is NaN: where one output has no derivative, the gradients of all of them are lost.
-    lost = rough.any(dim=1, keepdim=True) & ~comparison.analytical.isfinite()
+    without = rough.any(dim=1, keepdim=True)
+    if comparison.nonfinite.any():
+        without = without | _disagreeing(sample, judged.measured)[:, None]
+    lost = without & ~comparison.analytical.isfinite()
     nonfinite = comparison.nonfinite & ~(rough | lost).any(dim=0, keepdim=True)
     nonfinite &= comparison.numerical.abs() <= STEEPEST
-    if nonfinite.any():
-        nonfinite &= not _disagrees(sample, judged.measured)
     if sample.point is Point.SPECIAL:
         wrong = wrong & ((judged.measured.kink > 0) | ~_beside(rough))
     return replace(
@@ -150,10 +151,10 @@ def _certain(sample: Sample, judged: Judged) -> Comparison:
     )
 
 
-def _disagrees(sample: Sample, measured: NumericalJacobian) -> bool:
-    """Whether the partial derivatives do not add up where all inputs move at once, if only by a little.
+def _disagreeing(sample: Sample, measured: NumericalJacobian) -> Tensor:
+    """Rows (bool, M) whose partial derivatives do not add up where all inputs move at once by a little.
 
-    Then there is no derivative, though each input by itself has one. Where four atoms in a row lie on each
+    They have no derivative, though each input by itself has one. Where four atoms in a row lie on each
     other, none of them changes a thing by moving alone, and all together change everything: what forward
     gives there is a convention.
     """
@@ -165,10 +166,10 @@ def _disagrees(sample: Sample, measured: NumericalJacobian) -> bool:
     for step in JOINT_STEPS:
         found = sample.problem.evaluate(inputs.unflatten(x + step * way))
         if isinstance(found, Raised):
-            return True
+            return torch.ones_like(off)
         slope = (outputs.flatten(found.value) - centre) / step
         off &= ~((slope - together).abs() <= JOINT * (largest + typical_values(centre, outputs)))
-    return bool(off.any())
+    return off
 
 
 def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding, Point
-from gradverify.verifier.checks.linearity import LINEAR, roundings
+from gradverify.verifier.checks.linearity import LINEAR, MOST_ROUNDINGS, roundings
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import SINGLE
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
 
@@ -69,9 +70,11 @@ def _rounding(sample: Sample, gradients: list[Tensor]) -> float:
 
     Of the largest entry, and of the entries of grad_output, which are one in size: where a gradient vanishes,
     as that of a saturated softmax does, numbers like these cancel, and what is left depends on the others.
+    Of these no more than float32 rounds: in 16 bits that would be half of one.
     """
     largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
-    return roundings(sample) * max(largest, 1.0)
+    share = roundings(sample)
+    return max(share * largest, min(share, MOST_ROUNDINGS * SINGLE))
 
 
 def _off(gradients: list[Tensor], allowed: Tensor | float) -> Tensor:
