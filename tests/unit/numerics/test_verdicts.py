@@ -215,6 +215,24 @@ def test_but_a_gradient_is_wrong_there(maps, seed):
     assert not (wrong & ~torch.eye(12, dtype=torch.bool)).any()
 
 
+@pytest.mark.parametrize(("added", "verdict"), [(1e-6, "uncovered"), (1e-3, "wrong")])
+def test_where_float32_stands_still_a_little_is_neither_right_nor_wrong(maps, added, verdict):
+    """Numbers like one may have swallowed what moves; what they cannot have swallowed is a mistake."""
+
+    class Narrow(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return (1e-4 * x[:1]).float()
+
+        @staticmethod
+        def backward(ctx, g):
+            return torch.cat([1e-4 * g.double(), added * g.double()])
+
+    comparison = maps.judged(Narrow.apply, torch.tensor([1.0, 1.5], dtype=torch.float64)).comparison
+    assert comparison.wrong[0, 1] == (verdict == "wrong")
+    assert not (comparison.covered[0, 1] and not comparison.wrong[0, 1])
+
+
 def test_zero_where_larger_steps_leave_the_domain_is_zero(maps):
     """Entries of a Cholesky factor above the diagonal, of a matrix with a variable in tiny units."""
 
