@@ -1,6 +1,6 @@
 """What is found of wrong backwards without a spec, and what becomes of right ones.
 
-    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|tenth] [--verbose]
+    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|twelfth] [--stem right] [--verbose]
 
 The Functions of `tests/zoo/general`, of `tests/zoo/authors` and of `benchmarks/wrong_backwards`, copied away
 from their specs. Of wrong ones: `failed` names the mistake, `inconclusive` shows it and asks for a spec,
@@ -20,30 +20,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from diagnosis import written
+from diagnosis import SETS_IN_ORDER, written
 
 ZOO = Path(__file__).parents[1] / "tests" / "zoo"
 
-WRITTEN = (
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
-"""Sets of `benchmarks/wrong_backwards`."""
-
-SETS = ("zoo", "authors", *WRITTEN)
+SETS = ("zoo", "authors", *SETS_IN_ORDER)
 
 
 def modules_of(name: str, folder: Path) -> None:
     """Write `right.py` and `wrong.py` of a set, without their specs."""
-    if name in WRITTEN:
+    if name in SETS_IN_ORDER:
         written(name, folder, (1, 1))
         for spec in folder.glob("*.yaml"):
             spec.unlink()

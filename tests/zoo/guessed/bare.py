@@ -1515,16 +1515,8 @@ class ProductOfOthers(Function):
         return ((g * y).sum(1, keepdim=True) - g * y) / x
 
 
-class ProductOfAll(Function):
+class ProductOfAll(ProductOfOthers):
     """Wrong: the same mistake where values are ordinary ones, too."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ones = torch.ones_like(x[:, :1])
-        left = torch.cat((ones, x[:, :-1]), 1).cumprod(1)
-        right = torch.cat((ones, x.flip(1)[:, :-1]), 1).cumprod(1).flip(1)
-        ctx.save_for_backward(x, left * right)
-        return left * right
 
     @staticmethod
     @once_differentiable

@@ -182,12 +182,16 @@ class _Walker(ast.NodeTransformer):
         self._noting.routes[owner, route] = None
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        entry = isinstance(node.func, ast.Subscript) and isinstance(node.func.slice, ast.Name)
-        found = self._further(node.func.value, "*") if entry else self.route(node.func)  # type: ignore[attr-defined]
-        if found is not None and self._noting is not None and (node.args or node.keywords):
-            self._noting.called.add(found)
+        noting = self._noting
+        match node.func:
+            case ast.Subscript(value=several, slice=ast.Name()):
+                found, entry = self._further(several, "*"), True
+            case function:
+                found, entry = self.route(function), False
+        if found is not None and noting is not None and (node.args or node.keywords):
+            noting.called.add(found)
             if entry:
-                self._noting.routes[found] = None
+                noting.routes[found] = None
         match node:
             case ast.Call(
                 func=ast.Name(id="isinstance"), args=[tested, ast.Name() | ast.Attribute() as kind]
@@ -197,10 +201,10 @@ class _Walker(ast.NodeTransformer):
                     self._noting.tested.setdefault(found, ast.unparse(kind).rpartition(".")[2])
             case _:
                 pass
-        for keyword in node.keywords if self._noting is not None else ():
+        for keyword in node.keywords:
             splatted = self.route(keyword.value) if keyword.arg is None else None
-            if splatted is not None and splatted[1] in {(), ("*",)}:
-                self._noting.splatted.add(splatted)  # type: ignore[union-attr]
+            if noting is not None and splatted is not None and splatted[1] in {(), ("*",)}:
+                noting.splatted.add(splatted)
         return self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:

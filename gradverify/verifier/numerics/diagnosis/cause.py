@@ -53,6 +53,8 @@ class InBackward:
     after: str
     """What should; empty where nothing should; of two statements in the wrong order, the second one."""
     is_order: bool = False
+    is_of_loop: bool = False
+    """Whether it is what a loop goes through."""
     helper: str = ""
     """The function that it stands in, where that is one that backward calls."""
 

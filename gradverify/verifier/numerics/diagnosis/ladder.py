@@ -103,10 +103,8 @@ WHOLE_TRANSPOSE = "transposed", "jvp"
 """J g in place of Jᵀ g: what runs from the wrong end has the same numbers."""
 
 TURNED = "permuted"
-"""A change that turns tensors round, which is how the transpose of a scan is written."""
-
-OTHER_END = "reversed("
-"""What stands in a change that lets a loop run from its other end: that is no transpose of anything."""
+"""A change that turns tensors round, which is how the transpose of a scan is written; or a loop, which is no
+transpose of anything."""
 
 IGNORED_FLAG = "operand", "flag"
 """What makes backward right with the flag makes it wrong without."""
@@ -145,7 +143,7 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     if change is None:
         return cause
     if (cause.name, cause.kind) == WHOLE_TRANSPOSE:
-        turns_tensors = change.name == TURNED and OTHER_END not in change.changes[0].after
+        turns_tensors = change.name == TURNED and not change.changes[0].is_of_loop
         return replace(cause, changes=change.changes) if turns_tensors else change
     if change.name == SHORTER or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
         return change

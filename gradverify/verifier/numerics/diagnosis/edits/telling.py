@@ -35,7 +35,8 @@ def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
         return
     for edit, helper in zip(edits, helpers, strict=True):
         before, after, line = _shown(edit, scene)
-        yield InBackward(file, line, before, after, edit.cause == "order", helper)
+        of_loop = isinstance(edit.slot.parent, ast.For)
+        yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper)
 
 
 def _helper(edit: Edit, scene: Scene) -> str:
