@@ -35,7 +35,7 @@ def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
         return
     for edit, helper in zip(edits, helpers, strict=True):
         before, after, line = _shown(edit, scene)
-        of_loop = isinstance(edit.slot.parent, ast.For)
+        of_loop = isinstance(edit.slot.node, ast.For) or isinstance(edit.slot.parent, ast.For)
         yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper)
 
 
