@@ -166,10 +166,12 @@ def _answer_at_length(question: Question) -> Answer:
     if isinstance(graph, Raised):
         return Unsure(f"the function raises {graph.error.type} on copies of its inputs")
     copied = Copied(problem, graph.value)
-    proven = certify(problem, rtol=_finest(question.options), back_each=copied.back_each) is not None
+    rtol = _finest(question.options)
+    standing = on_stairs(problem, rtol)
+    proven = standing is None and certify(problem, rtol=rtol, back_each=copied.back_each) is not None
     answer = copied.unlike(original, question.options.nondet_tol)
     if answer is None:
-        answer = Right() if proven else _judged(question, original, problem)
+        answer = Right() if proven else standing or _judged(question, original, problem)
     if not isinstance(answer, Right):
         return answer
     states.replay()
@@ -215,9 +217,6 @@ def _not_ours(original: Original) -> Unsure | None:
 def _judged(question: Question, original: Original, problem: CallProblem | VjpProblem) -> Answer:
     options = question.options
     rtol = _finest(options)
-    standing = on_stairs(problem, rtol)
-    if standing is not None:
-        return standing
     result = _judge(problem, rtol)
     if isinstance(result, NotJudged) and isinstance(problem, CallProblem):
         problem = replace(problem, function=watched(problem.function))

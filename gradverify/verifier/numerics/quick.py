@@ -212,13 +212,15 @@ def _flat_on_one_side(trial: Trial) -> bool:
     A jump on the other side is a stair.
     """
     far = trial.moves.longer(STAIR)
-    flat: list[Tensor] = []
+    moved: Tensor | None = None
     for k in (1, -1):
         value = value_at(trial.asked, far.point(k))
         if value is None:
             return False
-        flat.append(value == trial.here)
-    return bool((flat[0] | flat[1]).all())
+        moved = value != trial.here if moved is None else moved & (value != trial.here)
+        if not moved.any():
+            return True
+    return False
 
 
 def _is_even(trial: Trial) -> bool:

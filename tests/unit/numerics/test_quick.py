@@ -232,6 +232,13 @@ def test_stairs_are_flat_between_their_jumps(asked):
     assert not proven(asked(rounded, torch.rand(4).double() + 1.25))
 
 
+@pytest.mark.parametrize(("x", "forwards"), [([1.2, 9.3, -0.7], 4), ([1.49, 9.51, -0.6], 5)])
+def test_the_other_side_is_asked_where_a_row_moves_on_the_first(asked, x, forwards):
+    flat = asked(torch.round, torch.tensor(x, dtype=torch.float64))
+    assert proven(flat)
+    assert (flat.counter.forward, flat.counter.backward) == (forwards, 2)
+
+
 def test_a_forward_that_returns_the_same_memory_every_time_is_not_flat(asked):
     kept = torch.zeros(3, dtype=torch.float64)
 
