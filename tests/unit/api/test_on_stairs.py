@@ -52,7 +52,7 @@ def test_zeros_on_stairs_pass_by_few_calls():
 
 
 def test_zeros_on_narrow_stairs_are_proven_without_the_long_proof():
-    """Each row jumps on both sides within a thirtieth of its size, which is as far as the short proof asks."""
+    """Each row jumps on both sides within a thirtieth of its size: the short proof asks as far as that."""
 
     class Narrow(Function):
         calls = 0
@@ -68,7 +68,7 @@ def test_zeros_on_narrow_stairs_are_proven_without_the_long_proof():
 
     x = (torch.arange(31.0, 60.0, dtype=torch.float64) + 0.5) / 30
     assert judged(Narrow.apply, x.requires_grad_()) == (True, "")
-    assert Narrow.calls < 50  # with the long proof, 56
+    assert Narrow.calls < 50  # 56 with the proof
 
 
 def test_what_lies_between_two_near_edges_is_left_to_torch_and_counted():
