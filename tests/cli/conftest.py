@@ -61,7 +61,7 @@ class Place:
     def __call__(self, *arguments, **variables):
         """Run the command to its end."""
         with self.start(*arguments, env=environment(**variables)) as process:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=900)
         return Ran(process.returncode, out.decode(), err.decode())
 
 

@@ -28,7 +28,7 @@ def run(here, name):
         cwd=here.folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     return done.returncode, done.stdout + done.stderr

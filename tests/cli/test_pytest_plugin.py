@@ -48,7 +48,7 @@ def run(place):
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
             check=False,
             stdin=subprocess.DEVNULL,
         )
@@ -111,7 +111,7 @@ def test_a_spec_with_mistakes_is_an_error_of_collection(run, place):
         cwd=here.folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 2

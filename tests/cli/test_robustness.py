@@ -20,7 +20,7 @@ def alive(pid):
         return False
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -127,7 +127,7 @@ def test_hanging(place):
         assert (targets[name]["status"], finding["code"]) == ("unchecked", "GV902")
         assert "not done within 4 s" in finding["message"]
         assert "hanging.py:" in finding["message"]
-    assert until(lambda: not sleepers(here.folder), 5)
+    assert until(lambda: not sleepers(here.folder), 60)
 
 
 def test_rude(place):
@@ -183,11 +183,11 @@ class TestLeaving:
     def test_signal(self, place, name, tmp_path):
         mark = tmp_path / "mark"
         process = place().start("check", "signals.py", env={**os.environ, "MARK": str(mark)})
-        assert until(mark.exists, 60)
+        assert until(mark.exists, 600)
         pids = [int(word) for word in mark.read_text().split()]
         process.send_signal(Signals[name])
-        out, err = process.communicate(timeout=30)
-        assert until(lambda: not any(map(alive, pids)), 10)
+        out, err = process.communicate(timeout=900)
+        assert until(lambda: not any(map(alive, pids)), 60)
         assert out == b""
         if name != "SIGKILL":
             assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
@@ -200,9 +200,9 @@ class TestLeaving:
             *("check", "right.py::Scale", "signals.py", "--report", "json=told.json"),
             env={**os.environ, "MARK": str(mark)},
         )
-        assert until(mark.exists, 60)
+        assert until(mark.exists, 600)
         process.send_signal(Signals[name])
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=900)
         assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
         assert "Stopped early (an interrupt): later functions were not checked." in out.decode()
         report = json.loads((here.folder / "told.json").read_text())
@@ -219,7 +219,7 @@ class TestLeaving:
         process = place("screens").start("check", "right.py")
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=900)
         assert (process.returncode, err) == (0, b"")
 
     def test_full_disk(self, place):
@@ -227,7 +227,7 @@ class TestLeaving:
             pytest.skip("no /dev/full here")
         with Path("/dev/full").open("w") as full:
             process = place().start("rules", stdout=full)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=900)
         assert (process.returncode, err) == (
             2,
             b"gradverify: the report cannot be written: No space left on device\n",
@@ -243,4 +243,4 @@ class TestLeaving:
 def test_closed_streams(place):
     here = place("screens")
     script = f'"{sys.executable}" -m gradverify check wrong.py::Raises <&- >&- 2>&-'
-    assert subprocess.run(["sh", "-c", script], cwd=here.folder, timeout=60, check=False).returncode == 1
+    assert subprocess.run(["sh", "-c", script], cwd=here.folder, timeout=900, check=False).returncode == 1

@@ -162,7 +162,7 @@ def test_a_folder_with_a_module_named_as_one_of_ours(place, tmp_path):
         [sys.executable, "-m", "gradverify", "rules"],
         cwd=tmp_path,
         capture_output=True,
-        timeout=60,
+        timeout=900,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, b"")

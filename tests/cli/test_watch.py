@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-PATIENCE = 120.0
+PATIENCE = 600.0
 """Seconds for a verdict, however busy the machine is."""
 
 SOURCE = """\

@@ -19,7 +19,7 @@ from pathlib import Path
 PROGRAMS = {"gradverify": "gradverify", "pytest": "pytest", "python": ""}
 """What a page may run, with the module behind it."""
 
-LONGEST = 240
+LONGEST = 900
 """Seconds that a command may take on a busy machine."""
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -46,7 +46,7 @@ def seen(samples, tmp_path_factory):
     frames = "".join(f'<iframe width="{width}" {inner}></iframe>' for width in WIDTHS)
     page.write_text(f"<!doctype html><meta charset=utf-8><body>{LOOK}{frames}</body>")
     command = [BROWSER, *QUIET, profile, "--window-size=1300,2000", "--dump-dom", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     found = re.findall(r"\[(\d+(?:,\d+){6})\]", done.stdout)
     return {int(line.split(",")[0]): [int(word) for word in line.split(",")[1:]] for line in found}
 
