@@ -37,6 +37,8 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     if finding.code == "GV106":
         if finding.cause == "grad-output-ones":
             return ""  # the derivative itself is there: nobody chose another one
+        if _adds_a_constant(sample, finding.input):
+            return ""  # nor does anybody add to a gradient what does not scale with the loss
         return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:
@@ -69,6 +71,34 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
     if stepped is not None:
         return "another output is a step, and backward gives it a gradient"
     return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
+
+
+def _adds_a_constant(sample: Sample, name: str | None) -> bool:
+    """Whether backward is a multiple of grad_output and something beside that does not scale, or that alone.
+
+    Where forward hands the input on, or does not depend on it, that is the gradient of a penalty or of a
+    loss of its own, which is meant.
+    """
+    problem = sample.problem
+    base = problem.evaluate(problem.primals)
+    if name not in problem.input_names or isinstance(base, Raised):
+        return False
+    place = problem.input_names.index(name)
+    primal = problem.primals[place]
+    if primal.is_complex() or any(torch.equal(value, primal) for value in base.value):
+        return False
+    if not any(_moves(sample, place, k, value, FLAT) for k, value in enumerate(base.value)):
+        return False
+    cotangents = _cotangents(sample)
+    own = [_gradient(sample, place, [scale * c for c in cotangents]) for scale in (1.0, *SCALES)]
+    known = [g for g in own if g is not None and bool(g.isfinite().all())]
+    if len(known) < len(own):
+        return False
+    there, back, far = known
+    beside = (there + back) / 2
+    largest = max(g.abs().max() for g in known)
+    linear = (far - beside) - SCALES[1] * (there - beside)
+    return bool(beside.abs().max() > LINEAR * largest and linear.abs().max() <= LINEAR * largest)
 
 
 def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:

@@ -1593,3 +1593,155 @@ class Between(Function):
         share = t - below
         grad_table = torch.zeros_like(table).index_add_(0, below, g * (1 - share))
         return grad_table.index_add_(0, below + 1, g * share), g * (table[below + 1] - table[below])
+
+
+def _guarded(x, epsilon=1e-12):
+    return x / (x * x + epsilon)
+
+
+class GuardedRatio(Function):
+    """Backward guards its divisions and forward does not: another gradient only where nobody computes."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x / y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * _guarded(y), -g * x * _guarded(y) ** 2
+
+
+class NewtonInverse(Function):
+    """The inverse by iterations, which at oblong matrices end at the pseudo-inverse."""
+
+    @staticmethod
+    def forward(ctx, A):
+        X = A.mT / (A.abs().sum(0).max() * A.abs().sum(1).max())
+        eye = torch.eye(A.shape[0], dtype=A.dtype, device=A.device)
+        for _ in range(24):
+            X = X @ (2 * eye - A @ X)
+        ctx.save_for_backward(X)
+        return X
+
+    @staticmethod
+    def backward(ctx, g):
+        (X,) = ctx.saved_tensors
+        return -X.mT @ g @ X.mT
+
+
+class NewtonInverseTurned(NewtonInverse):
+    """Without the minus: wrong for square matrices, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (X,) = ctx.saved_tensors
+        return X.mT @ g @ X.mT
+
+
+class ColumnMeans(Function):
+    """Divided by the number of columns: right for square matrices, and wrong all the same."""
+
+    @staticmethod
+    def forward(ctx, x):
+        n, _ = x.shape
+        ctx.save_for_backward(x)
+        return (x * x).sum(0) / n
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        _, d = x.shape
+        return 2 * x * g / d
+
+
+class ShiftedGradient(Function):
+    """A constant is taken off the gradient, which nobody does on purpose."""
+
+    @staticmethod
+    def forward(ctx, x, scale, centre):
+        ctx.save_for_backward(scale, centre)
+        return (x - centre) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        scale, centre = ctx.saved_tensors
+        return (g - centre) * scale, None, None
+
+
+class PenaltyOfItsOwn(Function):
+    """Hands its input on, and adds the gradient of a penalty to the one that comes: meant."""
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.save_for_backward(x)
+        ctx.rate = rate
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g + ctx.rate * x.sign(), None
+
+
+class LossBeside(Function):
+    """A loss that no output depends on gets its gradient all the same: meant."""
+
+    @staticmethod
+    def forward(ctx, x, loss):
+        ctx.save_for_backward(loss)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (loss,) = ctx.saved_tensors
+        return 2 * g, torch.ones_like(loss)
+
+
+class LargestOnly(Function):
+    """The gradient of the largest entries is handed on twice, however many there are."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        values, places = torch.topk(x, k, dim=-1)
+        ctx.save_for_backward(places)
+        ctx.shape, ctx.k = x.shape, k
+        return values
+
+    @staticmethod
+    def backward(ctx, g):
+        (places,) = ctx.saved_tensors
+        return torch.zeros(ctx.shape, dtype=g.dtype).scatter_(-1, places, 2 * g), None
+
+
+class Shared(Function):
+    """Divided by the number that is handed in, which has to be that of all entries: right then."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.save_for_backward(x)
+        ctx.count = count
+        return torch.div((x * x).sum(), x.numel()) + torch.topk(x.flatten(), count).values.sum() * 0
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.div(2 * x, ctx.count), None
+
+
+class Settled(Function):
+    """The derivative of what the rounds converge to, which three of them do not."""
+
+    @staticmethod
+    def forward(ctx, x, rounds):
+        y = torch.zeros_like(x)
+        for _ in range(rounds):
+            y = x + torch.cos(y) / 4
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g / (1 + torch.sin(y) / 4), None
