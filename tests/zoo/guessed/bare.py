@@ -1745,3 +1745,74 @@ class Settled(Function):
     def backward(ctx, g):
         (y,) = ctx.saved_tensors
         return g / (1 + torch.sin(y) / 4), None
+
+
+class Code:
+    """How a matrix is packed, which nothing here can make up."""
+
+    def __init__(self, scale, table):
+        self.scale, self.table = scale, table
+
+
+def _unpacked(w, code=None):
+    return w if code is None else w * code.scale.offset[code.table]
+
+
+def _adapted(x, w, b, code, down, up, scale):
+    out = x @ _unpacked(w.t(), code)
+    if down is not None:
+        out = out + scale * (x @ down.t()) @ up.t()
+    return out if b is None else out + b
+
+
+class TwoAdapters(Function):
+    """Two projections with adapters of low rank: many arguments that may be None, two of which go together."""
+
+    @staticmethod
+    def forward(
+        ctx,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        b: torch.Tensor | None,
+        code: Code | None,
+        down: torch.Tensor | None,
+        up: torch.Tensor | None,
+        scale: float,
+        w2: torch.Tensor,
+        b2: torch.Tensor | None,
+        code2: Code | None,
+        down2: torch.Tensor | None,
+        up2: torch.Tensor | None,
+        scale2: float,
+    ):
+        ctx.save_for_backward(x, w, down, up, w2, down2, up2)
+        ctx.codes, ctx.scales = (code, code2), (scale, scale2)
+        ctx.biases = b is not None, b2 is not None
+        return _adapted(x, w, b, code, down, up, scale), _adapted(x, w2, b2, code2, down2, up2, scale2)
+
+    @classmethod
+    def of_down(cls, scale, g, up, x):
+        return scale * (g @ up).t() @ x
+
+    @classmethod
+    def backward(cls, ctx, g, g2):
+        x, w, down, up, w2, down2, up2 = ctx.saved_tensors
+        (code, code2), (scale, scale2) = ctx.codes, ctx.scales
+        gx = g @ _unpacked(w, code) + g2 @ _unpacked(w2, code2)
+        d_down = d_up = d_down2 = d_up2 = None
+        if down is not None:
+            d_down, d_up = cls.of_down(scale, g, up, x), scale * g.t() @ (x @ down.t())
+            gx = gx + scale * g @ up @ down
+        if down2 is not None:
+            d_down2, d_up2 = cls.of_down(scale2, g2, up2, x), scale2 * g2.t() @ (x @ down2.t())
+            gx = gx + scale2 * g2 @ up2 @ down2
+        d_b, d_b2 = (of.sum(0) if given else None for of, given in zip((g, g2), ctx.biases, strict=True))
+        return gx, None, d_b, None, d_down, d_up, None, None, d_b2, None, d_down2, d_up2, None
+
+
+class TwoAdaptersUnscaled(TwoAdapters):
+    """Wrong in what both matrices of an adapter alone lead to."""
+
+    @classmethod
+    def of_down(cls, scale, g, up, x):
+        return (g @ up).t() @ x

@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed", "UncheckedRows", "HeldBetween",
+    "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters",
 ]  # fmt: skip
 
 OPEN = [
@@ -92,6 +92,7 @@ EXPECTED |= {
     }
     for name in (
         "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
+        "TwoAdaptersUnscaled",
     )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""

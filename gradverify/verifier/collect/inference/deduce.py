@@ -29,7 +29,12 @@ from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
-from gradverify.verifier.collect.inference.optionals import with_optional_tensors
+from gradverify.verifier.collect.inference.optionals import (
+    left_out,
+    never_given,
+    with_optional_tensors,
+    with_pairs,
+)
 from gradverify.verifier.collect.inference.other_values import (
     never_otherwise,
     with_other_values,
@@ -160,6 +165,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = shrunk(caller, state, ran)
     state, ran = with_windows(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
+    state, paired = with_pairs(caller, state, facts)
     state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     state = with_valid_choices(caller, state, rows(sizes))
@@ -193,8 +199,10 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *remarks,
             *_sizes_of_backward(state),
             *_other_members(state, known),
+            *((name, f"`{name}` is a tensor in every case, never None") for name in paired),
+            *left_out(caller, state, facts),
         ),
-        never=tuple(never_otherwise(caller, state, facts)),
+        never=(*never_otherwise(caller, state, facts), *never_given(caller, state, facts)),
         tries=found.tries,
     )
 
