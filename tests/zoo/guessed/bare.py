@@ -1766,7 +1766,7 @@ def _adapted(x, w, b, code, down, up, scale):
 
 
 class TwoAdapters(Function):
-    """Two projections with adapters of low rank: many arguments that may be None, two of which go together."""
+    """Two projections with adapters of low rank: many may be None, and two at a time go together."""
 
     @staticmethod
     def forward(
@@ -1806,7 +1806,7 @@ class TwoAdapters(Function):
         if down2 is not None:
             d_down2, d_up2 = cls.of_down(scale2, g2, up2, x), scale2 * g2.t() @ (x @ down2.t())
             gx = gx + scale2 * g2 @ up2 @ down2
-        d_b, d_b2 = (of.sum(0) if given else None for of, given in zip((g, g2), ctx.biases, strict=True))
+        d_b, d_b2 = (u.sum(0) if given else None for u, given in zip((g, g2), ctx.biases, strict=True))
         return gx, None, d_b, None, d_down, d_up, None, None, d_b2, None, d_down2, d_up2, None
 
 
