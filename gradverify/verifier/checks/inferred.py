@@ -2,7 +2,7 @@
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
 value of an argument that was invented (`alternatives.py`), for constants of some kind (`constants.py`), at
-other sizes or shapes (`other_sizes.py`, `written_sizes.py`, `square_matrices.py`), or where its author shows
+other sizes or shapes (`other_sizes.py`, `written_sizes.py`, `equal_sizes.py`), or where its author shows
 that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
@@ -17,6 +17,7 @@ from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
+from gradverify.verifier.checks.equal_sizes import at_equal_sizes
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
 from gradverify.verifier.checks.inventions import OF_A_SLOPE, OF_THE_DERIVATIVE, inventions_of, signs_of
 from gradverify.verifier.checks.manifolds import (
@@ -37,7 +38,6 @@ from gradverify.verifier.checks.other_sizes import (
 )
 from gradverify.verifier.checks.repeatable import is_repeatable
 from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.square_matrices import at_square
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.written_sizes import at_written_sizes
@@ -124,8 +124,8 @@ class _Guard:
     """Inputs with other shapes of which backward is right."""
     written: tuple[str, ...] | None = None
     """Sizes, in words, without those that backward names instead."""
-    oblong: tuple[str, ...] | None = None
-    """Matrices of which backward is right as long as they are square."""
+    unequal: tuple[str, ...] | None = None
+    """Sizes, in words, without which differing backward is right."""
     lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
     """By input and order: inputs with lengths of their own without which the mismatch is not there."""
     signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
@@ -240,10 +240,10 @@ class _Guard:
             self.written = at_written_sizes(self.sample)
         if self.written:
             yield invented(finding, self.written)
-        if self.oblong is None:
-            self.oblong = at_square(self.sample)
-        if self.oblong:
-            yield invented(finding, tuple(f"that `{name}` need not be square" for name in self.oblong))
+        if self.unequal is None:
+            self.unequal = at_equal_sizes(self.sample)
+        if self.unequal:
+            yield invented(finding, self.unequal)
 
     def _in_doubt(self, finding: Finding) -> tuple[Doubt, ...]:
         """What was invented that can have made it: no shape makes a backward that is not linear."""

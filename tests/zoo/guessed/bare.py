@@ -1816,3 +1816,52 @@ class TwoAdaptersUnscaled(TwoAdapters):
     @classmethod
     def of_down(cls, scale, g, up, x):
         return (g @ up).t() @ x
+
+
+class TapsOfOneLength(Function):
+    """Places are kept within one of two lengths that have to agree, and forward takes others."""
+
+    @staticmethod
+    def forward(ctx, x, offset, weight):
+        taps, length = offset.shape
+        at = torch.arange(length, dtype=x.dtype) + torch.arange(taps, dtype=x.dtype)[:, None] + offset
+        index = at.floor().long()
+        part, right = at - index, (index + 1 >= 0) & (index + 1 < x.shape[1])
+        left = (index >= 0) & (index < x.shape[1])
+        x0 = x[:, index.clamp(0, length - 1)] * left
+        x1 = x[:, (index + 1).clamp(0, length - 1)] * right
+        ctx.save_for_backward(x, x0, x1, index, part, left, right, weight)
+        return torch.einsum("cpt,pc->t", x0 + part * (x1 - x0), weight)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, x0, x1, index, part, left, right, weight = ctx.saved_tensors
+        length = x.shape[1]
+        of_weight = torch.einsum("cpt,t->pc", x0 + part * (x1 - x0), g)
+        read = weight.T[:, :, None] * g
+        of_x = torch.zeros_like(x)
+        of_x.index_add_(1, index.clamp(0, length - 1).flatten(), (read * ((1 - part) * left)).flatten(1))
+        of_x.index_add_(1, (index + 1).clamp(0, length - 1).flatten(), (read * (part * right)).flatten(1))
+        return of_x, (read * (x1 - x0)).sum(0), of_weight
+
+
+class Retained(Function):
+    """Rows of queries, keys and values beside a gate for each: forward takes vectors, whose `T` is nothing."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, gate):
+        c = F.logsigmoid(gate).cumsum(0)
+        decay = torch.exp((c[:, None] - c).masked_fill(torch.ones(len(c), len(c)).triu(1).bool(), -torch.inf))
+        scores = q @ k.T
+        ctx.save_for_backward(q, k, v, gate, decay, scores)
+        return (scores * decay) @ v
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, gate, decay, scores = ctx.saved_tensors
+        of_weight = g @ v.T
+        of_log = of_weight * decay * scores
+        of_c = of_log.sum(1) - of_log.sum(0)
+        of_gate = of_c.flip(0).cumsum(0).flip(0) * torch.sigmoid(-gate)
+        of_scores = of_weight * decay
+        return of_scores @ k, of_scores.T @ q, (scores * decay).T @ g, of_gate

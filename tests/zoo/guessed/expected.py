@@ -38,6 +38,8 @@ OPEN = [
     "PenaltyOfItsOwn",  # an identity with a gradient of its own
     "Shared",  # the number of all entries
     "Settled",  # a number of rounds
+    "TapsOfOneLength",  # two lengths that agree
+    "Retained",  # rows, and a gate for each
     "LossBeside",  # a loss that nothing depends on
 ]
 
