@@ -1846,7 +1846,7 @@ class TapsOfOneLength(Function):
 
 
 class Retained(Function):
-    """Rows of queries, keys and values beside a gate for each: forward takes vectors, whose `T` is nothing."""
+    """Rows of queries, keys and values beside a gate for each: forward takes vectors as well."""
 
     @staticmethod
     def forward(ctx, q, k, v, gate):
