@@ -17,6 +17,9 @@ from gradverify.verifier.numerics.calling import Tensors
 FLAT = (1e-5, -1e-5)
 """How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
+JUMPS = (*STEPS, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
+"""How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
+
 SCALES = (-1.0, 64.0)
 """Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
 of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
@@ -58,7 +61,7 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
     name, value = sample.problem.input_names[place], values[output]
     if torch.equal(value, sample.problem.primals[place]):
         return f"forward returns `{name}` as it is"
-    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, STEPS):
+    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, JUMPS):
         return f"forward is a step in `{name}`, flat between"
     if _is_cut_short(sample, place, output, value):
         return "it hands grad_output on where forward cuts off"
@@ -106,7 +109,7 @@ def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     places = range(len(sample.problem.primals))
     if any(_moves(sample, p, output, value, FLAT) for p in places):
         return False
-    if not any(_moves(sample, p, output, value, STEPS) for p in places):
+    if not any(_moves(sample, p, output, value, JUMPS) for p in places):
         return False
     alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
     gradient = _gradient(sample, place, alone)

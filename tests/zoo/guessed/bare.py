@@ -1865,3 +1865,22 @@ class Retained(Function):
         of_gate = of_c.flip(0).cumsum(0).flip(0) * torch.sigmoid(-gate)
         of_scores = of_weight * decay
         return of_scores @ k, of_scores.T @ q, (scores * decay).T @ g, of_gate
+
+
+class Levels(Function):
+    """A step at every level, whose gradient is handed on; bounds leave few levels between."""
+
+    @staticmethod
+    def forward(ctx, x, scale, offset, qmin, qmax):
+        r = (x / scale).round() - offset
+        ctx.save_for_backward((r >= qmin) * (r <= qmax), scale)
+        return r.clamp(qmin, qmax)
+
+    @staticmethod
+    def backward(ctx, g):
+        inside, scale = ctx.saved_tensors
+        return g * inside / scale, None, None, None, None
+
+
+def levels(x, scale, offset, qmin, qmax):
+    return Levels.apply(x, scale, offset, qmin, qmax)

@@ -40,6 +40,7 @@ OPEN = [
     "Settled",  # a number of rounds
     "TapsOfOneLength",  # two lengths that agree
     "Retained",  # rows, and a gate for each
+    "Levels",  # straight-through, between bounds
     "LossBeside",  # a loss that nothing depends on
 ]
 
