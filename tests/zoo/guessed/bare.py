@@ -1884,3 +1884,18 @@ class Levels(Function):
 
 def levels(x, scale, offset, qmin, qmax):
     return Levels.apply(x, scale, offset, qmin, qmax)
+
+
+class Splatted(Function):
+    """Any number of arguments, which are unpacked to three."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        x, low, rate = args
+        ctx.save_for_backward(x, rate)
+        return x * rate + low
+
+    @staticmethod
+    def backward(ctx, g):
+        x, rate = ctx.saved_tensors
+        return g * rate, g, g * x

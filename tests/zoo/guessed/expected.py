@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters",
+    "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters", "Splatted",
 ]  # fmt: skip
 
 OPEN = [
