@@ -189,7 +189,7 @@ class _Guard:
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
-        doubt = self._kind(finding) or self._unread(finding)
+        doubt = self._kind(finding) or (self._unread(finding) if finding.code != OF_GRAD_OUTPUT else "")
         if doubt:
             yield invented(finding, (doubt,))
 

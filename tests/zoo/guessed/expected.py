@@ -85,6 +85,7 @@ EXPECTED |= {
         ("UpdatedForgets", {"GV101"}, ["`mean`"]),
         ("NewtonInverseTurned", {"GV101"}, ["`A`"]),
         ("LargestOnly", {"GV101"}, ["`x`"]),
+        ("TermOfItsOwn", {"GV106"}, ["`a`"]),
         ("ColumnMeans", {"GV101"}, ["`x`"]),
         ("ShiftedGradient", {"GV106"}, ["`x`"]),
     )
