@@ -53,6 +53,8 @@ class Doubt:
     """Not an argument but the gradient itself: its author may not mean the derivative."""
     of_values: bool = False
     """Its values are in doubt and nothing else: others can be tried."""
+    of_shape: bool = False
+    """A size or a shape is in doubt and nothing else."""
     extreme: bool = False
     """It is in doubt at values alone that nobody declared."""
     differ: tuple[str, ...] = ()

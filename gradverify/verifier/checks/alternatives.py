@@ -9,7 +9,9 @@ backward is right at one of them, the doubt stands.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,13 +19,23 @@ from torch import Tensor
 
 from gradverify.model import Finding, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched, with_values
-from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.plain_counts import is_plain_count
+from gradverify.verifier.checks.subject import Sample, prepared
 
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
 
 LEAST_RUN = 2
 """Other values that forward must take: one alone tells little."""
+
+COUNTS = (2, 1, 4, 3, 16)
+"""Other counts of groups, of the largest entries, of parts."""
+
+LEAST_COUNTS = 3
+"""Other counts that forward must take: most of them it refuses, and two may be no valid ones."""
+
+MOST_SIZES = 4
+"""Sizes of the inputs that are tried as counts."""
 
 MOST_JUDGED = 12
 """Jacobians that are measured to settle one doubt."""
@@ -74,11 +86,17 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
     bounds = _bounds(sample)
     if any(v.numel() > bounds.get(n, 0) for n, v in discrete.items() if _is_index(v)):
         return False  # no such integers are all different, as backward may want them
-    rows = list(_discrete(discrete, bounds))
+    counts = {n for n, v in discrete.items() if type(v) is int}
+    if not all(is_plain_count(sample.subject.function_class, name) for name in counts):
+        return False
+    rows = list(_discrete(discrete, bounds, _numbers(sample)))
     runs = 0
     for row in rows[: MOST_JUDGED // (1 + len(FACTORS) * bool(factors))]:
+        moved = _at(sample, row)
+        if moved is None:
+            continue
         found = [
-            mismatched(with_values(sample, {**row, **own}), finding.input, second_order=second_order)
+            mismatched(with_values(moved, own), finding.input, second_order=second_order)
             for own in _of_factors(factors)
         ]
         known = [f for f in found if f is not None]
@@ -87,7 +105,23 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
         if 2 * sum(known) <= len(known) or (factors and len(known) <= LEAST_RUN):
             return False
         runs += bool(row)
-    return not discrete or runs >= LEAST_RUN
+    return not discrete or runs >= (LEAST_COUNTS if counts else LEAST_RUN)
+
+
+def _at(sample: Sample, row: Mapping[str, Any]) -> Sample | None:
+    """The sample at other values; None where forward refuses other counts, which may shape its outputs."""
+    if not any(type(v) is int for v in row.values()):
+        return with_values(sample, row)
+    arguments = tuple(replace(a, value=row.get(a.name, a.value)) for a in sample.arguments)
+    other = prepared(sample.subject, sample.case, sample.where, arguments)
+    return other if isinstance(other, Sample) else None
+
+
+def _numbers(sample: Sample) -> tuple[int, ...]:
+    """Other counts: those that the inputs have, one of which may be meant, small ones and a large one."""
+    shapes = [i.shape for i in sample.case.inputs if isinstance(i, TensorInput)]
+    sizes = [n for shape in shapes for n in (*shape, math.prod(shape))]
+    return tuple(dict.fromkeys([*sizes[:MOST_SIZES], *COUNTS]))
 
 
 def _bounds(sample: Sample) -> dict[str, int]:
@@ -103,7 +137,7 @@ def _is_index(value: Any) -> bool:  # noqa: ANN401 - an argument
 def _is_plain(value: Any) -> bool:  # noqa: ANN401 - an argument
     if isinstance(value, Tensor):
         return not value.is_floating_point() and not value.is_complex() and value.numel() > 0
-    return isinstance(value, bool)  # a count goes with shapes: other ones are other inputs altogether
+    return isinstance(value, bool | int)
 
 
 def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
@@ -113,18 +147,23 @@ def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
         yield dict.fromkeys(names, factor)
 
 
-def _discrete(given: Mapping[str, Any], bounds: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
-    """The other values: all integer tensors of one kind at a time, with each flag."""
+def _discrete(
+    given: Mapping[str, Any], bounds: Mapping[str, int], numbers: Sequence[int]
+) -> Iterator[Mapping[str, Any]]:
+    """The other values: all integer tensors of one kind at a time, with each flag, and all counts alike."""
     tensors = {n: v for n, v in given.items() if _is_index(v)}
     masks = {n: v for n, v in given.items() if isinstance(v, Tensor) and v.dtype is torch.bool}
     flags = [n for n, v in given.items() if isinstance(v, bool)]
     of_tensors = [{}, *({n: make(v, bounds[n]) for n, v in tensors.items()} for make in INTEGERS)]
     of_masks = [{}, *({n: torch.full_like(v, on) for n, v in masks.items()} for on in (True, False))]
     of_flags = [{}, *(dict.fromkeys(flags, on) for on in (True, False))]
+    counts = [n for n, v in given.items() if type(v) is int]
+    of_counts = [{}, *(dict.fromkeys(counts, k) for k in numbers if any(given[n] != k for n in counts))]
     several = (
         of_tensors if tensors else [{}],
         of_masks if masks else [{}],
         of_flags if flags else [{}],
+        of_counts if counts else [{}],
     )
     rows = [{n: v for part in parts for n, v in part.items()} for parts in itertools.product(*several)]
     # What changes everything first: the row without a change is the sample itself.

@@ -17,6 +17,9 @@ from gradverify.verifier.numerics.calling import Tensors
 FLAT = (1e-5, -1e-5)
 """How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
+JUMPS = (*STEPS, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
+"""How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
+
 SCALES = (-1.0, 64.0)
 """Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
 of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
@@ -37,6 +40,8 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     if finding.code == "GV106":
         if finding.cause == "grad-output-ones":
             return ""  # the derivative itself is there: nobody chose another one
+        if _adds_a_constant(sample, finding.input):
+            return ""  # nor does anybody add to a gradient what does not scale with the loss
         return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:
@@ -56,7 +61,7 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
     name, value = sample.problem.input_names[place], values[output]
     if torch.equal(value, sample.problem.primals[place]):
         return f"forward returns `{name}` as it is"
-    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, STEPS):
+    if not _moves(sample, place, output, value, FLAT) and _moves(sample, place, output, value, JUMPS):
         return f"forward is a step in `{name}`, flat between"
     if _is_cut_short(sample, place, output, value):
         return "it hands grad_output on where forward cuts off"
@@ -71,12 +76,40 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
     return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
 
 
+def _adds_a_constant(sample: Sample, name: str | None) -> bool:
+    """Whether backward is a multiple of grad_output and something beside that does not scale, or that alone.
+
+    Where forward hands the input on, or does not depend on it, that is the gradient of a penalty or of a
+    loss of its own, which is meant.
+    """
+    problem = sample.problem
+    base = problem.evaluate(problem.primals)
+    if name not in problem.input_names or isinstance(base, Raised):
+        return False
+    place = problem.input_names.index(name)
+    primal = problem.primals[place]
+    if primal.is_complex() or any(torch.equal(value, primal) for value in base.value):
+        return False
+    if not any(_moves(sample, place, k, value, FLAT) for k, value in enumerate(base.value)):
+        return False
+    cotangents = _cotangents(sample)
+    own = [_gradient(sample, place, [scale * c for c in cotangents]) for scale in (1.0, *SCALES)]
+    known = [g for g in own if g is not None and bool(g.isfinite().all())]
+    if len(known) < len(own):
+        return False
+    there, back, far = known
+    beside = (there + back) / 2
+    largest = max(g.abs().max() for g in known)
+    linear = (far - beside) - SCALES[1] * (there - beside)
+    return bool(beside.abs().max() > LINEAR * largest and linear.abs().max() <= LINEAR * largest)
+
+
 def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     """Whether an output is a step in all that it goes by, and backward gives it a gradient all the same."""
     places = range(len(sample.problem.primals))
     if any(_moves(sample, p, output, value, FLAT) for p in places):
         return False
-    if not any(_moves(sample, p, output, value, STEPS) for p in places):
+    if not any(_moves(sample, p, output, value, JUMPS) for p in places):
         return False
     alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
     gradient = _gradient(sample, place, alone)

@@ -2,13 +2,13 @@
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
 value of an argument that was invented (`alternatives.py`), for constants of some kind (`constants.py`), at
-other sizes or shapes (`other_sizes.py`, `written_sizes.py`), or where its author shows that no derivative is
-meant (`deliberate.py`). Then it is an inconclusive finding that says so.
+other sizes or shapes (`other_sizes.py`, `written_sizes.py`, `equal_sizes.py`), or where its author shows
+that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +17,7 @@ from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
 from gradverify.verifier.checks.constants import right_for_some
+from gradverify.verifier.checks.equal_sizes import at_equal_sizes
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
 from gradverify.verifier.checks.inventions import OF_A_SLOPE, OF_THE_DERIVATIVE, inventions_of, signs_of
 from gradverify.verifier.checks.manifolds import (
@@ -52,6 +53,9 @@ OF_THE_KIND = "GV105"
 
 OF_A_WRITE = "GV402"
 """A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
+OF_GRAD_OUTPUT = "GV106"
+"""Of what backward makes of grad_output, whatever forward is."""
 
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
@@ -108,8 +112,8 @@ class _Guard:
     invented: tuple[Doubt, ...]
     persistent: bool | None = None
     steady: bool | None = None
-    settled: dict[tuple[str | None, bool], bool] = field(default_factory=dict)
-    """By input and order: whether the mismatch is there whatever was invented."""
+    settled: dict[tuple[str | None, str], bool] = field(default_factory=dict)
+    """By input and kind of finding: whether the mismatch is there whatever was invented."""
     kinds: dict[tuple[str | None, bool], str] = field(default_factory=dict)
     """By input and order: the constants, and their kind, for which it is not there."""
     unread: dict[bool, str] = field(default_factory=dict)
@@ -120,6 +124,8 @@ class _Guard:
     """Inputs with other shapes of which backward is right."""
     written: tuple[str, ...] | None = None
     """Sizes, in words, without those that backward names instead."""
+    unequal: tuple[str, ...] | None = None
+    """Sizes, in words, without which differing backward is right."""
     lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
     """By input and order: inputs with lengths of their own without which the mismatch is not there."""
     signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
@@ -171,8 +177,9 @@ class _Guard:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
         if self._is_of_a_buffer(finding):
             yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
-        if self.invented and not self._whatever_invented(finding):
-            yield invented(finding, tuple(d.what for d in self.invented))
+        doubts = self._in_doubt(finding)
+        if doubts and not self._whatever_invented(finding, doubts):
+            yield invented(finding, tuple(d.what for d in doubts))
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         yield from self._of_signs(finding)
@@ -182,7 +189,7 @@ class _Guard:
             yield doubted(finding)
         if finding.code in OF_A_SLOPE and not self._is_steady():
             yield unsteady(finding)
-        doubt = self._kind(finding) or self._unread(finding)
+        doubt = self._kind(finding) or (self._unread(finding) if finding.code != OF_GRAD_OUTPUT else "")
         if doubt:
             yield invented(finding, (doubt,))
 
@@ -233,12 +240,22 @@ class _Guard:
             self.written = at_written_sizes(self.sample)
         if self.written:
             yield invented(finding, self.written)
+        if self.unequal is None:
+            self.unequal = at_equal_sizes(self.sample)
+        if self.unequal:
+            yield invented(finding, self.unequal)
 
-    def _whatever_invented(self, finding: Finding) -> bool:
-        key = (finding.input, _is_second_order(finding))
+    def _in_doubt(self, finding: Finding) -> tuple[Doubt, ...]:
+        """What was invented that can have made it: no shape makes a backward that is not linear."""
+        if finding.code != OF_GRAD_OUTPUT:
+            return self.invented
+        return tuple(d for d in self.invented if not d.of_shape)
+
+    def _whatever_invented(self, finding: Finding, doubts: Sequence[Doubt]) -> bool:
+        key = (finding.input, finding.code if finding.code == OF_GRAD_OUTPUT else finding.code[:3])
         if key not in self.settled:
-            names = [d.name for d in self.invented]
-            testable = all(d.of_values for d in self.invented)
+            names = [d.name for d in doubts]
+            testable = all(d.of_values for d in doubts)
             self.settled[key] = testable and whatever_invented(self.sample, finding, names)
         return self.settled[key]
 

@@ -153,6 +153,7 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
     found = _first_right(_taken(sample, [*_returned_shapes(sample), *further]), MOST_JUDGED)
     if not found and few:
         found = _first_right(_taken(sample, _broadcast_along_a_last(sample)), MOST_JUDGED)
+        found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
     found = found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
     return found or _first_right(_single_numbers(sample), MOST_JUDGED)
 
@@ -278,6 +279,19 @@ def _broadcast_along_a_last(sample: Sample) -> Iterator[Shapes]:
     for one in given:
         if len(one.shape) == 1:
             yield {i.name: (last,) if i is one else (*i.shape, last) for i in given}
+
+
+def _rows_beside_numbers(sample: Sample) -> Iterator[Shapes]:
+    """One dimension more, the last, for all vectors but one, which has a number for each of their rows.
+
+    As queries, keys and values beside a gate for each step: where all are vectors, `k.T` is `k`.
+    """
+    given = [i for i in _differentiated(sample) if len(i.shape) == 1]
+    last = _size_of_its_own(sample)
+    if len(given) < LEAST_BROADCAST:
+        return
+    for kept in (*reversed(given), None):
+        yield {i.name: (*i.shape, last) for i in given if i is not kept}
 
 
 def _differentiated(sample: Sample) -> list[TensorInput]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from types import FunctionType
 from typing import Any
 
 from gradverify.model import TensorInput
 from gradverify.verifier.checks.other_sizes import Shapes, at_shapes, takes
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.inference.evidence import parsed
+from gradverify.verifier.collect.inference.bodies import bodies
 
 LARGEST_SIZE = 16
 """Numbers beyond are blocks and widths of a machine, no taps, coordinates or components."""
@@ -81,28 +80,10 @@ def _is_free(one: TensorInput) -> bool:
 def written_sizes(function: Any) -> frozenset[int]:  # noqa: ANN401 - whatever `backward` is
     """Numbers in a function's source, or in what it calls by name, that may be the size of a dimension."""
     found: set[int] = set()
-    for definition, known in _definitions(function):
+    for definition, known in bodies(function):
         for node in ast.walk(definition):
             found |= {n for n in _sizes_in(node, known) if 1 < n <= LARGEST_SIZE}
     return frozenset(found)
-
-
-def _definitions(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping[str, Any]]]:  # noqa: ANN401
-    """The definition of a function and of those that it calls by name, with the names known there."""
-    definition = parsed(function)
-    if definition is None:
-        return
-    known = getattr(function, "__globals__", {})
-    yield definition, known
-    called = {
-        n.func.id for n in ast.walk(definition) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
-    }
-    for name in sorted(called):
-        helper = known.get(name)
-        if isinstance(helper, FunctionType) and helper is not function:
-            inner = parsed(helper)
-            if inner is not None:
-                yield inner, helper.__globals__
 
 
 def _sizes_in(node: ast.AST, known: Mapping[str, Any]) -> Iterator[int]:

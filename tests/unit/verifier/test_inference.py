@@ -320,3 +320,12 @@ def test_a_dimension_that_is_cut_into_parts_is_a_multiple_of_them():
     assert (n, 2 * rest[0], rest[1]) in tried
     assert (n, rest[0], 2 * rest[1]) in tried
     assert not any(shape[0] != n and shape[1:] == tuple(rest) for shape in tried)
+
+
+def test_a_refusal_that_names_a_rank_in_few_words_is_understood():
+    n, d = Dim(0), Dim(1)
+    vectors = tuple(Argument(name, Guess(Kind.FLOAT, 0.0), (n, d)) for name in ("impulse", "decay", "init"))
+    state = State(vectors, ((0, 4), (1, 3)))
+    error = RaisedError("RuntimeError", "Initials must be 1D", deliberate=True)
+    ranks = {tuple(len(a.dims) for a in other.arguments) for other in repairs(state, error)}
+    assert (2, 2, 1) in ranks

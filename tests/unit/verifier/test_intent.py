@@ -20,6 +20,14 @@ class Spike:
     gradient."""
 
 
+class Spread:
+    """Divides in the forward pass but not in backward, where all parts meet."""
+
+
+class Handed:
+    """A share of a sum that keeps the gradient unchanged."""
+
+
 class Reversed:
     """A layer."""
 
@@ -27,6 +35,8 @@ class Reversed:
 def test_names_and_prose_tell_a_deliberate_gradient():
     assert deliberate_gradient(RoundSteFn, None) == "ste"
     assert deliberate_gradient(Spike, None) == "surrogate"
+    assert deliberate_gradient(Spread, None) == "forward pass but not in backward"
+    assert deliberate_gradient(Handed, None) == "gradient unchanged"
     assert not deliberate_gradient(Steps, None)
     assert not deliberate_gradient(Reversed, None)
 

@@ -1593,3 +1593,329 @@ class Between(Function):
         share = t - below
         grad_table = torch.zeros_like(table).index_add_(0, below, g * (1 - share))
         return grad_table.index_add_(0, below + 1, g * share), g * (table[below + 1] - table[below])
+
+
+def _guarded(x, epsilon=1e-12):
+    return x / (x * x + epsilon)
+
+
+class GuardedRatio(Function):
+    """Backward guards its divisions and forward does not: another gradient only where nobody computes."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x / y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * _guarded(y), -g * x * _guarded(y) ** 2
+
+
+class NewtonInverse(Function):
+    """The inverse by iterations, which at oblong matrices end at the pseudo-inverse."""
+
+    @staticmethod
+    def forward(ctx, A):
+        X = A.mT / (A.abs().sum(0).max() * A.abs().sum(1).max())
+        eye = torch.eye(A.shape[0], dtype=A.dtype, device=A.device)
+        for _ in range(24):
+            X = X @ (2 * eye - A @ X)
+        ctx.save_for_backward(X)
+        return X
+
+    @staticmethod
+    def backward(ctx, g):
+        (X,) = ctx.saved_tensors
+        return -X.mT @ g @ X.mT
+
+
+class NewtonInverseTurned(NewtonInverse):
+    """Without the minus: wrong for square matrices, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (X,) = ctx.saved_tensors
+        return X.mT @ g @ X.mT
+
+
+class ColumnMeans(Function):
+    """Divided by the number of columns: right for square matrices, and wrong all the same."""
+
+    @staticmethod
+    def forward(ctx, x):
+        n, _ = x.shape
+        ctx.save_for_backward(x)
+        return (x * x).sum(0) / n
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        _, d = x.shape
+        return 2 * x * g / d
+
+
+class ShiftedGradient(Function):
+    """A constant is taken off the gradient, which nobody does on purpose."""
+
+    @staticmethod
+    def forward(ctx, x, scale, centre):
+        ctx.save_for_backward(scale, centre)
+        return (x - centre) * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        scale, centre = ctx.saved_tensors
+        return (g - centre) * scale, None, None
+
+
+class PenaltyOfItsOwn(Function):
+    """Hands its input on, and adds the gradient of a penalty to the one that comes: meant."""
+
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.save_for_backward(x)
+        ctx.rate = rate
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g + ctx.rate * x.sign(), None
+
+
+class LossBeside(Function):
+    """A loss that no output depends on gets its gradient all the same: meant."""
+
+    @staticmethod
+    def forward(ctx, x, loss):
+        ctx.save_for_backward(loss)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (loss,) = ctx.saved_tensors
+        return 2 * g, torch.ones_like(loss)
+
+
+class LargestOnly(Function):
+    """The gradient of the largest entries is handed on twice, however many there are."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        values, places = torch.topk(x, k, dim=-1)
+        ctx.save_for_backward(places)
+        ctx.shape, ctx.k = x.shape, k
+        return values
+
+    @staticmethod
+    def backward(ctx, g):
+        (places,) = ctx.saved_tensors
+        return torch.zeros(ctx.shape, dtype=g.dtype).scatter_(-1, places, 2 * g), None
+
+
+class Shared(Function):
+    """Divided by the number that is handed in, which has to be that of all entries: right then."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.save_for_backward(x)
+        ctx.count = count
+        return torch.div((x * x).sum(), x.numel()) + torch.topk(x.flatten(), count).values.sum() * 0
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.div(2 * x, ctx.count), None
+
+
+class Settled(Function):
+    """The derivative of what the rounds converge to, which three of them do not."""
+
+    @staticmethod
+    def forward(ctx, x, rounds):
+        y = torch.zeros_like(x)
+        for _ in range(rounds):
+            y = x + torch.cos(y) / 4
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g / (1 + torch.sin(y) / 4), None
+
+
+class Code:
+    """How a matrix is packed, which nothing here can make up."""
+
+    def __init__(self, scale, table):
+        self.scale, self.table = scale, table
+
+
+def _unpacked(w, code=None):
+    return w if code is None else w * code.scale.offset[code.table]
+
+
+def _adapted(x, w, b, code, down, up, scale):
+    out = x @ _unpacked(w.t(), code)
+    if down is not None:
+        out = out + scale * (x @ down.t()) @ up.t()
+    return out if b is None else out + b
+
+
+class TwoAdapters(Function):
+    """Two projections with adapters of low rank: many may be None, and two at a time go together."""
+
+    @staticmethod
+    def forward(
+        ctx,
+        x: torch.Tensor,
+        w: torch.Tensor,
+        b: torch.Tensor | None,
+        code: Code | None,
+        down: torch.Tensor | None,
+        up: torch.Tensor | None,
+        scale: float,
+        w2: torch.Tensor,
+        b2: torch.Tensor | None,
+        code2: Code | None,
+        down2: torch.Tensor | None,
+        up2: torch.Tensor | None,
+        scale2: float,
+    ):
+        ctx.save_for_backward(x, w, down, up, w2, down2, up2)
+        ctx.codes, ctx.scales = (code, code2), (scale, scale2)
+        ctx.biases = b is not None, b2 is not None
+        return _adapted(x, w, b, code, down, up, scale), _adapted(x, w2, b2, code2, down2, up2, scale2)
+
+    @classmethod
+    def of_down(cls, scale, g, up, x):
+        return scale * (g @ up).t() @ x
+
+    @classmethod
+    def backward(cls, ctx, g, g2):
+        x, w, down, up, w2, down2, up2 = ctx.saved_tensors
+        (code, code2), (scale, scale2) = ctx.codes, ctx.scales
+        gx = g @ _unpacked(w, code) + g2 @ _unpacked(w2, code2)
+        d_down = d_up = d_down2 = d_up2 = None
+        if down is not None:
+            d_down, d_up = cls.of_down(scale, g, up, x), scale * g.t() @ (x @ down.t())
+            gx = gx + scale * g @ up @ down
+        if down2 is not None:
+            d_down2, d_up2 = cls.of_down(scale2, g2, up2, x), scale2 * g2.t() @ (x @ down2.t())
+            gx = gx + scale2 * g2 @ up2 @ down2
+        d_b, d_b2 = (u.sum(0) if given else None for u, given in zip((g, g2), ctx.biases, strict=True))
+        return gx, None, d_b, None, d_down, d_up, None, None, d_b2, None, d_down2, d_up2, None
+
+
+class TwoAdaptersUnscaled(TwoAdapters):
+    """Wrong in what both matrices of an adapter alone lead to."""
+
+    @classmethod
+    def of_down(cls, scale, g, up, x):
+        return (g @ up).t() @ x
+
+
+class TapsOfOneLength(Function):
+    """Places are kept within one of two lengths that have to agree, and forward takes others."""
+
+    @staticmethod
+    def forward(ctx, x, offset, weight):
+        taps, length = offset.shape
+        at = torch.arange(length, dtype=x.dtype) + torch.arange(taps, dtype=x.dtype)[:, None] + offset
+        index = at.floor().long()
+        part, right = at - index, (index + 1 >= 0) & (index + 1 < x.shape[1])
+        left = (index >= 0) & (index < x.shape[1])
+        x0 = x[:, index.clamp(0, length - 1)] * left
+        x1 = x[:, (index + 1).clamp(0, length - 1)] * right
+        ctx.save_for_backward(x, x0, x1, index, part, left, right, weight)
+        return torch.einsum("cpt,pc->t", x0 + part * (x1 - x0), weight)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, x0, x1, index, part, left, right, weight = ctx.saved_tensors
+        length = x.shape[1]
+        of_weight = torch.einsum("cpt,t->pc", x0 + part * (x1 - x0), g)
+        read = weight.T[:, :, None] * g
+        of_x = torch.zeros_like(x)
+        of_x.index_add_(1, index.clamp(0, length - 1).flatten(), (read * ((1 - part) * left)).flatten(1))
+        of_x.index_add_(1, (index + 1).clamp(0, length - 1).flatten(), (read * (part * right)).flatten(1))
+        return of_x, (read * (x1 - x0)).sum(0), of_weight
+
+
+class Retained(Function):
+    """Rows of queries, keys and values beside a gate for each: forward takes vectors as well."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, gate):
+        c = F.logsigmoid(gate).cumsum(0)
+        decay = torch.exp((c[:, None] - c).masked_fill(torch.ones(len(c), len(c)).triu(1).bool(), -torch.inf))
+        scores = q @ k.T
+        ctx.save_for_backward(q, k, v, gate, decay, scores)
+        return (scores * decay) @ v
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, gate, decay, scores = ctx.saved_tensors
+        of_weight = g @ v.T
+        of_log = of_weight * decay * scores
+        of_c = of_log.sum(1) - of_log.sum(0)
+        of_gate = of_c.flip(0).cumsum(0).flip(0) * torch.sigmoid(-gate)
+        of_scores = of_weight * decay
+        return of_scores @ k, of_scores.T @ q, (scores * decay).T @ g, of_gate
+
+
+class Levels(Function):
+    """A step at every level, whose gradient is handed on; bounds leave few levels between."""
+
+    @staticmethod
+    def forward(ctx, x, scale, offset, qmin, qmax):
+        r = (x / scale).round() - offset
+        ctx.save_for_backward((r >= qmin) * (r <= qmax), scale)
+        return r.clamp(qmin, qmax)
+
+    @staticmethod
+    def backward(ctx, g):
+        inside, scale = ctx.saved_tensors
+        return g * inside / scale, None, None, None, None
+
+
+def levels(x, scale, offset, qmin, qmax):
+    return Levels.apply(x, scale, offset, qmin, qmax)
+
+
+class Splatted(Function):
+    """Any number of arguments, which are unpacked to three."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        x, low, rate = args
+        ctx.save_for_backward(x, rate)
+        return x * rate + low
+
+    @staticmethod
+    def backward(ctx, g):
+        x, rate = ctx.saved_tensors
+        return g * rate, g, g * x
+
+
+class TermOfItsOwn(Function):
+    """Reads two columns alone, and gives the second input the same gradient whatever comes."""
+
+    @staticmethod
+    def forward(ctx, theta, a):
+        _, _ = theta.shape
+        (_,) = a.shape
+        ctx.save_for_backward(theta, a)
+        return torch.tanh(theta[:, 0]) * a + theta[:, -1]
+
+    @staticmethod
+    def backward(ctx, g):
+        theta, a = ctx.saved_tensors
+        t = torch.tanh(theta[:, 0])
+        of_theta = torch.zeros_like(theta)
+        of_theta[:, 0] = g * a * (1 - t * t)
+        of_theta[:, -1] = g
+        return of_theta, 3 * t

@@ -6,7 +6,7 @@ RIGHT = [
     "CholeskyFactor", "HermiteSpline", "Scan", "SymmetricExp", "Gate", "DroppedColumn",
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
-    "Packed", "UncheckedRows", "HeldBetween",
+    "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters", "Splatted",
 ]  # fmt: skip
 
 OPEN = [
@@ -33,6 +33,15 @@ OPEN = [
     "ProductOfOthers",  # divides by what is never zero
     "Updated",  # a covariance
     "Curved",  # one number for all
+    "GuardedRatio",  # backward guards what forward does not
+    "NewtonInverse",  # of square matrices
+    "PenaltyOfItsOwn",  # an identity with a gradient of its own
+    "Shared",  # the number of all entries
+    "Settled",  # a number of rounds
+    "TapsOfOneLength",  # two lengths that agree
+    "Retained",  # rows, and a gate for each
+    "Levels",  # straight-through, between bounds
+    "LossBeside",  # a loss that nothing depends on
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -74,6 +83,11 @@ EXPECTED |= {
         ("CellForgetsState", {"GV107"}, ["through output 1"]),
         ("ProductOfAll", {"GV101"}, ["`x`"]),
         ("UpdatedForgets", {"GV101"}, ["`mean`"]),
+        ("NewtonInverseTurned", {"GV101"}, ["`A`"]),
+        ("LargestOnly", {"GV101"}, ["`x`"]),
+        ("TermOfItsOwn", {"GV106"}, ["`a`"]),
+        ("ColumnMeans", {"GV101"}, ["`x`"]),
+        ("ShiftedGradient", {"GV106"}, ["`x`"]),
     )
 }
 EXPECTED |= {
@@ -82,6 +96,7 @@ EXPECTED |= {
     }
     for name in (
         "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
+        "TwoAdaptersUnscaled",
     )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""

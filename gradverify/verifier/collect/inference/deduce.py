@@ -29,7 +29,12 @@ from gradverify.verifier.collect.inference.complexes import with_complex
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.held import with_lengths_held
 from gradverify.verifier.collect.inference.intent import deliberate_gradient
-from gradverify.verifier.collect.inference.optionals import with_optional_tensors
+from gradverify.verifier.collect.inference.optionals import (
+    left_out,
+    never_given,
+    with_optional_tensors,
+    with_pairs,
+)
 from gradverify.verifier.collect.inference.other_values import (
     never_otherwise,
     with_other_values,
@@ -42,6 +47,7 @@ from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
 from gradverify.verifier.collect.inference.tables import with_whole_tables
 from gradverify.verifier.collect.inference.taken_apart import hollowed, put_together, taken_apart
+from gradverify.verifier.collect.inference.tempered import tempered
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
@@ -86,6 +92,10 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
         entry = replace(entry, doubts=(*entry.doubts, doubt))
     if evidence.clamps:
         doubt = Doubt("", "that such values are valid (backward clamps, and forward does not)", extreme=True)
+        entry = replace(entry, doubts=(*entry.doubts, doubt))
+    guard = tempered(getattr(value, "forward", None), getattr(value, "backward", None))
+    if guard:
+        doubt = Doubt("", f"that such values are valid (backward has {guard} of its own)", extreme=True)
         entry = replace(entry, doubts=(*entry.doubts, doubt))
     said = deliberate_gradient(value, module)
     if said:
@@ -155,6 +165,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = shrunk(caller, state, ran)
     state, ran = with_windows(caller, state, ran)
     state, optional = with_optional_tensors(caller, state, facts)
+    state, paired = with_pairs(caller, state, facts)
     state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     state = with_valid_choices(caller, state, rows(sizes))
@@ -174,25 +185,31 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
         reference=f"{short_name(module)}:{reference}" if reference else "",
         doubts=(
             *(d for a in kept for d in _doubts(a, state, fixed)),
-            *(Doubt(n, f"the shape of `{n}`", optional=True) for n in sorted(optional)),
+            *(Doubt(n, f"the shape of `{n}`", optional=True, of_shape=True) for n in sorted(optional)),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
-            *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ") for s, t in tied),
+            *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ", of_shape=True) for s, t in tied),
             *([_of_two_sizes(names, *separated.pair)] if separated is not None else ()),
-            *([Doubt(found.reshaped, f"the shape of `{found.reshaped}`")] if found.reshaped else ()),
+            *(
+                [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)]
+                if found.reshaped
+                else ()
+            ),
         ),
         remarks=(
             *remarks,
             *_sizes_of_backward(state),
             *_other_members(state, known),
+            *((name, f"`{name}` is a tensor in every case, never None") for name in paired),
+            *left_out(caller, state, facts),
         ),
-        never=tuple(never_otherwise(caller, state, facts)),
+        never=(*never_otherwise(caller, state, facts), *never_given(caller, state, facts)),
         tries=found.tries,
     )
 
 
 def _of_two_sizes(names: Mapping[int, str], first: int, second: int) -> Doubt:
     pair = (names[first], names[second])
-    return Doubt(pair[1], f"that `{pair[0]}` and `{pair[1]}` may differ", differ=pair)
+    return Doubt(pair[1], f"that `{pair[0]}` and `{pair[1]}` may differ", differ=pair, of_shape=True)
 
 
 def _sizes_of_backward(state: State) -> Iterator[tuple[str, str]]:
@@ -327,11 +344,12 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
     guess = argument.guess
     alone = [d.value(state.values) for d in argument.dims if set(d.symbols) & set(fixed)]
     if argument.name in state.pinned:
-        yield Doubt(argument.name, f"a size of `{argument.name}`")
+        yield Doubt(argument.name, f"a size of `{argument.name}`", of_shape=True)
     elif alone and argument.is_tensor:
         yield Doubt(
             argument.name,
             f"what the {alone[0]} entries of `{argument.name}` are (it runs at no other size)",
+            of_shape=True,
         )
     if argument.layout:
         yield Doubt(argument.name, f"the layout of `{argument.name}`")

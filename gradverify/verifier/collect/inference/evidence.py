@@ -130,6 +130,7 @@ def gather(
     trusted = next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
     if undone is not None:
         _note_of_outputs(likely, facts, names, rank_of_outputs(undone))
+    _note_vectors(likely, facts, names)
     roots = any(_takes_roots(d) for d in of_forward)
     tables = () if definition is None else tuple(dict.fromkeys(_tables(definition, called)))
     return Evidence(facts, cuts, complexes, trusted, clamps, roots, tables, likely)
@@ -157,6 +158,13 @@ def _note_of_outputs(
     first = next((n for n in names if facts[n].gradient is not False and n not in likely), None)
     if first is not None and rank > max(facts[first].least_rank, 2) and facts[first].rank is None:
         likely[first] = rank
+
+
+def _note_vectors(likely: dict[str, int], facts: Mapping[str, Facts], names: Sequence[str]) -> None:
+    """Where one index has one dimension all have: both ends of edges, the rows and the columns of entries."""
+    indices = [n for n in names if "index" in facts[n].kinds]
+    if any(facts[n].rank == 1 for n in indices):
+        likely.update({n: 1 for n in indices if facts[n].rank is None and n not in likely})
 
 
 def _clamps(definitions: Sequence[ast.FunctionDef]) -> bool:

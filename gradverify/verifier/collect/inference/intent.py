@@ -29,7 +29,8 @@ _PROSE = re.compile(
     r" (?:the |its |of |a )*(?:gradient|grad|backward)s?"
     r"|custom\w* (?:the |its |of |a )*grad(?:ient)?s?(?![a-z])"
     r"|(?:gradient|grad|backward)s? (?:is |are |will be |of )*"
-    r"(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth)\w*",
+    r"(?:clip|clamp|scal|stop|detach|modif|mask|filter|bypass|approximat|estimat|smooth|unchanged)\w*"
+    r"|forward (?:pass )?but not (?:in |during )?(?:the |its )?backward",
     re.IGNORECASE,
 )
 """What in a name or a docstring goes with such a gradient; in lines of code these are ordinary words."""

@@ -77,6 +77,7 @@ _UNPACKED = re.compile(
     r"(?:not enough|too many) values to unpack \(expected (\d+)|iteration over a 0-d tensor"
     r"|cannot unpack non-iterable"
 )
+_TOO_FEW = re.compile(r"not enough values to unpack \(expected (\d)")
 OF_SEVERAL = {"2": "torch.mul", "3": "torch.addcmul"}
 """Functions of so many tensors."""
 
@@ -219,7 +220,13 @@ def _shapes(state: State) -> list[tuple[Dim, ...]]:
 
 
 def _by_iteration(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """What is gone through is several tensors."""
+    """What is gone through is several tensors, as many as it is unpacked to."""
+    unpacked = _TOO_FEW.search(message)
+    for place in suspects if unpacked is not None else ():
+        argument, items = state.arguments[place], int(unpacked[1]) if unpacked is not None else 0
+        if argument.guess.kind in {Kind.FLOAT, Kind.LIST} and not argument.parts and argument.items != items:
+            listed = replace(argument, guess=Guess(Kind.LIST, 0.0, found=False), items=items)
+            yield dearer(state.with_argument(place, listed), SCALAR)
     for place in suspects if _SEVERAL.search(message) else ():
         argument = state.arguments[place]
         if argument.guess.kind in {Kind.LITERAL, Kind.FLOAT}:

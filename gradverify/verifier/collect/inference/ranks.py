@@ -22,7 +22,7 @@ LOWER = 0.55
 _RANKS = (
     re.compile(r"expected (\d)-?D\b", re.IGNORECASE),
     re.compile(r"or (\d)D \(batched\)"),
-    re.compile(r"must be a (\d)-?D"),
+    re.compile(r"(?:must|should|has to) be (?:an? )?(\d)-?D\b", re.IGNORECASE),
     re.compile(r"must have (\d) dimensions"),
     re.compile(r"expected (\d), got \d\)"),
     re.compile(r"len\(dims\) = (\d)"),

@@ -53,10 +53,15 @@ RANKS_OF_CALL: Mapping[str, tuple[int | None, ...]] = {
 
 INDEX_ARGUMENT = {
     "index_select": -1, "gather": -1, "scatter": 1, "scatter_": 1, "scatter_add": 1, "scatter_add_": 1,
-    "index_add": 1, "index_add_": 1, "index_fill_": 1, "one_hot": 0, "embedding": 0, "take": -1,
-    "take_along_dim": 0, "nll_loss": 1, "cross_entropy": 1,
+    "index_add": 1, "index_add_": 1, "index_fill_": 1, "index_reduce": 1, "index_reduce_": 1, "one_hot": 0,
+    "embedding": 0, "take": -1, "take_along_dim": 0, "nll_loss": 1, "cross_entropy": 1,
 }  # fmt: skip
 """Functions and methods whose argument at this position (of the method form) is an integer tensor."""
+
+OF_A_VECTOR = frozenset(
+    {"index_select", "index_add", "index_add_", "index_fill_", "index_reduce", "index_reduce_"}
+)
+"""Those of them whose index has one dimension."""
 
 SIZE_CALLS = frozenset(
     {"range", "view", "reshape", "zeros", "ones", "empty", "full", "arange", "eye", "expand", "repeat",

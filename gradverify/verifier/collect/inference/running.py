@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gradverify.model import Parameter, Target
 from gradverify.verifier import guard
+from gradverify.verifier.collect.inference.bounds import with_bounds
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import gather
@@ -193,6 +194,7 @@ def _accepted(user: _User) -> Solution | None:
         _for_constructor(_guessed(p, f)) if place < user.of_constructor else _guessed(p, f)
         for place, (p, f) in enumerate(zip(user.parameters, facts, strict=True))
     ]
+    each = with_bounds(user.names, each)
 
     def started() -> Iterator[State]:
         for combination in combinations(each, MOST_COMBINATIONS):

@@ -36,6 +36,10 @@ MOST_COMBINATIONS = 100
 AS_WRITTEN = 0.6
 """What is taken off the cost of inputs with the dimensions that the author writes of."""
 
+MANY_OPTIONAL, BARE = 4, 0.1
+"""From how many arguments that may be None they are tried as None together, and what that costs beside
+tensors for all of them."""
+
 
 @dataclass(frozen=True)
 class Known:
@@ -242,12 +246,30 @@ def _is_called(path: str, caller: Caller) -> bool:
     return path not in others and inspect.isroutine(caller.live[path])
 
 
+def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
+    """The likeliest guesses, with nothing for each of many arguments that may be None.
+
+    What code asks for all the same is put in where it refuses: that takes fewer calls than to find out which
+    of ten tensors go together, and which of them are none.
+    """
+    nothing = [next((g for g in several if g.choices == (None,)), None) for several in each]
+    left_out = [k for k, g in enumerate(nothing) if g is not None and g != each[k][0]]
+    if len(left_out) < MANY_OPTIONAL:
+        return
+    yield tuple(
+        replace(none, cost=several[0].cost + BARE / len(left_out))
+        if none is not None and k in left_out
+        else several[0]
+        for k, (none, several) in enumerate(zip(nothing, each, strict=True))
+    )
+
+
 def _started(
     parameters: Sequence[Parameter], each: Sequence[Sequence[Guess]], evidence: Evidence
 ) -> Iterator[State]:
     names = [p.name for p in parameters]
     facts = [evidence.facts[name] for name in names]
-    for combination in combinations(each, MOST_COMBINATIONS):
+    for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):
         ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
         yield from compressed(names, combination, evidence.cuts)
         likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]

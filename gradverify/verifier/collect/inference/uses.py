@@ -13,6 +13,7 @@ from gradverify.verifier.collect.inference.routines import (
     KEYWORDS,
     MATH_CALLS,
     MODULE_METHODS,
+    OF_A_VECTOR,
     RANK_OF_METHOD,
     RANKS_OF_CALL,
     SHAPE_CALLS,
@@ -219,6 +220,9 @@ class UseReader(ast.NodeVisitor):
     def _roles(self, name: str, node: ast.Call) -> None:
         if name in INDEX_ARGUMENT and -len(node.args) <= INDEX_ARGUMENT[name] < len(node.args):
             self._note(node.args[INDEX_ARGUMENT[name]], "index")
+            facts = self._of(node.args[INDEX_ARGUMENT[name]])
+            if facts is not None and name in OF_A_VECTOR and facts.rank is None:
+                facts.rank = 1
         for argument in node.args if name in {"save_for_backward", "save_for_forward"} else ():
             self._note(argument, "tensor")
         if node.args:
