@@ -29,14 +29,19 @@ _FORMS: tuple[tuple[str, Callable[[float], float]], ...] = (
 _MULTIPLES: tuple[tuple[str, float], ...] = (("", 1.0), ("-", -1.0), ("2 * ", 2.0), ("1/2 * ", 0.5))
 
 
-def size_law(factors: Sequence[tuple[Shapes, float]]) -> str:
+_SIMPLE = 4
+"""The first so many forms: a size, its root, and their inverses."""
+
+
+def size_law(factors: Sequence[tuple[Shapes, float]], *, simple: bool = False) -> str:
     """The simplest law of the sizes that gives the factor at every point; empty where none does.
 
-    Needs points of at least two sizes: at one size everything is a law.
+    Needs points of at least two sizes: at one size everything is a law. `simple` ones are a size or its root.
     """
+    multiples, forms = (_MULTIPLES[:1], _FORMS[:_SIMPLE]) if simple else (_MULTIPLES, _FORMS)
     names = [name for name, _ in _numbers(factors[0][0])]
     tables = [dict(_numbers(shapes)) for shapes, _ in factors]
-    for (multiple, times), (form, law), name in itertools.product(_MULTIPLES, _FORMS, names):
+    for (multiple, times), (form, law), name in itertools.product(multiples, forms, names):
         if all(
             name in table and _holds(law, times, table[name], c)
             for table, (_, c) in zip(tables, factors, strict=True)

@@ -39,6 +39,10 @@ class Scene:
     """Names at the end of backward."""
     operations: int = 0
     known: list[Known] = field(default_factory=list)
+    forward: Sequence[Source] = ()
+    """The trees of forward, and of what keeps its values."""
+    is_noting: bool = False
+    """While a value is copied."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
@@ -47,13 +51,20 @@ class Scene:
         if not isinstance(value, ORDINARY) and self._is_owner(self.slots[number]):
             self.is_foreign = True
         if number not in self.values:
-            self.values[number] = kept(value)
+            self.values[number] = self._kept(value)
         return value
 
     def last(self, names: Mapping[str, Value], value: Value) -> Value:
         """What the names stand for when backward returns a value."""
-        self.locals = {name: kept(v) for name, v in names.items()}
+        self.locals = {name: self._kept(v) for name, v in names.items()}
         return value
+
+    def _kept(self, value: Value) -> Value:
+        """A value as it is now; copying it is no operation of backward's."""
+        self.is_noting = True
+        found = kept(value)
+        self.is_noting = False
+        return found
 
     def _is_owner(self, slot: Slot) -> bool:
         """Whether a method of what stands there is called."""
@@ -74,9 +85,9 @@ class Scene:
 class _Counting(TorchFunctionMode):
     """How many operations are run."""
 
-    def __init__(self) -> None:
+    def __init__(self, scene: Scene) -> None:
         super().__init__()
-        self.count = 0
+        self.scene, self.count = scene, 0
 
     def __torch_function__(
         self,
@@ -86,7 +97,7 @@ class _Counting(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         del types
-        self.count += 1
+        self.count += not self.scene.is_noting
         return func(*args, **(kwargs or {}))
 
 
@@ -97,11 +108,12 @@ def scene_of(
 
     `run` gets a function to run as backward.
     """
-    scene = Scene(source, [s for s in slots(source.whole) if _is_value(s, source)], _parents(source.whole))
+    values = [s for s in slots(source.whole) if _is_value(s, source)]
+    scene = Scene(source, values, _parents(source.whole), forward=forward)
     made = _noting(source).compiled({_NOTE: scene.note, _LAST: scene.last})
     if made is None:
         return None
-    counting = _Counting()
+    counting = _Counting(scene)
 
     def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
         with counting:

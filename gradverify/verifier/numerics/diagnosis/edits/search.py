@@ -19,8 +19,10 @@ from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
 from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, centred, multiplied, replaced
 from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
+from gradverify.verifier.numerics.diagnosis.edits.left_out import of_left_out
 from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.own_functions import of_own_functions, own_functions
 from gradverify.verifier.numerics.diagnosis.edits.roles import role_of
 from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value, scene_of
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
@@ -61,6 +63,20 @@ class Trial:
             return False
         return all(_is_right(pair, backward) for pair in self.pairs)
 
+    def mends_all(self, edit: Edit) -> bool:
+        """Whether nothing at all is wrong with this change: no other output's gradient either."""
+        with edit.slot.holding(edit.node):
+            backward = self.scene.source.compiled()
+        others = {id(pair.point): pair.point for pair in self.pairs}.values()
+        blocks = [
+            Pair(point, output, source)
+            for point in others
+            for output in range(len(point.outputs.blocks))
+            for source in range(len(point.inputs.blocks))
+        ]
+        wrong = [block for block in blocks if block.is_wrong]
+        return backward is not None and all(_is_right(block, backward) for block in wrong)
+
 
 def one_edit(pairs: Pairs) -> Cause | None:
     """The first change after which backward gives forward's derivative at every point, and spoils nothing."""
@@ -69,7 +85,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
     return None if trial is None or found is None else told([found], trial.scene)
 
 
-LONG = 100
+LONG = 50
 """Operations of a backward whose changes are tried before those of forward, which cost far more there."""
 
 
@@ -98,11 +114,21 @@ def trial_of(pairs: Pairs) -> Trial | None:
 
 
 def first_edit(trial: Trial) -> Edit | None:
-    """The first change that does it alone."""
+    """The first change that does it alone, of those that leave nothing wrong if there is one.
+
+    One mistake has many gradients: what makes one of them right and not the others may be luck.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        tried = (edit for edit in trial.edits if trial.seen.may_agree(edit))
-        return next((edit for edit in tried if trial.take_back(edit)), None)
+        found = (edit for edit in trial.edits if trial.seen.may_agree(edit) and trial.take_back(edit))
+        first = next(found, None)
+        if first is None or trial.mends_all(first):
+            return first
+        return next((edit for edit in itertools.islice(found, MOST_ALIKE) if trial.mends_all(edit)), first)
+
+
+MOST_ALIKE = 12
+"""Changes that make one gradient right among which one is looked for that makes all of them right."""
 
 
 def _scene(own: OwnBackward) -> Scene | None:
@@ -230,9 +256,23 @@ def _edits(scene: Scene, wrong: frozenset[int]) -> Iterator[Edit]:
 
     values = [(slot, scene.values[k]) for k, slot in enumerate(scene.slots) if k in scene.values]
     ranks = [rank(slot) for slot, _ in values]
+    statements = [*of_statements(scene.source.whole), *of_left_out(scene.source, scene.forward)]
+    of = [
+        min((k for s in _statements(edit) if (k := rank(s)) is not None), default=None) for edit in statements
+    ]
     for now in range(3):
-        yield from (edit for edit in of_statements(scene.source.whole) if rank(edit.slot) == now)
+        yield from (edit for edit, k in zip(statements, of, strict=True) if k == now)
         yield from _of_values([pair for pair, k in zip(values, ranks, strict=True) if k == now], scene)
+
+
+def _statements(edit: Edit) -> list[Slot]:
+    """The places of what a change alters: of a block's statements those that are others then."""
+    before, after = edit.slot.node, edit.node
+    if not isinstance(before, list) or not isinstance(after, list):
+        return [edit.slot]
+    parent, field = edit.slot.parent, edit.slot.field
+    differing = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b]
+    return [Slot(parent, field, k, before[k]) for k in differing]
 
 
 def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[Edit]:
@@ -243,8 +283,10 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
         yield from of_operators(slot, value, names, role_of(slot, scene))
     for slot, value in values:
         yield from replaced(slot, value, names)
+    functions = own_functions(scene.source, scene.forward)
     for slot, value in values:
         yield from of_values(slot, value)
+        yield from of_own_functions(slot, value, functions)
     further: Sequence[Callable[[Slot, Value], Iterator[Edit]]] = (
         lambda slot, value: centred(slot, value, names),
         lambda slot, value: multiplied(slot, value, names, names=True),

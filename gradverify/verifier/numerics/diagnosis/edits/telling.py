@@ -77,12 +77,15 @@ def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
 
 
 def _exchanged(edit: Edit) -> tuple[str, str, int]:
-    """The two statements whose order is turned."""
+    """The two statements whose order is turned, or that have each other's part."""
     block, turned = edit.slot.node, edit.node
     assert isinstance(block, list)  # noqa: S101
     assert isinstance(turned, list)  # noqa: S101
-    place = next(k for k, (a, b) in enumerate(zip(block, turned, strict=True)) if a is not b)
-    return _texts(block[place]), _texts(block[place + 1]), block[place].lineno
+    places = [k for k, (a, b) in enumerate(zip(block, turned, strict=True)) if a is not b]
+    if edit.cause == "order":
+        return _texts(block[places[0]]), _texts(block[places[0] + 1]), block[places[0]].lineno
+    before, after = ([statements[k] for k in places] for statements in (block, turned))
+    return _texts(before), _texts(after), before[0].lineno
 
 
 def _texts(node: ast.AST | list[ast.stmt]) -> str:

@@ -37,9 +37,22 @@ def altered_forward(pairs: Pairs) -> Cause | None:
     for candidate in candidates(first):
         law = _law_of(candidate, first, rest)
         if law is not None:
+            if not law:
+                first.own.held.append(candidate)
             return cause_of(candidate, law, first.own)
     exchange = held(first, rest)
     return None if exchange is None else cause_of_exchange(exchange, first.own)
+
+
+def altered_as_elsewhere(pairs: Pairs) -> Cause | None:
+    """A change that was found for another gradient of the same call, where it gives these numbers, too."""
+    known = [one for pair in pairs if (own := pair.point.own_forward) is not None for one in own.held]
+    glances = glances_of(pairs) if known else None
+    if glances is None:
+        return None
+    without_shifts(glances)
+    found = next((one for one in known if all(_explains(one, glance) for glance in glances)), None)
+    return None if found is None else cause_of(found, "", glances[0].own)
 
 
 def _law_of(candidate: Candidate, first: Glance, rest: Sequence[Glance]) -> str | None:

@@ -1,0 +1,45 @@
+"""Causes of several gradients of one call, seen together: one mistake has many gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
+from gradverify.verifier.numerics.diagnosis.evidence import Pairs
+from gradverify.verifier.numerics.diagnosis.factor import of_a_literal
+from gradverify.verifier.numerics.diagnosis.paths.search import altered_as_elsewhere
+
+Diagnosed = tuple[Cause | None, Pairs]
+
+
+def together(diagnosed: Sequence[Diagnosed]) -> list[Cause | None]:
+    """The causes, where they differ those of one mistake, if one part of forward or one change tells all.
+
+    What is lost on the way to several gradients may leave nothing of one of them, as if an output were
+    ignored, and of another one a multiple, which some expression gives by chance.
+    """
+    causes = [cause for cause, _ in diagnosed]
+    if len({cause.name for cause in causes if cause is not None}) < 2:
+        return causes
+    changes = {cause.changes if cause is not None else () for cause in causes}
+    told = next((cause for cause in causes if cause is not None and cause.kind == "edit"), None)
+    if told is not None and len(changes) == 1:
+        return [told] * len(causes)
+    return [_one_of_all(cause, pairs) for cause, pairs in diagnosed]
+
+
+def _one_of_all(cause: Cause | None, pairs: Pairs) -> Cause | None:
+    """What is lost on the way to other gradients, where it explains this one better."""
+    if cause is None or not _may_be_part_of_another(cause, pairs):
+        return cause
+    other = altered_as_elsewhere(pairs)
+    return cause if other is None else replace(other, changes=cause.changes)
+
+
+def _may_be_part_of_another(cause: Cause, pairs: Pairs) -> bool:
+    if cause.where is not None or cause.kind == "edit" or pairs[0].point.order > 1:
+        return False
+    by_literal = cause.name == "constant-factor" and of_a_literal(pairs[0], cause.law)
+    by_data = cause.name == "chain-factor" and cause.strength is Strength.WEAK
+    return cause.name == "ignored-output" or by_literal or by_data
