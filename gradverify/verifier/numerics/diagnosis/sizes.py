@@ -47,6 +47,18 @@ def size_law(factors: Sequence[tuple[Shapes, float]], *, simple: bool = False) -
             for table, (_, c) in zip(tables, factors, strict=True)
         ):
             return _written(multiple, form.format(name))
+    return "" if simple else _quotient(tables, [c for _, c in factors])
+
+
+def _quotient(tables: Sequence[dict[str, int]], factors: Sequence[float]) -> str:
+    """One dimension over another one, where that gives every factor, and these differ."""
+    if len({round(c, 6) for c in factors}) < 2:
+        return ""
+    names = [name for name in tables[0] if name.endswith("]") and all(name in table for table in tables)]
+    for above, below in itertools.permutations(names, 2):
+        values = [table[above] / max(1, table[below]) for table in tables]
+        if all(abs(v - c) <= SAME * abs(c) for v, c in zip(values, factors, strict=True)):
+            return f"{above} / {below}"
     return ""
 
 

@@ -29,6 +29,7 @@ def of_slices(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
         yield from _opposite_ends(slot, node, (a, b))
     for number in range(count if count <= MOST_SLICED else 0):
         yield from _moved(slot, node, number)
+        yield from _other_ends(slot, node, number)
 
 
 def _opposite_ends(slot: Slot, node: ast.stmt, numbers: tuple[int, int]) -> Iterator[Edit]:
@@ -53,6 +54,23 @@ def _moved(slot: Slot, node: ast.stmt, number: int) -> Iterator[Edit]:
             part.lower, part.upper = _more(part.lower, by), _more(part.upper, by)
         if both:
             yield Edit(slot, turned, CAUSE, is_whole=True)
+
+
+def _other_ends(slot: Slot, node: ast.stmt, number: int) -> Iterator[Edit]:
+    """`a[1:, 1:]` for `a[:-1, :-1]`: what is left out at the start of every dimension, at the end instead."""
+    turned = copy.deepcopy(node)
+    parts = _slices(_sliced(turned)[number])
+    bounds = [(part.lower, part.upper) for part in parts]
+    for part, (lower, upper) in zip(parts, bounds, strict=True):
+        match lower, upper:
+            case ast.Constant(value=int(value)), None:
+                part.lower, part.upper = None, _written(-value)
+            case None, ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))):
+                part.lower, part.upper = _written(value), None
+            case _:
+                return
+    if len(parts) > 1:
+        yield Edit(slot, turned, CAUSE, is_whole=True)
 
 
 def _sliced(tree: ast.AST) -> list[ast.Subscript]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -34,14 +35,27 @@ def altered_forward(pairs: Pairs) -> Cause | None:
     # Where nothing flows, as where a mask leaves nothing, every part is nothing.
     first = next((g for g in wrong if g.pair.nonzero.any()), wrong[0])
     rest = [g for g in glances if g is not first]
-    for candidate in candidates(first):
+    found = candidates(first)
+    for candidate in found:
         law = _law_of(candidate, first, rest)
         if law is not None:
             if not law:
-                first.own.held.append(candidate)
+                first.own.held += [candidate, *_alike(candidate, found)]
             return cause_of(candidate, law, first.own)
     exchange = held(first, rest)
     return None if exchange is None else cause_of_exchange(exchange, first.own)
+
+
+MOST_ALIKE = 8
+"""Uses on the way of one part that are kept for other gradients."""
+
+
+def _alike(candidate: Candidate, following: Iterator[Candidate]) -> list[Candidate]:
+    """The same part at other uses on its way: for another gradient, these may be apart."""
+    if candidate.altered.instead is not None or candidate.weights:
+        return []
+    alike = itertools.takewhile(lambda c: c.altered.instead is None and c.share == candidate.share, following)
+    return [*itertools.islice(alike, MOST_ALIKE)]
 
 
 def altered_as_elsewhere(pairs: Pairs) -> Cause | None:
