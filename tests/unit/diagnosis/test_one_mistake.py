@@ -270,3 +270,29 @@ def test_noting_what_stands_in_a_backward_is_none_of_its_operations():
     source = source_of(backward)
     scene = scene_of(source, [], lambda made: made(None, torch.ones(3)) is not None)
     assert scene.operations == 2
+
+
+class OwnMethods(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return _by_numpy(x.sinh() * w)
+
+    @staticmethod
+    def slope(x, w):
+        return x.sinh() * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * OwnMethods.slope(x, w), g * x.sinh()
+
+
+def test_a_mistake_in_a_static_method_of_the_class():
+    own = OwnMethods.slope
+    (found,) = findings_on(OwnMethods, {"x": "bn", "w": "bn"})
+    assert found.input == "x"
+    assert (
+        "becomes right with `return x.cosh() * w` in place of `return x.sinh() * w` in `slope`" in found.hint
+    )
+    assert OwnMethods.slope is own

@@ -141,7 +141,7 @@ def _noting(source: Source) -> Source:
     for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
         statement.value = _call(_LAST, [_call("locals", []), value])
-    return Source(source.function, tree, tuple(helpers))
+    return Source(source.function, tree, tuple(helpers), source.methods)
 
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
