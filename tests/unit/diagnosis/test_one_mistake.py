@@ -296,3 +296,25 @@ def test_a_mistake_in_a_static_method_of_the_class():
         "becomes right with `return x.cosh() * w` in place of `return x.sinh() * w` in `slope`" in found.hint
     )
     assert OwnMethods.slope is own
+
+
+class Sines(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        s, c = b.sin(), b.cos()
+        ctx.save_for_backward(s, c, a)
+        return _by_numpy(a * s)
+
+    @staticmethod
+    def backward(ctx, g):
+        s, c, a = ctx.saved_tensors
+        base = g * c
+        return base, base * a * c / s
+
+
+def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_told():
+    """With what was saved exchanged, the gradient of `a` alone is right."""
+    found = findings_on(Sines, {"a": "bn", "b": "bn"})
+    assert {f.input for f in found} == {"a", "b"}
+    for one in found:
+        assert [change.after for change in one.changes] == ["base = g * s"]
