@@ -318,3 +318,24 @@ def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_told():
     assert {f.input for f in found} == {"a", "b"}
     for one in found:
         assert [change.after for change in one.changes] == ["base = g * s"]
+
+
+class TwoFactors(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return _by_numpy(a.sin() * b.exp()) + _by_numpy(b * b * a)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        grown = g * b.exp()
+        steep, square = a.cos(), g * b
+        return grown * steep, a.sin() * grown + 2 * square * a
+
+
+def test_a_term_of_two_factors_that_is_lost():
+    (found,) = findings_on(TwoFactors, {"a": "bn", "b": "bn"})
+    assert (found.input, found.cause) == ("a", "missing-term")
+    (change,) = found.changes
+    assert "grown * steep + b * square" in change.after

@@ -13,6 +13,7 @@ from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.left_out import of_left_out
 from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
 from gradverify.verifier.numerics.diagnosis.edits.own_functions import of_own_functions, own_functions
+from gradverify.verifier.numerics.diagnosis.edits.products import added_products, returned_by
 from gradverify.verifier.numerics.diagnosis.edits.roles import role_of
 from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
@@ -62,10 +63,12 @@ def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[E
     for slot, value in values:
         yield from of_values(slot, value)
         yield from of_own_functions(slot, value, functions)
+    returned = returned_by(scene.source.tree)
     further: Sequence[Callable[[Slot, Value], Iterator[Edit]]] = (
         lambda slot, value: centred(slot, value, names),
         lambda slot, value: multiplied(slot, value, names, names=True),
         lambda slot, value: added(slot, value, names),
+        lambda slot, value: added_products(slot, value, names, returned),
         lambda slot, value: replaced(slot, value, others),
         lambda slot, value: multiplied(slot, value, others, names=False),
         lambda slot, value: added(slot, value, others),
