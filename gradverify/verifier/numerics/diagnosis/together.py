@@ -26,15 +26,20 @@ def together(diagnosed: Sequence[Diagnosed]) -> list[Cause | None]:
     told = next((cause for cause in causes if cause is not None and cause.kind == "edit"), None)
     if told is not None and len(changes) == 1:
         return [told] * len(causes)
-    return [_one_of_all(cause, pairs) for cause, pairs in diagnosed]
+    return [_one_of_all(cause, pairs, causes) for cause, pairs in diagnosed]
 
 
-def _one_of_all(cause: Cause | None, pairs: Pairs) -> Cause | None:
-    """What is lost on the way to other gradients, where it explains this one better."""
+def _one_of_all(cause: Cause | None, pairs: Pairs, others: Sequence[Cause | None]) -> Cause | None:
+    """What is lost on the way to others, or the change that mends them, where it explains this one."""
     if cause is None or not _may_be_part_of_another(cause, pairs):
         return cause
     other = altered_as_elsewhere(pairs)
-    return cause if other is None else replace(other, changes=cause.changes)
+    if other is not None:
+        return replace(other, changes=cause.changes)
+    same = [one for one in others if one is not None and one.changes == cause.changes != ()]
+    if all(one is not None and one in same for one in others) and cause.changes[0].cause != cause.name:
+        return Cause(cause.changes[0].cause, Strength.WEAK, kind="edit", changes=cause.changes)
+    return cause
 
 
 def _may_be_part_of_another(cause: Cause, pairs: Pairs) -> bool:

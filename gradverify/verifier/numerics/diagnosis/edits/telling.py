@@ -17,8 +17,11 @@ LONGEST_SHOWN = 76
 
 def told(edits: Sequence[Edit], scene: Scene) -> Cause:
     """The changes as a cause, that of the first: what stands there, what makes it right, and the line."""
-    causes = ["operand" if edit.cause == "order" else edit.cause for edit in edits]
-    return Cause(causes[0], Strength.WEAK, kind="edit", changes=tuple(_changes(edits, scene)))
+    return Cause(_cause_of(edits[0]), Strength.WEAK, kind="edit", changes=tuple(_changes(edits, scene)))
+
+
+def _cause_of(edit: Edit) -> str:
+    return "operand" if edit.cause == "order" else edit.cause
 
 
 def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
@@ -31,12 +34,14 @@ def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
             for edit in edits:
                 held.enter_context(edit.slot.holding(edit.node))
             after = _texts(statements[0])
-        yield InBackward(file, statements[0].lineno, before, after, helper=helpers[0])
+        yield InBackward(
+            file, statements[0].lineno, before, after, helper=helpers[0], cause=_cause_of(edits[0])
+        )
         return
     for edit, helper in zip(edits, helpers, strict=True):
         before, after, line = _shown(edit, scene)
         of_loop = isinstance(edit.slot.node, ast.For) or isinstance(edit.slot.parent, ast.For)
-        yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper)
+        yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper, _cause_of(edit))
 
 
 def _helper(edit: Edit, scene: Scene) -> str:
