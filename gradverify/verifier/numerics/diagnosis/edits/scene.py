@@ -41,8 +41,6 @@ class Scene:
     known: list[Known] = field(default_factory=list)
     forward: Sequence[Source] = ()
     """The trees of forward, and of what keeps its values."""
-    is_noting: bool = False
-    """While a value is copied."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
@@ -51,20 +49,13 @@ class Scene:
         if not isinstance(value, ORDINARY) and self._is_owner(self.slots[number]):
             self.is_foreign = True
         if number not in self.values:
-            self.values[number] = self._kept(value)
+            self.values[number] = kept(value)
         return value
 
     def last(self, names: Mapping[str, Value], value: Value) -> Value:
         """What the names stand for when backward returns a value."""
-        self.locals = {name: self._kept(v) for name, v in names.items()}
+        self.locals = {name: kept(v) for name, v in names.items()}
         return value
-
-    def _kept(self, value: Value) -> Value:
-        """A value as it is now; copying it is no operation of backward's."""
-        self.is_noting = True
-        found = kept(value)
-        self.is_noting = False
-        return found
 
     def _is_owner(self, slot: Slot) -> bool:
         """Whether a method of what stands there is called."""
@@ -85,9 +76,9 @@ class Scene:
 class _Counting(TorchFunctionMode):
     """How many operations are run."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.scene, self.count = scene, 0
+        self.count = 0
 
     def __torch_function__(
         self,
@@ -97,7 +88,7 @@ class _Counting(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         del types
-        self.count += not self.scene.is_noting
+        self.count += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -113,7 +104,7 @@ def scene_of(
     made = _noting(source).compiled({_NOTE: scene.note, _LAST: scene.last})
     if made is None:
         return None
-    counting = _Counting(scene)
+    counting = _Counting()
 
     def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
         with counting:

@@ -76,7 +76,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
     return None if trial is None or found is None else told([found], trial.scene)
 
 
-LONG = 50
+LONG = 100
 """Operations of a backward whose changes are tried before those of forward, which cost far more there."""
 
 
