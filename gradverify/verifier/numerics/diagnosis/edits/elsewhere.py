@@ -59,7 +59,10 @@ def multiplied(slot: Slot, value: Value, known: list[Known], *, names: bool) -> 
         if factor is not None and one.is_bounded:
             yield Edit(slot, expression("e * (p > 0)", e=slot.node, p=factor), "branch")
         for text in (FACTORS if names else FACTORS_OF_EXPRESSIONS) if factor is not None else ():
-            yield Edit(slot, expression(text, e=slot.node, p=factor), _cause_of_factor(one))  # type: ignore[arg-type]
+            cause = _cause_of_factor(one)
+            if cause == "operand" and text not in FACTORS_OF_EXPRESSIONS:
+                cause = "chain-factor"  # the derivative of something
+            yield Edit(slot, expression(text, e=slot.node, p=factor), cause)  # type: ignore[arg-type]
 
 
 def added(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
