@@ -1,15 +1,15 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|...|twelfth] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|...|thirteenth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
 once more, by the hand that did it, `fifth`, `sixth`, and the pairs of `seventh` and `eighth`, of `ninth` and
-`tenth`, and of `eleventh` and `twelfth`, by five more that knew none of the others. Prints Markdown. "no
-cause" is a finding without a cause; "coarser" is one that is true but says less than the right one; "wrong
-cause" names one that is not in the set's list. Right Functions must pass at every seed.
+`tenth`, and of `eleventh` and `twelfth`, by five more that knew none of the others, `thirteenth` by one more.
+Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less than
+the right one; "wrong cause" names one that is not in the set's list. Right Functions must pass at every seed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SETS_IN_ORDER = (
     "tenth",
     "eleventh",
     "twelfth",
+    "thirteenth",
 )
 
 HEAD = """'A set of wrong backwards, or the right ones of it.'

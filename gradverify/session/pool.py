@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Self
 
 from gradverify.events import (
@@ -27,7 +28,8 @@ from gradverify.events import (
     encode,
 )
 from gradverify.model import RaisedError
-from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
+from gradverify.session.patience import Patience, patience_of
+from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start, worked_seconds
 from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
@@ -134,6 +136,8 @@ class Worker:
         self._since = 0
         self._memory = 0
         self._looked = 0.0
+        self._patience: Patience | None = None
+        """While a cause is looked for."""
 
     def __enter__(self) -> Self:
         """Enter."""
@@ -181,6 +185,7 @@ class Worker:
         started = self._clock()
         deadline = started + limit
         self._memory = memory
+        self._patience = None
         try:
             self._channel.send(encode(request))
         except OSError:
@@ -195,7 +200,10 @@ class Worker:
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case DiagnosisStarted():
-                    deadline = deadline_of_diagnosis(started, self._clock(), deadline)
+                    now, last = self._clock(), deadline
+                    deadline = deadline_of_diagnosis(started, now, last)
+                    worked = partial(worked_seconds, self._process.pid)
+                    self._patience = patience_of(worked, now, deadline, last)
                     yield event
                 case _:
                     yield event
@@ -234,6 +242,10 @@ class Worker:
             if remaining > 0 and not self._selector.select(wait) and wait < remaining:
                 continue
             if self._clock() >= deadline:
+                if self._patience is not None:
+                    deadline = self._patience.until(self._clock(), deadline)
+                    if self._clock() < deadline:
+                        continue
                 kill_all(self._process, DUMP_LIMIT)
                 raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
             chunk = os.read(self._channel.events, 1 << 16)

@@ -111,6 +111,14 @@ def resident_mib(group: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
+def worked_seconds(pid: int) -> float | None:
+    """What a process has had of the processors, in seconds, all its threads; None where nothing tells."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
 def _asked_of_ps(group: int) -> int:
     done = subprocess.run(
         ["ps", "-axo", "pgid=,rss="],  # noqa: S607 - the system's own, wherever it lies

@@ -129,11 +129,12 @@ def _constant(c: float) -> str:
 
 
 def _inverse_of_quotient(law: str) -> str:
-    """What to multiply by instead of dividing by a quotient: `n / 2` for `2 / n`; empty for other laws."""
+    """What to multiply by instead of dividing by a quotient: `n / 2` for `2 / n`; empty for others."""
     for quotient, written in (("1 / ", "{}"), ("2 / ", "{} / 2"), ("1/2 / ", "2 * {}")):
         if law.startswith(quotient):
             return written.format(law.removeprefix(quotient))
-    return ""
+    above, _, below = law.partition(" / ")
+    return f"{below} / {above}" if below and " " not in above + below else ""
 
 
 def _other_factor(cause: Cause, pairs: Pairs) -> str:

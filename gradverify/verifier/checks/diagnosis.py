@@ -20,6 +20,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.factor import contradicts, of_a_literal
 from gradverify.verifier.numerics.diagnosis.ladder import diagnose
+from gradverify.verifier.numerics.diagnosis.together import together
 from gradverify.verifier.numerics.operations import is_straight, operations
 
 __all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
@@ -126,6 +127,7 @@ def causes_of(
             groups.setdefault((finding.code, finding.output, finding.input), []).append(finding)
     earlier: dict[tuple[int, int | None, str | None], list[Pair]] = {}
     chosen = [min(group, key=_telling) for group in groups.values()]
+    diagnosed: list[tuple[Finding, list[Pair], Cause | None]] = []
     for worst in sorted(chosen, key=lambda f: (_is_special(f), f.code)):
         pairs = _pairs(plan, measurements, visited, findings, worst)
         place = DIAGNOSED[worst.code], worst.output, worst.input
@@ -134,15 +136,22 @@ def causes_of(
         cause = diagnose(pairs) if pairs else None
         if cause is not None and _is_contradicted(cause, pairs, measurements, visited, worst):
             cause = replace(cause, law="" if of_a_literal(pairs[0], cause.law) else cause.law, kind="options")
+        diagnosed.append((worst, pairs, cause))
+    causes = together([(cause, pairs) for _, pairs, cause in diagnosed])
+    for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
         found = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
-            said = in_words(cause, pairs)
-            if DIAGNOSED[worst.code] > 1:
-                said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
-            changes = tuple(map(_change, cause.changes))
-            yield replace(found, cause=cause.name, factor=_factor(cause), hint=said, changes=changes)
+            yield _told(found, cause, pairs)
         elif found.derivable:
             yield found
+
+
+def _told(found: Finding, cause: Cause, pairs: Sequence[Pair]) -> Finding:
+    said = in_words(cause, pairs)
+    if DIAGNOSED[found.code] > 1:
+        said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
+    changes = tuple(map(_change, cause.changes))
+    return replace(found, cause=cause.name, factor=_factor(cause), hint=said, changes=changes)
 
 
 def _change(edited: InBackward) -> SourceChange:

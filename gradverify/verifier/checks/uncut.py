@@ -1,4 +1,4 @@
-"""User code run as if nothing in it cut the graph: `.detach()`, `.data`, and what runs under `no_grad`."""
+"""User code run as if nothing in it cut the graph: `.detach()`, `.data`, `.item()`, what is in `no_grad`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site, operation_name, site_of_call, text_of
 
-_CUTS = frozenset({"detach", "get data"})
-"""Calls that give a tensor back without its graph."""
+_CUTS = frozenset({"detach", "get data", "item"})
+"""Calls that give a tensor back without its graph, or its number."""
 
 
 @dataclass
@@ -40,7 +40,8 @@ class Uncut(TorchFunctionMode):
         named = dict(kwargs or {})
         name = operation_name(func)
         if name in _CUTS and args and _has_graph(args[0]):
-            return args[0] if self._is_lifted(name) else func(*args, **named)
+            whole = args[0].reshape(()) if name == "item" else args[0]
+            return whole if self._is_lifted(name) else func(*args, **named)
         if torch.is_grad_enabled() or name.startswith("get ") or name == "_set_grad_enabled":
             return func(*args, **named)
         if not any(_has_graph(a) for a in (*args, *named.values())) or not self._is_lifted("no_grad"):
@@ -60,6 +61,8 @@ def _has_graph(value: Any) -> bool:  # noqa: ANN401
 
 def in_words(site: Site, how: str) -> str:
     """`` `y.detach()` (norms.py:12) ``."""
-    text = text_of(site) or {"detach": ".detach()", "get data": ".data"}.get(how, "no_grad")
+    text = text_of(site) or {"detach": ".detach()", "get data": ".data", "item": ".item()"}.get(
+        how, "no_grad"
+    )
     where = f" ({Path(site.file).name}:{site.line})" if site.file and site.line > 0 else ""
     return f"`{text}`" + (" under no_grad" if how == "no_grad" else "") + where

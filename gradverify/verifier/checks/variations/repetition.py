@@ -136,20 +136,29 @@ def interleaved(base: Verified) -> Varied:
 def _with_cause(
     base: Verified, finding: Finding, result: Returned[Gradients] | Raised, other: Sequence[Argument]
 ) -> Finding:
-    """`stale`, where the gradient of the first call is the one that its grad_output gives in the second."""
+    """`stale`, where the gradient of the first call is wholly or in part that of the inputs of the second."""
     fresh = perform(base.sample, prepared(base.sample, other), other)
     if isinstance(result, Raised) or isinstance(fresh, Raised):
         return finding
     second = backward(base.sample, fresh.value, base.grad_outputs())
     if isinstance(second, Raised):
         return finding
-    if base.difference(result.value, base.inputs.flatten(second.value)) is not None:
+    if base.difference(result.value, base.inputs.flatten(second.value)) is None:
+        what = "It is the gradient at the inputs of the later call."
+    elif _is_right_with_the_same_inputs(base):
+        what = "A part of what backward uses is of the later call: with the same inputs there, it is right."
+    else:
         return finding
-    return replace(
-        finding,
-        cause="stale",
-        hint=f"It is the gradient at the inputs of the later call. {STATE_HINT}",
-    )
+    return replace(finding, cause="stale", hint=f"{what} {STATE_HINT}")
+
+
+def _is_right_with_the_same_inputs(base: Verified) -> bool:
+    """Whether only the other inputs of a second call are what spoils the first one's gradient."""
+    first, second = called(base.sample), called(base.sample)
+    if isinstance(first, Raised) or isinstance(second, Raised):
+        return False
+    result = backward(base.sample, first.value, base.grad_outputs())
+    return not isinstance(result, Raised) and base.difference(result.value) is None
 
 
 def _interleaved_finding(base: Verified, result: Returned[Gradients] | Raised) -> Finding | None:

@@ -57,6 +57,8 @@ class InBackward:
     """Whether it is what a loop goes through."""
     helper: str = ""
     """The function that it stands in, where that is one that backward calls."""
+    cause: str = ""
+    """The name of the mistake that it takes back."""
 
 
 @dataclass(frozen=True)

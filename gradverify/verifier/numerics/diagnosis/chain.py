@@ -23,6 +23,9 @@ from gradverify.verifier.numerics.diagnosis.named_values import Side, named_tens
 LEAST_TELLING = 8
 """Distinct values of the factor that must have been seen: fewer fit too many formulas."""
 
+NONE = 1e-5
+"""Factors that are 1 within this share are none: anything that is about 1 would be a law of them."""
+
 LEAST_ENTRIES = 3
 """Entries that one factor must explain, where nothing else is known of it: one entry has a factor anyway."""
 
@@ -119,7 +122,8 @@ TINIEST = torch.finfo(torch.float64).tiny
 def _law(lines: Sequence[_Lines], side: Side) -> str | None:
     """The first function of the data that gives every factor."""
     factors = [each.factors[each.judged] for each in lines]
-    if torch.unique(torch.cat(factors)).numel() < LEAST_TELLING:
+    joined = torch.cat(factors)
+    if torch.unique(joined).numel() < LEAST_TELLING or bool((joined - 1).abs().max() <= NONE):
         return None
     for name, of in _values(lines[0].pair, side):
         given = [of(each.pair) for each in lines]

@@ -42,8 +42,24 @@ def constant_factor(pairs: Pairs) -> Cause | None:
         return Cause("constant-factor", factor=values[0], law=_literal(pairs[0], values[0]))
     if not _depends_on_sizes_alone(factors):
         return None
-    law = size_law([(pair.point.shapes, c) for pair, c in factors])
+    law = size_law([(pair.point.shapes, c) for pair, c in factors]) or _size_and_literal(factors)
     return Cause("constant-factor", factor=values[0], law=law) if law else None
+
+
+def _size_and_literal(factors: list[tuple[Pair, float]]) -> str:
+    """A size, or its root, with a literal as the other factor, as in `alpha / rank`; empty if it is none."""
+    for name, value in factors[0][0].point.scalars:
+        same = all(dict(pair.point.scalars).get(name) == value for pair, _ in factors)
+        if not same or value == 0 or abs(value) == 1:
+            continue
+        for part, form in ((value, "{0} * {1}"), (1 / value, "{1} / {0}")):
+            size = size_law([(pair.point.shapes, c / part) for pair, c in factors], simple=True)
+            if size.startswith("1 / "):
+                inverse = {"{0} * {1}": "{0} / {1}", "{1} / {0}": "1 / ({0} * {1})"}[form]
+                return inverse.format(name, size.removeprefix("1 / "))
+            if size:
+                return form.format(name, size)
+    return ""
 
 
 def scalar_chain(pairs: Pairs) -> Cause | None:
@@ -103,6 +119,8 @@ def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
 def contradicts(pair: Pair, cause: Cause) -> bool:
     """Whether a block that is wrong where literals have other values is not off by the factor of a cause."""
     factors = fitted([pair]) if pair.is_wrong else []
+    if of_a_literal_and_size(pair, cause.law):
+        return factors is None  # its value there is another one
     expected = dict(_literals(pair)).get(cause.law, cause.factor or 0.0)
     return factors is None or any(abs(c - expected) > SAME_FACTOR * abs(c) for _, c in factors)
 
@@ -110,6 +128,12 @@ def contradicts(pair: Pair, cause: Cause) -> bool:
 def of_a_literal(pair: Pair, law: str) -> bool:
     """Whether a law is an expression in a literal argument: one that another value refutes holds nowhere."""
     return law in dict(_literals(pair))
+
+
+def of_a_literal_and_size(pair: Pair, law: str) -> bool:
+    """Whether it is a literal argument with a size as the other factor."""
+    parts = law.replace("(", " ").replace(")", " ").split()
+    return len(parts) > 1 and any(name in parts for name, _ in pair.point.scalars) and "shape" in law
 
 
 def _literal(pair: Pair, factor: float) -> str:

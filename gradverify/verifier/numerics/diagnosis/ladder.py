@@ -147,4 +147,6 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
         return replace(cause, changes=change.changes) if turns_tensors else change
     if change.name == SHORTER or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
         return change
+    if cause.name == "operand" and cause.other == pairs[0].name:
+        return change  # with one value everywhere, much comes to the same: differences are nothing
     return replace(cause, changes=change.changes)

@@ -29,19 +29,36 @@ _FORMS: tuple[tuple[str, Callable[[float], float]], ...] = (
 _MULTIPLES: tuple[tuple[str, float], ...] = (("", 1.0), ("-", -1.0), ("2 * ", 2.0), ("1/2 * ", 0.5))
 
 
-def size_law(factors: Sequence[tuple[Shapes, float]]) -> str:
+_SIMPLE = 4
+"""The first so many forms: a size, its root, and their inverses."""
+
+
+def size_law(factors: Sequence[tuple[Shapes, float]], *, simple: bool = False) -> str:
     """The simplest law of the sizes that gives the factor at every point; empty where none does.
 
-    Needs points of at least two sizes: at one size everything is a law.
+    Needs points of at least two sizes: at one size everything is a law. `simple` ones are a size or its root.
     """
+    multiples, forms = (_MULTIPLES[:1], _FORMS[:_SIMPLE]) if simple else (_MULTIPLES, _FORMS)
     names = [name for name, _ in _numbers(factors[0][0])]
     tables = [dict(_numbers(shapes)) for shapes, _ in factors]
-    for (multiple, times), (form, law), name in itertools.product(_MULTIPLES, _FORMS, names):
+    for (multiple, times), (form, law), name in itertools.product(multiples, forms, names):
         if all(
             name in table and _holds(law, times, table[name], c)
             for table, (_, c) in zip(tables, factors, strict=True)
         ):
             return _written(multiple, form.format(name))
+    return "" if simple else _quotient(tables, [c for _, c in factors])
+
+
+def _quotient(tables: Sequence[dict[str, int]], factors: Sequence[float]) -> str:
+    """One dimension over another one, where that gives every factor, and these differ."""
+    if len({round(c, 6) for c in factors}) < 2:
+        return ""
+    names = [name for name in tables[0] if name.endswith("]") and all(name in table for table in tables)]
+    for above, below in itertools.permutations(names, 2):
+        values = [table[above] / max(1, table[below]) for table in tables]
+        if all(abs(v - c) <= SAME * abs(c) for v, c in zip(values, factors, strict=True)):
+            return f"{above} / {below}"
     return ""
 
 

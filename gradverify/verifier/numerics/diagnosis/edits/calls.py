@@ -93,6 +93,9 @@ _SCANS = frozenset({"cumsum", "cumprod", "logcumsumexp"})
 _OF_TWO = frozenset({"matmul", "mm", "bmm", "outer", "ger", "sub", "div", "kron"})
 """Methods of two tensors that do not commute."""
 
+_OF_PLACES = {"roll": "permuted", "flip": "permuted", "gather": "permuted", "transpose": "transposed"}
+"""The cause where arguments of such functions are exchanged."""
+
 MOST_ARGUMENTS = 5
 """Arguments of a call of which every two are exchanged."""
 
@@ -139,11 +142,13 @@ def _of_scan(slot: Slot, node: ast.Call, func: ast.Attribute) -> Iterator[Edit]:
 
 def _of_arguments(slot: Slot, node: ast.Call) -> Iterator[Edit]:
     count = len(node.args)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    moved = _OF_PLACES.get(name, "operand")
     for a in range(count if count <= MOST_ARGUMENTS else 0):
         for b in range(a + 1, count):
             arguments = list(node.args)
             arguments[a], arguments[b] = arguments[b], arguments[a]
-            yield Edit(slot, ast.Call(node.func, arguments, node.keywords), "operand")
+            yield Edit(slot, ast.Call(node.func, arguments, node.keywords), moved)
     for k, keyword in enumerate(node.keywords):
         left = [w for j, w in enumerate(node.keywords) if j != k]
         if keyword.arg not in {"keepdim", "dim"}:

@@ -20,6 +20,15 @@ OF_CALLS = {**DROPPED_CALLS, "where": "branch", "masked_fill": "branch", "masked
 """The cause where a call of such a function is."""
 
 
+SHORTER = frozenset({"float", "half", "bfloat16", "float32", "float16", "complex64", "cfloat", "chalf"})
+"""Methods and dtypes by which numbers lose digits."""
+
+
+def is_shortened(expression: ast.expr) -> bool:
+    """Whether something in an expression is made of a dtype with fewer digits."""
+    return any(isinstance(node, ast.Attribute) and node.attr in SHORTER for node in ast.walk(expression))
+
+
 def difference(one: ast.expr, other: ast.expr) -> str:
     """The cause where one expression stands for the other; empty where that cannot be told."""
     if ast.unparse(one) == ast.unparse(other):

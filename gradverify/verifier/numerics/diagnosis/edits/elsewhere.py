@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.diagnosis.edits.difference import difference
+from gradverify.verifier.numerics.diagnosis.edits.difference import difference, is_shortened
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
 from gradverify.verifier.numerics.diagnosis.edits.scene import Known, Value
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
@@ -41,6 +41,8 @@ def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known])
         return "branch"
     if not (value.is_floating_point() or value.is_complex()):
         return "permuted"
+    if is_shortened(node) and not is_shortened(one.node):
+        return "float32-inside"
     if named := difference(node, one.node):
         return named
     own = next((k for k in known if isinstance(node, ast.Name) and k.text == node.id), None)
@@ -57,7 +59,10 @@ def multiplied(slot: Slot, value: Value, known: list[Known], *, names: bool) -> 
         if factor is not None and one.is_bounded:
             yield Edit(slot, expression("e * (p > 0)", e=slot.node, p=factor), "branch")
         for text in (FACTORS if names else FACTORS_OF_EXPRESSIONS) if factor is not None else ():
-            yield Edit(slot, expression(text, e=slot.node, p=factor), _cause_of_factor(one))  # type: ignore[arg-type]
+            cause = _cause_of_factor(one)
+            if cause == "operand" and text not in FACTORS_OF_EXPRESSIONS:
+                cause = "chain-factor"  # the derivative of something
+            yield Edit(slot, expression(text, e=slot.node, p=factor), cause)  # type: ignore[arg-type]
 
 
 def added(slot: Slot, value: Value, known: list[Known]) -> Iterator[Edit]:
@@ -110,10 +115,16 @@ def _are_summed(one: Tensor, value: Tensor, slot: Slot) -> bool:
 
 
 def _cause_of_factor(one: Known) -> str:
-    """A mask that is left out is a condition."""
+    """A mask that is left out is a condition; what backward is given is an operand, as if it were ones."""
     value = one.value
-    is_mask = isinstance(value, Tensor) and bool(((value == 0) | (value == 1)).all())
-    return "branch" if is_mask else "chain-factor"
+    if isinstance(value, Tensor) and bool(((value == 0) | (value == 1)).all()):
+        return "branch"
+    is_given = one.is_saved or isinstance(one.node, ast.Attribute)
+    return "operand" if is_given else "chain-factor"
+
+
+SUMMING = frozenset({"sum", "mean", "cumsum"})
+"""Methods of a value within which a factor is another one than around them."""
 
 
 def _is_summand(slot: Slot) -> bool:
@@ -121,6 +132,8 @@ def _is_summand(slot: Slot) -> bool:
     parent = slot.parent
     if isinstance(parent, ast.BinOp):
         return isinstance(parent.op, ast.Add | ast.Sub)
+    if isinstance(parent, ast.Attribute) and parent.attr in SUMMING:
+        return True
     if isinstance(parent, ast.Attribute | ast.Subscript | ast.Compare | ast.keyword | ast.Slice):
         return False
     return not (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub))

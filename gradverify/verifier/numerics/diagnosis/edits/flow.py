@@ -38,7 +38,10 @@ def flow_of(tree: ast.FunctionDef, helpers: Sequence[ast.FunctionDef] = ()) -> F
     if not values or any(isinstance(v, ast.Starred) for v in values):
         return Flow()
     flow = Flow(everything=frozenset(range(len(values))))
-    made = [*_made(tree), *((one, {one.name}, set(_loaded(one)) - _own(one)) for one in helpers)]
+    made = [
+        *_made(tree),
+        *((one, {one.name, f".{one.name}"}, set(_loaded(one)) - _own(one)) for one in helpers),
+    ]
     behind: list[set[str]] = []
     for position, expression in enumerate(values):
         flow.positions[id(expression)] = frozenset({position})
@@ -117,7 +120,10 @@ def _names(tree: ast.AST) -> set[str]:
 
 
 def _loaded(tree: ast.AST) -> list[str]:
-    return [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    """Names that are read, and those of methods that are called, with a dot."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return names + [f".{func.attr}" for func in calls if isinstance(func, ast.Attribute)]
 
 
 def _is_within_function(node: ast.AST | None, parents: Mapping[int, ast.AST]) -> bool:

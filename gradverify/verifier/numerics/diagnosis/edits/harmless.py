@@ -141,10 +141,10 @@ def _may_be_called(func: ast.expr, function: FunctionType, local: set[str], dept
     owner = resolved(func.value, function) if isinstance(func, ast.Attribute) else None
     if isinstance(owner, type) and not owner.__module__.startswith("torch") and not _is_own(found):
         return False  # `Other.apply` is torch's, and runs what the user wrote
-    return _computes(found, depth)
+    return computes(found, depth)
 
 
-def _computes(found: Any, depth: int) -> bool:  # noqa: ANN401
+def computes(found: Any, depth: int) -> bool:  # noqa: ANN401
     """Whether a function that is no method does nothing but compute."""
     module = getattr(found, "__module__", "") or ""
     if module == "math" or _is_torchs(found, module):

@@ -1,4 +1,4 @@
-"""Functions beside a class that its backward alone calls: a mistake may stand there, too."""
+"""Functions beside a class, or static ones of it, that its backward alone calls: mistakes may stand there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def with_helpers(source: Source, forward: Sequence[Source]) -> Source:
     not_own = {id(one) for one in _reached(forward)}
     found = [one for one in _reached([source]) if id(one) not in not_own]
     sources = [made for one in found[:MOST_HELPERS] if (made := _plain(one, source)) is not None]
-    return replace(source, helpers=tuple(one.tree for one in sources))
+    owners = [(owner, one.tree.name) for one in sources if (owner := owner_of(one.function)) is not None]
+    return replace(source, helpers=tuple(one.tree for one in sources), methods=tuple(owners))
 
 
 def _reached(sources: Iterable[Source]) -> list[FunctionType]:
@@ -44,10 +45,21 @@ def _named(source: Source) -> Iterator[FunctionType]:
                 yield function
 
 
+def owner_of(function: FunctionType) -> type | None:
+    """The class of the module that a function is a static method of; None where it is none."""
+    name, _, method = function.__qualname__.rpartition(".")
+    owner = function.__globals__.get(name)
+    if not isinstance(owner, type):
+        return None
+    kept = vars(owner).get(method)
+    return owner if isinstance(kept, staticmethod) and kept.__func__ is function else None
+
+
 def _plain(function: FunctionType, backward: Source) -> Source | None:
-    """A function as a tree, if it stands in the module itself and is what its name stands for there."""
+    """A function as a tree, if it stands in the module itself, or in a class there, and its name means it."""
     code = function.__code__
-    is_named = backward.function.__globals__.get(function.__name__) is function
+    known = backward.function.__globals__.get(function.__name__)
+    is_named = known is function or (known is None and owner_of(function) is not None)
     shadowed = function.__name__ in backward.function.__code__.co_varnames
     is_here = code.co_filename == backward.function.__code__.co_filename
     if not is_named or shadowed or not is_here or code.co_freevars or hasattr(function, "__wrapped__"):

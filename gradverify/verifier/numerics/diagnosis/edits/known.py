@@ -65,7 +65,7 @@ def known_in(
     ctx: Any,  # noqa: ANN401 - torch's
 ) -> list[Known]:
     """The names, attributes, sizes and expressions that may stand elsewhere; `names` are backward's."""
-    attributes = {a: getattr(ctx, a) for a in _attributes([source, *forward], source) if hasattr(ctx, a)}
+    attributes = {a: getattr(ctx, a) for a in attributes_in([source, *forward], source) if hasattr(ctx, a)}
     own = {name: value for name, value in names.items() if name != source.context}
     plain = {**own, **{f"{source.context}.{a}": value for a, value in attributes.items()}, **_sizes(own)}
     found = {text: _known(text, value, is_name=True) for text, value in plain.items() if _is_kept(value)}
@@ -122,7 +122,7 @@ def _sizes(names: Mapping[str, Value]) -> dict[str, int]:
     return found
 
 
-def _attributes(sources: Sequence[Source], own: Source) -> list[str]:
+def attributes_in(sources: Sequence[Source], own: Source) -> list[str]:
     """What is kept on the ctx, by forward or by backward."""
     found: dict[str, None] = {}
     for source in sources:

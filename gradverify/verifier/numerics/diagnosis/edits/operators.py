@@ -129,8 +129,8 @@ def _of_expression(slot: Slot, node: object, role: Role) -> Iterator[Edit]:
             yield from _of_subscript(slot, node)
         case ast.IfExp(body=body, orelse=otherwise):
             yield from (Edit(slot, one, "branch") for one in (body, otherwise))
-        case ast.Tuple() if isinstance(slot.parent, ast.Return):
-            yield from exchanged(slot, node, "swapped-inputs")
+        case ast.Tuple() | ast.List():
+            yield from _of_elements(slot, node)
         case _:
             pass
 
@@ -154,14 +154,26 @@ def _of_attribute(slot: Slot, node: ast.Attribute) -> Iterator[Edit]:
         yield Edit(slot, ast.Attribute(node.value, other, ast.Load()), cause)
 
 
-def exchanged(slot: Slot, node: ast.Tuple, cause: str) -> Iterator[Edit]:
-    """Every two elements of a tuple in each other's place."""
+def _of_elements(slot: Slot, node: ast.Tuple | ast.List) -> Iterator[Edit]:
+    """Gradients that are returned, or tensors that are joined, in another order."""
+    if isinstance(node, ast.Tuple) and isinstance(slot.parent, ast.Return):
+        yield from exchanged(slot, node, "swapped-inputs")
+    elif isinstance(node, ast.List) and isinstance(slot.parent, ast.Call) and len(node.elts) <= MOST_JOINED:
+        yield from exchanged(slot, node, "permuted")
+
+
+MOST_JOINED = 5
+"""Tensors that are joined of which every two are exchanged."""
+
+
+def exchanged(slot: Slot, node: ast.Tuple | ast.List, cause: str) -> Iterator[Edit]:
+    """Every two elements of a tuple, or of a list, in each other's place."""
     count = len(node.elts)
     for a in range(count):
         for b in range(a + 1, count):
             elements = list(node.elts)
             elements[a], elements[b] = elements[b], elements[a]
-            yield Edit(slot, ast.Tuple(elements, node.ctx), cause)
+            yield Edit(slot, type(node)(elements, node.ctx), cause)
 
 
 def _of_product(slot: Slot, node: ast.BinOp, role: Role) -> Iterator[Edit]:

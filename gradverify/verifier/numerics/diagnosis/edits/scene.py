@@ -39,6 +39,8 @@ class Scene:
     """Names at the end of backward."""
     operations: int = 0
     known: list[Known] = field(default_factory=list)
+    forward: Sequence[Source] = ()
+    """The trees of forward, and of what keeps its values."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
@@ -97,7 +99,8 @@ def scene_of(
 
     `run` gets a function to run as backward.
     """
-    scene = Scene(source, [s for s in slots(source.whole) if _is_value(s, source)], _parents(source.whole))
+    values = [s for s in slots(source.whole) if _is_value(s, source)]
+    scene = Scene(source, values, _parents(source.whole), forward=forward)
     made = _noting(source).compiled({_NOTE: scene.note, _LAST: scene.last})
     if made is None:
         return None
@@ -129,7 +132,7 @@ def _noting(source: Source) -> Source:
     for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
         statement.value = _call(_LAST, [_call("locals", []), value])
-    return Source(source.function, tree, tuple(helpers))
+    return Source(source.function, tree, tuple(helpers), source.methods)
 
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:

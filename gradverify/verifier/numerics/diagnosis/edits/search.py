@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.cause import Cause
-from gradverify.verifier.numerics.diagnosis.edits.around import of_values
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
-from gradverify.verifier.numerics.diagnosis.edits.elsewhere import added, centred, multiplied, replaced
-from gradverify.verifier.numerics.diagnosis.edits.flow import flow_of
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
-from gradverify.verifier.numerics.diagnosis.edits.operators import of_operators
+from gradverify.verifier.numerics.diagnosis.edits.order import edits_of
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
-from gradverify.verifier.numerics.diagnosis.edits.roles import role_of
-from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, Value, scene_of
-from gradverify.verifier.numerics.diagnosis.edits.source import Slot
-from gradverify.verifier.numerics.diagnosis.edits.statements import of_statements
+from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, scene_of
 from gradverify.verifier.numerics.diagnosis.edits.telling import told
 from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, Pair, Pairs, sizes_of
 
@@ -61,6 +54,20 @@ class Trial:
             return False
         return all(_is_right(pair, backward) for pair in self.pairs)
 
+    def mends_all(self, edit: Edit) -> bool:
+        """Whether nothing at all is wrong with this change: no other output's gradient either."""
+        with edit.slot.holding(edit.node):
+            backward = self.scene.source.compiled()
+        others = {id(pair.point): pair.point for pair in self.pairs}.values()
+        blocks = [
+            Pair(point, output, source)
+            for point in others
+            for output in range(len(point.outputs.blocks))
+            for source in range(len(point.inputs.blocks))
+        ]
+        wrong = [block for block in blocks if block.is_wrong]
+        return backward is not None and all(_is_right(block, backward) for block in wrong)
+
 
 def one_edit(pairs: Pairs) -> Cause | None:
     """The first change after which backward gives forward's derivative at every point, and spoils nothing."""
@@ -93,16 +100,35 @@ def trial_of(pairs: Pairs) -> Trial | None:
     if scene is None:
         return None
     most = min(MOST_EDITS, MOST_OPERATIONS // scene.operations)
-    edits = [*itertools.islice(_edits(scene, _wrong_positions(pairs, own)), most)]
+    edits = [*itertools.islice(edits_of(scene, _wrong_positions(pairs, own)), most)]
     return Trial(scene, Seen(first, own), [first, *(p for p in pairs if p is not first)], edits)
 
 
 def first_edit(trial: Trial) -> Edit | None:
-    """The first change that does it alone."""
+    """The first change that does it alone, of those that leave nothing wrong if there is one.
+
+    One mistake has many gradients: what makes one of them right and not the others may be luck.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        tried = (edit for edit in trial.edits if trial.seen.may_agree(edit))
-        return next((edit for edit in tried if trial.take_back(edit)), None)
+        edits = iter(trial.edits)
+
+        def following(most: int | None) -> Iterator[Edit]:
+            tried = (edit for edit in itertools.islice(edits, most) if trial.seen.may_agree(edit))
+            return (edit for edit in tried if trial.take_back(edit))
+
+        first = next(following(None), None)
+        if first is None or trial.mends_all(first):
+            return first
+        further = min(MOST_FURTHER, MOST_OPERATIONS_FURTHER // trial.scene.operations)
+        return next((edit for edit in following(further) if trial.mends_all(edit)), first)
+
+
+MOST_FURTHER = 1000
+"""Changes behind one that makes a gradient right among which one is looked for that makes all right."""
+
+MOST_OPERATIONS_FURTHER = 100_000
+"""Operations of torch that these may run."""
 
 
 def _scene(own: OwnBackward) -> Scene | None:
@@ -216,43 +242,3 @@ def _agrees(pair: Pair, rows: Tensor) -> bool:
     block = rows[:, pair.source_block.start : pair.source_block.stop]
     allowed = pair.bound + RELATIVE * (block.abs() + pair.true.abs()) + ROUNDING * pair.scale
     return bool(((block - pair.true).abs() <= allowed)[pair.known].all())
-
-
-def _edits(scene: Scene, wrong: frozenset[int]) -> Iterator[Edit]:
-    """First of what takes part in the gradients that are wrong alone; none of what is in none of them."""
-    flow = flow_of(scene.source.tree, scene.source.helpers)
-
-    def rank(slot: Slot) -> int | None:
-        reached = flow.of(slot.node if isinstance(slot.node, ast.AST) else slot.parent, scene.parents)
-        if not flow.everything or reached == wrong:
-            return 0
-        return None if not reached & wrong else 1 if reached <= wrong else 2
-
-    values = [(slot, scene.values[k]) for k, slot in enumerate(scene.slots) if k in scene.values]
-    ranks = [rank(slot) for slot, _ in values]
-    for now in range(3):
-        yield from (edit for edit in of_statements(scene.source.whole) if rank(edit.slot) == now)
-        yield from _of_values([pair for pair, k in zip(values, ranks, strict=True) if k == now], scene)
-
-
-def _of_values(values: Sequence[tuple[Slot, Value]], scene: Scene) -> Iterator[Edit]:
-    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
-    names = [one for one in scene.known if one.is_name]
-    others = [one for one in scene.known if not one.is_name]
-    for slot, value in values:
-        yield from of_operators(slot, value, names, role_of(slot, scene))
-    for slot, value in values:
-        yield from replaced(slot, value, names)
-    for slot, value in values:
-        yield from of_values(slot, value)
-    further: Sequence[Callable[[Slot, Value], Iterator[Edit]]] = (
-        lambda slot, value: centred(slot, value, names),
-        lambda slot, value: multiplied(slot, value, names, names=True),
-        lambda slot, value: added(slot, value, names),
-        lambda slot, value: replaced(slot, value, others),
-        lambda slot, value: multiplied(slot, value, others, names=False),
-        lambda slot, value: added(slot, value, others),
-    )
-    for made in further:
-        for slot, value in values:
-            yield from (replace(edit, is_simple=False) for edit in made(slot, value))

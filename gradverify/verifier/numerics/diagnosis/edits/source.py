@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +54,8 @@ class Source:
     tree: ast.FunctionDef
     helpers: tuple[ast.FunctionDef, ...] = ()
     """Functions of the same file that it alone calls."""
+    methods: tuple[tuple[type, str], ...] = ()
+    """Those of them that are static methods: their classes and names."""
 
     @cached_property
     def whole(self) -> ast.Module:
@@ -68,6 +70,8 @@ class Source:
     @cached_property
     def _module(self) -> ast.Module:
         """A program that makes the function, of the very nodes of its tree, each with a place."""
+        names = [self.tree.name, *(name for _, name in self.methods)]
+        made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
         factory = ast.FunctionDef(
             name=NAME_OF_FACTORY,
             args=ast.arguments(
@@ -77,7 +81,7 @@ class Source:
                 kw_defaults=[],
                 defaults=[],
             ),
-            body=[*self.helpers, self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
+            body=[*self.helpers, self.tree, ast.Return(ast.Tuple(made, ast.Load()))],
             decorator_list=[],
         )
         return ast.fix_missing_locations(ast.Module([factory], []))
@@ -88,10 +92,29 @@ class Source:
         try:
             exec(compile(self._module, "<backward with one change>", "exec"), names)  # noqa: S102 - the user's own code
             cells = [cell.cell_contents for cell in self.function.__closure__ or ()]
-            made: Callable[..., Any] = names[NAME_OF_FACTORY](*cells)
+            made, *methods = names[NAME_OF_FACTORY](*cells)
         except (SyntaxError, ValueError, TypeError, RecursionError):
             return None
-        return made
+        own = [(owner, name, method) for (owner, name), method in zip(self.methods, methods, strict=True)]
+        return _with_methods(made, own) if own else made
+
+
+def _with_methods(
+    backward: Callable[..., Any], methods: Sequence[tuple[type, str, Callable[..., Any]]]
+) -> Callable[..., Any]:
+    """A backward during which these stand in the classes in place of their static methods."""
+
+    def run(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+        own = [(owner, name, vars(owner)[name]) for owner, name, _ in methods]
+        try:
+            for owner, name, method in methods:
+                setattr(owner, name, staticmethod(method))
+            return backward(ctx, *given)
+        finally:
+            for owner, name, method in own:
+                setattr(owner, name, method)
+
+    return run
 
 
 def source_of(function: Any) -> Source | None:  # noqa: ANN401 - the user's

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from gradverify.verifier.numerics.diagnosis.edits.difference import OF_OPERATORS, made_of
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression, filled
 from gradverify.verifier.numerics.diagnosis.edits.operators import exchanged
+from gradverify.verifier.numerics.diagnosis.edits.slices import of_slices
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot, slots
+from gradverify.verifier.numerics.diagnosis.edits.targets import of_targets
 
 
 def of_statements(tree: ast.AST) -> Iterator[Edit]:
@@ -22,6 +24,9 @@ def of_statements(tree: ast.AST) -> Iterator[Edit]:
         if isinstance(node, ast.stmt) and slot.place >= 0:
             yield from _of_order(slot)
             yield from _of_one(slot, node)
+            yield from of_targets(slot)
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Return | ast.Expr) and slot.place >= 0:
+            yield from of_slices(slot, node)
         if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Store):
             yield from exchanged(slot, node, "wrong-saved")
 

@@ -17,8 +17,11 @@ LONGEST_SHOWN = 76
 
 def told(edits: Sequence[Edit], scene: Scene) -> Cause:
     """The changes as a cause, that of the first: what stands there, what makes it right, and the line."""
-    causes = ["operand" if edit.cause == "order" else edit.cause for edit in edits]
-    return Cause(causes[0], Strength.WEAK, kind="edit", changes=tuple(_changes(edits, scene)))
+    return Cause(_cause_of(edits[0]), Strength.WEAK, kind="edit", changes=tuple(_changes(edits, scene)))
+
+
+def _cause_of(edit: Edit) -> str:
+    return "operand" if edit.cause == "order" else edit.cause
 
 
 def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
@@ -31,12 +34,14 @@ def _changes(edits: Sequence[Edit], scene: Scene) -> Iterator[InBackward]:
             for edit in edits:
                 held.enter_context(edit.slot.holding(edit.node))
             after = _texts(statements[0])
-        yield InBackward(file, statements[0].lineno, before, after, helper=helpers[0])
+        yield InBackward(
+            file, statements[0].lineno, before, after, helper=helpers[0], cause=_cause_of(edits[0])
+        )
         return
     for edit, helper in zip(edits, helpers, strict=True):
         before, after, line = _shown(edit, scene)
         of_loop = isinstance(edit.slot.node, ast.For) or isinstance(edit.slot.parent, ast.For)
-        yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper)
+        yield InBackward(file, line, before, after, edit.cause == "order", of_loop, helper, _cause_of(edit))
 
 
 def _helper(edit: Edit, scene: Scene) -> str:
@@ -77,12 +82,15 @@ def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
 
 
 def _exchanged(edit: Edit) -> tuple[str, str, int]:
-    """The two statements whose order is turned."""
+    """The two statements whose order is turned, or that have each other's part."""
     block, turned = edit.slot.node, edit.node
     assert isinstance(block, list)  # noqa: S101
     assert isinstance(turned, list)  # noqa: S101
-    place = next(k for k, (a, b) in enumerate(zip(block, turned, strict=True)) if a is not b)
-    return _texts(block[place]), _texts(block[place + 1]), block[place].lineno
+    places = [k for k, (a, b) in enumerate(zip(block, turned, strict=True)) if a is not b]
+    if edit.cause == "order":
+        return _texts(block[places[0]]), _texts(block[places[0] + 1]), block[places[0]].lineno
+    before, after = ([statements[k] for k in places] for statements in (block, turned))
+    return _texts(before), _texts(after), before[0].lineno
 
 
 def _texts(node: ast.AST | list[ast.stmt]) -> str:

@@ -53,6 +53,8 @@ class OwnForward:
     """Backwards that were run."""
     cut: frozenset[Edge] = frozenset()
     """Uses of values that are constants in everything that is asked: nothing comes through them in sum."""
+    held: list[Any] = field(default_factory=list)
+    """Changes that gave backward's numbers for one of the gradients."""
     _kept: dict[tuple[int, Altered, frozenset[Edge]], Tensor] = field(default_factory=dict)
 
     @cached_property

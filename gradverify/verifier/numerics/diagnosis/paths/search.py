@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -34,12 +35,38 @@ def altered_forward(pairs: Pairs) -> Cause | None:
     # Where nothing flows, as where a mask leaves nothing, every part is nothing.
     first = next((g for g in wrong if g.pair.nonzero.any()), wrong[0])
     rest = [g for g in glances if g is not first]
-    for candidate in candidates(first):
+    found = candidates(first)
+    for candidate in found:
         law = _law_of(candidate, first, rest)
         if law is not None:
+            if not law:
+                first.own.held += [candidate, *_alike(candidate, found)]
             return cause_of(candidate, law, first.own)
     exchange = held(first, rest)
     return None if exchange is None else cause_of_exchange(exchange, first.own)
+
+
+MOST_ALIKE = 8
+"""Uses on the way of one part that are kept for other gradients."""
+
+
+def _alike(candidate: Candidate, following: Iterator[Candidate]) -> list[Candidate]:
+    """The same part at other uses on its way: for another gradient, these may be apart."""
+    if candidate.altered.instead is not None or candidate.weights:
+        return []
+    alike = itertools.takewhile(lambda c: c.altered.instead is None and c.share == candidate.share, following)
+    return [*itertools.islice(alike, MOST_ALIKE)]
+
+
+def altered_as_elsewhere(pairs: Pairs) -> Cause | None:
+    """A change that was found for another gradient of the same call, where it gives these numbers, too."""
+    known = [one for pair in pairs if (own := pair.point.own_forward) is not None for one in own.held]
+    glances = glances_of(pairs) if known else None
+    if glances is None:
+        return None
+    without_shifts(glances)
+    found = next((one for one in known if all(_explains(one, glance) for glance in glances)), None)
+    return None if found is None else cause_of(found, "", glances[0].own)
 
 
 def _law_of(candidate: Candidate, first: Glance, rest: Sequence[Glance]) -> str | None:
