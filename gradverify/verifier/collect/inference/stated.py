@@ -39,13 +39,15 @@ class _Call:
 
     def is_given(self, value: Tensor) -> bool:
         """Whether its entries are those of a tensor that was made up."""
-        return any(_same_entries(value, given) for given in self.observed.given)
+        return any(_same_entries(value, given) for given in _strided(self.observed.given))
 
 
 def state_of(observed: Observed, parameters: Sequence[Parameter], names: Names) -> State | None:
     """The call as a state; None where some argument cannot be said."""
     tensors = list(_tensors(observed.call))
-    given = observed.given
+    if len(_strided(tensors)) < len(tensors):
+        return None
+    given = _strided(observed.given)
     graph = any(t.requires_grad for t in tensors)
     computed = [
         t
@@ -115,6 +117,11 @@ def _tensors(call: Sequence[Any]) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
+def _strided(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Without the sparse ones, whose entries cannot be compared one by one."""
+    return [t for t in tensors if t.layout is torch.strided]
+
+
 def _argument(parameter: Parameter, value: Any, call: _Call) -> Argument:  # noqa: ANN401
     name = parameter.name
     if isinstance(value, Tensor):
@@ -171,7 +178,7 @@ def _list(name: str, values: Sequence[Tensor], call: _Call) -> Argument:
 
 
 def _tensor(name: str, value: Tensor, call: _Call) -> Argument:
-    if value.layout is not torch.strided or value.is_complex():
+    if value.is_complex():
         raise UnusableError
     dims = tuple(call.symbols[s] if s > 1 else Dim(plus=s) for s in value.shape)
     plain = call.is_given(value)
