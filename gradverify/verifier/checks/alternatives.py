@@ -108,6 +108,18 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
     return not discrete or runs >= (LEAST_COUNTS if counts else LEAST_RUN)
 
 
+def at_other_numbers(sample: Sample, names: Iterable[str]) -> Iterator[Sample]:
+    """The sample with other numbers for the arguments with these names: real ones alike, then counts."""
+    given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
+    real = [n for n, v in given.items() if isinstance(v, float)]
+    counts = [n for n, v in given.items() if type(v) is int]
+    yield from (with_values(sample, dict.fromkeys(real, factor)) for factor in FACTORS if real)
+    for count in _numbers(sample) if counts else ():
+        moved = _at(sample, dict.fromkeys(counts, count))
+        if moved is not None:
+            yield moved
+
+
 def _at(sample: Sample, row: Mapping[str, Any]) -> Sample | None:
     """The sample at other values; None where forward refuses other counts, which may shape its outputs."""
     if not any(type(v) is int for v in row.values()):

@@ -27,7 +27,7 @@ from gradverify.verifier.checks.manifolds import (
     with_minus_signs,
     wrong_without_negative,
 )
-from gradverify.verifier.checks.nothing_seen import NOTHING, depends_on_nothing
+from gradverify.verifier.checks.nothing_seen import HIDDEN, NOTHING, depends_on_nothing, hidden_inputs
 from gradverify.verifier.checks.other_sizes import (
     at_equal_lengths,
     at_even_sizes,
@@ -87,17 +87,25 @@ def guarded(
             outcome = Outcome.INCONCLUSIVE
         kept_results[family] = replace(result, findings=findings, outcome=outcome)
     first = kept_results.get(Family.GRADCHECK)
-    if (
-        first is not None
-        and first.outcome is Outcome.PASSED
-        and guard.invented
-        and depends_on_nothing(sample)
-    ):
-        found = invented(sample.finding("GV109", NOTHING), tuple(d.what for d in guard.invented))
-        kept_results[Family.GRADCHECK] = replace(
-            first, findings=(*first.findings, found), outcome=Outcome.INCONCLUSIVE
-        )
+    if first is not None and first.outcome is Outcome.PASSED and guard.invented:
+        unseen = _unseen(sample, guard.invented)
+        if unseen is not None:
+            kept_results[Family.GRADCHECK] = replace(
+                first, findings=(*first.findings, unseen), outcome=Outcome.INCONCLUSIVE
+            )
     return kept_results
+
+
+def _unseen(sample: Sample, doubts: Sequence[Doubt]) -> Finding | None:
+    """What keeps a gradient that is right from saying anything: zeros, by what was made up."""
+    what = tuple(d.what for d in doubts)
+    if depends_on_nothing(sample):
+        return invented(sample.finding("GV109", NOTHING), what)
+    hidden = hidden_inputs(sample, [d.name for d in doubts])
+    if not hidden:
+        return None
+    message = f"{HIDDEN.format(', '.join(f'`{name}`' for name in hidden))}"
+    return invented(sample.finding("GV109", message, input=hidden[0]), what)
 
 
 def _mistake(finding: Finding) -> tuple[str, str | None, int | None]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from gradverify.verifier.checks.manifolds import mismatched
+from gradverify.verifier.checks.alternatives import at_other_numbers
+from gradverify.verifier.checks.manifolds import mismatched, wrong_inputs
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample, prepare
 from gradverify.verifier.guard import Raised
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was invented."""
+
+HIDDEN = "no output depends on {} here, and the gradient is wrong at other values of what was guessed"
+"""What is said where the invented numbers hide what is wrong."""
 
 REDRAWN = tuple(range(101, 909, 101))
 """Offsets from a case's seed to those of other masks, labels and dropped entries: one draw may hide all."""
@@ -31,8 +36,30 @@ def depends_on_nothing(sample: Sample) -> bool:
     return True
 
 
+def hidden_inputs(sample: Sample, invented: Iterable[str]) -> tuple[str, ...]:
+    """Inputs whose gradient is zero, rightly, and wrong at other values of the invented numbers.
+
+    A window of less than one leaves attention its diagonal: no score counts, and none that is wrong is seen.
+    """
+    zero = _of_no_effect(sample)
+    wrong: set[str] = set()
+    for other in at_other_numbers(sample, invented) if zero else ():
+        shown = zero - _of_no_effect(other)
+        if shown:
+            wrong |= shown & (wrong_inputs(other) or set())
+    return tuple(name for name in sample.problem.input_names if name in wrong)
+
+
 def _is_zero(sample: Sample) -> bool:
+    return _of_no_effect(sample) == set(sample.problem.input_names)
+
+
+def _of_no_effect(sample: Sample) -> set[str]:
+    """Inputs to which a random grad_output gives zeros; none where backward raises."""
     problem = sample.problem
     u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
     result = problem.pull_back(problem.primals, u)
-    return not isinstance(result, Raised) and all(t is None or not t.any() for t in result.value)
+    if isinstance(result, Raised):
+        return set()
+    given = zip(problem.input_names, result.value, strict=True)
+    return {name for name, gradient in given if gradient is None or not gradient.any()}

@@ -1919,3 +1919,33 @@ class TermOfItsOwn(Function):
         of_theta[:, 0] = g * a * (1 - t * t)
         of_theta[:, -1] = g
         return of_theta, 3 * t
+
+
+class BandedMixing(Function):
+    """Cosine scores within a band; a band of less than one leaves the diagonal, where no score counts."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, band):
+        place = torch.arange(len(q))
+        outside = (place[:, None] - place).abs() > band
+        p = (q @ k.mT).masked_fill(outside, -torch.inf).softmax(-1)
+        ctx.save_for_backward(q, k, v, p)
+        return p @ v
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, p = ctx.saved_tensors
+        of_p = g @ v.mT
+        of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
+        return of_scores @ k, of_scores.mT @ q, p.mT @ g, None
+
+
+class BandedMixingTurned(BandedMixing):
+    """The same; the keys' gradient is taken along the rows."""
+
+    @staticmethod
+    def backward(ctx, g):
+        q, k, v, p = ctx.saved_tensors
+        of_p = g @ v.mT
+        of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
+        return of_scores @ k, of_scores @ q, p.mT @ g, None

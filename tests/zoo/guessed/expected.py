@@ -7,6 +7,7 @@ RIGHT = [
     "BlockDiagonal", "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "Grey", "MatrixRoot", "Depthwise", "Edges", "WeighedClasses",
     "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters", "Splatted",
+    "BandedMixing",
 ]  # fmt: skip
 
 OPEN = [
@@ -96,7 +97,7 @@ EXPECTED |= {
     }
     for name in (
         "JacobiForgetsDiagonal", "ReverseDivergence", "ConvolvedHalf", "PooledLate", "HeldBetweenTwice",
-        "TwoAdaptersUnscaled",
+        "TwoAdaptersUnscaled", "BandedMixingTurned",
     )
 }  # fmt: skip
 """Wrong where a guess must lead, on pain of a false pass."""
