@@ -13,6 +13,7 @@ from gradverify.verifier.numerics.diagnosis.paths.changes import Edge, OnePass
 from gradverify.verifier.numerics.diagnosis.paths.glance import SAME, Candidate, Glance
 from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EACH
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
+from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS
 
 MOST_BACKWARDS = 4000
 """Backwards of forward's own graph that one diagnosis may take at a point."""
@@ -201,6 +202,8 @@ def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
             near = next((k for k in MULTIPLES if abs(share - k) <= 1e-5 * abs(k)), None)
             if near is None and (change.name == "1" or change.kind == "reduced"):
                 near = share  # what stands there may be a size
+            if near not in {None, 1.0} and change.kind == "operand" and change.name in _OF_AN_OPERAND:
+                continue
             if near is None or not bool((wanted - near * instead).abs().le(glance.allowed).all()):
                 continue
             order = -1 if change.name == "1" else _ORDER.index(change.kind)
@@ -208,6 +211,9 @@ def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
             found.append(((order, 0 if near == 1 else 1, known), Candidate(Altered(uses, change), near)))
     yield from (candidate for _, candidate in sorted(found, key=lambda pair: pair[0]))
 
+
+_OF_AN_OPERAND = frozenset(text for text, _ in TRANSFORMS)
+"""Two inventions at once, a function and a coefficient, are some identity more often than a mistake."""
 
 _KNOWN = {text: k for k, (text, _) in enumerate(FUNCTIONS)}
 
