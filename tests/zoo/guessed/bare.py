@@ -1949,3 +1949,26 @@ class BandedMixingTurned(BandedMixing):
         of_p = g @ v.mT
         of_scores = p * (of_p - (of_p * p).sum(-1, keepdim=True))
         return of_scores @ k, of_scores @ q, p.mT @ g, None
+
+
+class SpectralPower(Function):
+    """A power of a symmetric matrix that is positive definite: no domain stands beside its structure."""
+
+    @staticmethod
+    def forward(ctx, a, power):
+        s, v = torch.linalg.eigh((a + a.T) / 2)
+        ctx.save_for_backward(s, v, power)
+        return (v * s**power) @ v.T
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        s, v, power = ctx.saved_tensors
+        inner = v.T @ g @ v
+        raised, slope = s**power, power * s ** (power - 1)
+        gap = s[:, None] - s[None]
+        close = gap.abs() < 1e-10
+        ratio = (raised[:, None] - raised[None]) / torch.where(close, 1.0, gap)
+        ratio = torch.where(close, slope[:, None].expand_as(gap), ratio)
+        of_a = v @ (ratio * inner) @ v.T
+        return (of_a + of_a.T) / 2, (inner.diagonal() * raised * torch.log(s)).sum()

@@ -42,6 +42,7 @@ OPEN = [
     "TapsOfOneLength",  # two lengths that agree
     "Retained",  # rows, and a gate for each
     "Levels",  # straight-through, between bounds
+    "SpectralPower",  # a power for each entry, of a matrix that was guessed to be definite
     "LossBeside",  # a loss that nothing depends on
 ]
 

@@ -253,7 +253,7 @@ def _by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterat
         if argument.guess.kind is Kind.FLOAT and len(argument.dims) > 1 and not argument.structure:
             *batch, rows, columns = argument.dims
             changed = state.with_argument(
-                place, replace(argument, structure=structure, dims=(*batch, rows, rows))
+                place, replace(argument, structure=structure, domain="real", dims=(*batch, rows, rows))
             )
             # The other arguments go on with the size that is left.
             squared = changed.substituted(columns.symbol, rows) if columns.is_plain else changed

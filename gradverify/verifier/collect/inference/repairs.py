@@ -135,7 +135,8 @@ def _by_domain(state: State, error: RaisedError, suspects: Sequence[int]) -> Ite
     domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
     if not domain or not error.deliberate:
         return
-    floats = [k for k, a in enumerate(state.arguments) if a.guess.kind is Kind.FLOAT and a.domain == "real"]
+    free = [a.guess.kind is Kind.FLOAT and a.domain == "real" and not a.structure for a in state.arguments]
+    floats = [k for k, is_free in enumerate(free) if is_free]
     own = [k for k in suspects if k in floats]
     for number, places in enumerate(dict.fromkeys((tuple(own), tuple(floats)))):
         changed = state

@@ -281,7 +281,8 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
     if not ran.finite:
         for number, domain in enumerate(DOMAINS):
             changed = tuple(
-                replace(a, domain=domain) if a.guess.kind is Kind.FLOAT else a for a in state.arguments
+                replace(a, domain=domain) if a.guess.kind is Kind.FLOAT and not a.structure else a
+                for a in state.arguments
             )
             cost = state.cost + DOMAIN_COST * (1 + number)
             yield replace(state, arguments=changed, cost=cost)
