@@ -150,6 +150,12 @@ class Third(Scale):
         return 3 * ctx.momentum * g, None
 
 
+class Twice(Scale):
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * ctx.momentum * g, None
+
+
 class BySize(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, momentum):
@@ -165,6 +171,7 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     (tmp_path / "m.py").write_text(OF_OPTIONS)
     entry = "{inputs: {x: [n, d], momentum: {choices: [0.75, 0.6]}}}"
     names = "\n".join(f"  {name}: {entry}" for name in ("Scale", "Momentum", "Third"))
+    names += "\n  Twice: {inputs: {x: [n, d], momentum: {choices: [2, 3]}}}"
     by_size = "  BySize: {sizes: {n: 2, d: [4, 7]}, inputs: {x: [n, d], momentum: {choices: [null, 0.75]}}}\n"
     spec = f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n{by_size}"
     (tmp_path / "m.gradverify.yaml").write_text(spec)
@@ -175,4 +182,5 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     assert "the factor is" not in hints["Scale"]
     assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]
     assert "3 times too large at every entry (checked" in hints["Third"]
+    assert "2 times too large at every entry (checked" in hints["Twice"]
     assert "the factor is `sqrt(x.shape[1])` at these options, and another one at others" in hints["BySize"]

@@ -113,7 +113,7 @@ def test_verdicts_where_helpers_prepare_what_is_passed(helped):
     ("name", "said"),
     [
         ("SortedSumForwards", "but what `order` holds and what `inverse` holds were guessed"),
-        ("Protected", "but that such values are valid was guessed"),
+        ("Protected", "but that such values are valid (backward has 1e-08 of its own) was guessed"),
         ("Kept", "but that `space` is no buffer to be written into was guessed"),
     ],
 )

@@ -134,8 +134,8 @@ def causes_of(
         # At large values little is left of a function: what explains them alone may be luck.
         pairs = _together(pairs, earlier.setdefault(place, pairs))
         cause = diagnose(pairs) if pairs else None
-        if cause is not None and _is_contradicted(cause, pairs, measurements, visited, worst):
-            cause = replace(cause, law="" if of_a_literal(pairs[0], cause.law) else cause.law, kind="options")
+        if cause is not None:
+            cause = _at_all_options(cause, pairs, measurements, visited, worst)
         diagnosed.append((worst, pairs, cause))
     causes = together([(cause, pairs) for _, pairs, cause in diagnosed])
     for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
@@ -235,6 +235,27 @@ def _pairs(
     pairs += _first_pair(measurements, others, worst, but=pairs)
     passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
     return pairs + _first_pair(measurements, passed, worst, but=pairs)
+
+
+def _at_all_options(
+    cause: Cause,
+    pairs: Sequence[Pair],
+    measurements: _Measurements,
+    visited: Sequence[Place],
+    worst: Finding,
+) -> Cause:
+    """The cause as it stands where the literals of the call have other values, too.
+
+    At `count = 2` a factor of 2 may be `count`, and is a plain 2 where other counts have it as well.
+    """
+    if not _is_contradicted(cause, pairs, measurements, visited, worst):
+        return cause
+    if not of_a_literal(pairs[0], cause.law):
+        return replace(cause, kind="options")
+    plain = replace(cause, law="")
+    if _is_contradicted(plain, pairs, measurements, visited, worst):
+        return replace(plain, kind="options")
+    return plain
 
 
 def _is_contradicted(

@@ -86,7 +86,7 @@ class PickedRows(Function):
 
 
 class Repeated(Function):
-    """Wrong; but a count that is invented goes with shapes, so nobody can be certain."""
+    """Wrong with one more repetition, and with one fewer: a count that is invented stands in no one's way."""
 
     @staticmethod
     def forward(ctx, x, count):

@@ -130,7 +130,7 @@ def gather(
     trusted = next((name for d in (*found, *helpers.entered) for name in _trusting(d)), "")
     if undone is not None:
         _note_of_outputs(likely, facts, names, rank_of_outputs(undone))
-    _note_vectors(likely, facts, names)
+    _note_vectors(likely, facts)
     roots = any(_takes_roots(d) for d in of_forward)
     tables = () if definition is None else tuple(dict.fromkeys(_tables(definition, called)))
     return Evidence(facts, cuts, complexes, trusted, clamps, roots, tables, likely)
@@ -160,9 +160,9 @@ def _note_of_outputs(
         likely[first] = rank
 
 
-def _note_vectors(likely: dict[str, int], facts: Mapping[str, Facts], names: Sequence[str]) -> None:
+def _note_vectors(likely: dict[str, int], facts: Mapping[str, Facts]) -> None:
     """Where one index has one dimension all have: both ends of edges, the rows and the columns of entries."""
-    indices = [n for n in names if "index" in facts[n].kinds]
+    indices = [n for n in facts if "index" in facts[n].kinds]
     if any(facts[n].rank == 1 for n in indices):
         likely.update({n: 1 for n in indices if facts[n].rank is None and n not in likely})
 
