@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gradverify.model import TensorInput
@@ -26,6 +27,9 @@ COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_m
 SCALING = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 """What makes a factor of a size. One that is added to is the end of a range of places."""
 
+DRAWS = 3
+"""Draws of the values at which two sizes agree: a small square matrix may be one at which iterations do not end."""
+
 _PLAIN = frozenset({"float", "int", "sqrt", "tensor", "max", "min", "abs"})
 """Calls that make a number of a number: what goes into others is a shape, or a bound."""
 
@@ -38,7 +42,9 @@ def at_equal_sizes(sample: Sample) -> tuple[str, ...]:
     function = sample.subject.function_class
     if function is None or _scales_by_sizes(own_backward(function)):
         return ()
-    shapes = at_shapes(sample, _agreeing(sample))
+    drawn = (replace(sample, case=replace(sample.case, seed=sample.case.seed + k)) for k in range(DRAWS))
+    agreeing = (at_shapes(one, _agreeing(sample)) for one in drawn)
+    shapes = next((found for found in agreeing if found is not None), None)
     if shapes is None:
         return ()
     given = {i.name: i.shape for i in sample.case.inputs if isinstance(i, TensorInput)}

@@ -15,7 +15,7 @@ CAUSES = {
     "Huber": "branch",
     "CosineSim": "swapped-inputs",
     "LSTMCell": "ignored-output",
-    "SegmentedScan": {"operand", "chain-factor"},
+    "SegmentedScan": "chain-factor",
     "Cumsum": "transposed",
     "LogCumsumExp": "chain-factor",
     "GeneralSolve": "transposed",
