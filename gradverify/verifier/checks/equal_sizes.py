@@ -28,7 +28,7 @@ SCALING = (ast.Mult, ast.Div, ast.FloorDiv, ast.Pow)
 """What makes a factor of a size. One that is added to is the end of a range of places."""
 
 DRAWS = 3
-"""Draws of values at which two sizes agree: at a square matrix that is nearly singular iterations do not end."""
+"""Draws of values at which two sizes agree: iterations do not end at a matrix that is nearly singular."""
 
 _PLAIN = frozenset({"float", "int", "sqrt", "tensor", "max", "min", "abs"})
 """Calls that make a number of a number: what goes into others is a shape, or a bound."""
