@@ -1,14 +1,14 @@
 """How many wrong backwards are found, and how often the cause that is named is the true one.
 
-    python benchmarks/diagnosis.py [--set first|...|thirteenth] [--seeds 1] [--verbose]
+    python benchmarks/diagnosis.py [--set first|...|fourteenth] [--seeds 1] [--verbose]
                                    [--shard 1/4] [--timeout 300] [--keep FOLDER]
 
 Functions as authors write them, each right and with mistakes that authors make (`wrong_backwards/`), through
 the command with a spec. `first` is the set that the hypotheses were improved on, `second` was written after
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
 once more, by the hand that did it, `fifth`, `sixth`, and the pairs of `seventh` and `eighth`, of `ninth` and
-`tenth`, and of `eleventh` and `twelfth`, by five more that knew none of the others, `thirteenth` by one more.
-Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less than
+`tenth`, of `eleventh` and `twelfth`, and of `thirteenth` and `fourteenth`, by six more that knew none of the
+others. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less than
 the right one; "wrong cause" names one that is not in the set's list. Right Functions must pass at every seed.
 """
 
@@ -43,6 +43,7 @@ SETS_IN_ORDER = (
     "eleventh",
     "twelfth",
     "thirteenth",
+    "fourteenth",
 )
 
 HEAD = """'A set of wrong backwards, or the right ones of it.'

@@ -1,6 +1,6 @@
 """What is found of wrong backwards without a spec, and what becomes of right ones.
 
-    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|thirteenth] [--stem right] [--verbose]
+    python benchmarks/without_a_spec.py [--set zoo|authors|first|...|fourteenth] [--stem right] [--verbose]
 
 The Functions of `tests/zoo/general`, of `tests/zoo/authors` and of `benchmarks/wrong_backwards`, copied away
 from their specs. Of wrong ones: `failed` names the mistake, `inconclusive` shows it and asks for a spec,
