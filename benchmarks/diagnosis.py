@@ -8,8 +8,9 @@ the command with a spec. `first` is the set that the hypotheses were improved on
 they were frozen, `third` by another hand that did not know them, `fourth` after they were improved and frozen
 once more, by the hand that did it, `fifth`, `sixth`, and the pairs of `seventh` and `eighth`, of `ninth` and
 `tenth`, of `eleventh` and `twelfth`, and of `thirteenth` and `fourteenth`, by six more that knew none of the
-others. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less than
-the right one; "wrong cause" names one that is not in the set's list. Right Functions must pass at every seed.
+others. Prints Markdown. "no cause" is a finding without a cause; "coarser" is one that is true but says less
+than the right one; "wrong cause" names one that is not in the set's list. Right Functions must pass at every
+seed.
 """
 
 from __future__ import annotations
