@@ -23,7 +23,7 @@ import types
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,16 +87,13 @@ def operators(only: str) -> list[Any]:
 def samples_of(op: Any, *, second: bool = False) -> Iterator[Called]:
     """The samples as torch's own gradient tests call them."""
     for number, sample in enumerate(op.sample_inputs("cpu", torch.float64, requires_grad=True)):
-        leaves, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
-        places = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and x.requires_grad]
-        if not places or sample.broadcasts_input:
+        leaves = pytree.tree_leaves((sample.input, sample.args, sample.kwargs))
+        inputs = tuple(x for x in leaves if isinstance(x, Tensor) and x.requires_grad)
+        if not inputs or sample.broadcasts_input:
             continue
 
-        def function(*tensors, leaves=leaves, structure=structure, places=places, sample=sample):
-            values = list(leaves)
-            for place, tensor in zip(places, tensors, strict=True):
-                values[place] = tensor
-            first, args, kwargs = pytree.tree_unflatten(values, structure)
+        def function(*tensors, sample=sample):
+            first, args, kwargs = put_back(sample, tensors)
             result = op.gradcheck_wrapper(op.get_op(), first, *args, **kwargs)
             return result if sample.output_process_fn_grad is None else sample.output_process_fn_grad(result)
 
@@ -104,9 +101,32 @@ def samples_of(op: Any, *, second: bool = False) -> Iterator[Called]:
         yield Called(
             f"{op.name}{variant}:{number}",
             function,
-            tuple(leaves[i] for i in places),
+            inputs,
             {"nondet_tol": op.gradcheck_nondet_tol, "check_undefined_grad": True},
         )
+
+
+def put_back(sample: Any, tensors: Sequence[Tensor]) -> tuple[Any, list[Any], dict[str, Any]]:
+    """A sample's arguments with other tensors for those that require grad, as torch's own tests do it.
+
+    Every check calls this each time, so that what it takes counts for all. Raises `ValueError` where some are
+    left: they lie deeper than in a list.
+    """
+    given = iter(tensors)
+    first = _put(sample.input, given)
+    args = [_put(x, given) for x in sample.args]
+    kwargs = {name: _put(x, given) for name, x in sample.kwargs.items()}
+    if next(given, None) is not None:
+        raise ValueError("a tensor that requires grad lies deeper than in a list")
+    return first, args, kwargs
+
+
+def _put(value: Any, given: Iterator[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return next(given) if value.requires_grad else value
+    if isinstance(value, list | tuple) and value and all(isinstance(x, Tensor) for x in value):
+        return type(value)([next(given) if x.requires_grad else x for x in value])
+    return value
 
 
 def size_of(called: Called) -> int:

@@ -31,6 +31,9 @@ LEAST_LENGTHS = 2
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
 
+QUOTED = frozenset("'\"")
+"""What an annotation has that names dimensions: `Float[Tensor, "n d"]`."""
+
 MOST_DIMENSIONS = 3
 """An input with more is not given another one."""
 
@@ -155,7 +158,8 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
         found = _first_right(_taken(sample, _broadcast_along_a_last(sample)), MOST_JUDGED)
         found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
     found = found or _first_right(_fewer_dimensions(sample), MOST_FEWER)
-    return found or _first_right(_single_numbers(sample), MOST_JUDGED)
+    found = found or _first_right(_single_numbers(sample), MOST_JUDGED)
+    return found or _first_right(_taken(sample, _all_with_fewer(sample)), MOST_JUDGED)
 
 
 def takes_more_dimensions(sample: Sample) -> bool:
@@ -221,6 +225,21 @@ def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     given = [i for i in _differentiated(sample) if i.shape and not i.layout]
     if len(given) > 1:
         yield from _alike(sample, ({i.name: ()} for i in reversed(given)))
+
+
+def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:
+    """One dimension less for every input that has several, where forward gives single numbers.
+
+    A mean of all entries is divided by `len(x)` where vectors are meant; whether they are, such a forward does
+    not say, unless an annotation does.
+    """
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > 1]
+    blocks = sample.problem.outputs.blocks
+    stated = any(QUOTED & set(p.annotation) for p in sample.subject.target.parameters)
+    if not given or stated or any(block.shape for block in blocks) or any(i.layout for i in given):
+        return
+    yield {i.name: i.shape[:-1] for i in given}
+    yield {i.name: i.shape[1:] for i in given}
 
 
 def _alike(sample: Sample, several: Iterable[Shapes]) -> Iterator[tuple[Shapes, Sample]]:

@@ -98,7 +98,10 @@ class Layout:
 
         Raises `ValueError` where a tensor has another shape than laid out.
         """
-        parts = [vector_of(tensor, block) for tensor, block in zip(tensors, self.blocks, strict=True)]
+        blocks = self.blocks
+        if len(blocks) == 1 == len(tensors):
+            return vector_of(tensors[0], blocks[0]).clone()
+        parts = [vector_of(tensor, block) for tensor, block in zip(tensors, blocks, strict=True)]
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     @cached_property
@@ -136,8 +139,8 @@ class Layout:
 
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""
-        parts = vector.split_with_sizes(self.lengths)
-        return tuple(tensor_of(part, block) for part, block in zip(parts, self.blocks, strict=True))
+        parts = self.cut(vector)
+        return tuple([tensor_of(part, block) for part, block in zip(parts, self.blocks, strict=True)])
 
 
 @lru_cache(maxsize=256)  # a small problem's proof would otherwise build several, at 10 µs each

@@ -1972,3 +1972,37 @@ class SpectralPower(Function):
         ratio = torch.where(close, slope[:, None].expand_as(gap), ratio)
         of_a = v @ (ratio * inner) @ v.T
         return (of_a + of_a.T) / 2, (inner.diagonal() * raised * torch.log(s)).sum()
+
+
+class MeanPower(Function):
+    """A loss of vectors: forward takes matrices as well, for which backward divides by too little."""
+
+    @staticmethod
+    def forward(ctx, x, target):
+        error = x - target
+        ctx.save_for_backward(error)
+        return error.pow(4).mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        (error,) = ctx.saved_tensors
+        slope = 4 * g * error**3 / len(error)
+        return slope, -slope
+
+
+class MeanPowerFlat(MeanPower):
+    """Wrong for vectors, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (error,) = ctx.saved_tensors
+        slope = 4 * g * error**2 / len(error)
+        return slope, -slope
+
+
+class MeanPowerOfRows(MeanPower):
+    """Wrong: its author says that matrices are meant."""
+
+    @staticmethod
+    def forward(ctx, x: "Float[Tensor, 'n d']", target: "Float[Tensor, 'n d']"):  # noqa: F821
+        return MeanPower.forward(ctx, x, target)

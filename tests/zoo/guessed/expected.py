@@ -44,6 +44,7 @@ OPEN = [
     "Levels",  # straight-through, between bounds
     "SpectralPower",  # a power for each entry, of a matrix that was guessed to be definite
     "LossBeside",  # a loss that nothing depends on
+    "MeanPower",  # of vectors
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -90,6 +91,8 @@ EXPECTED |= {
         ("TermOfItsOwn", {"GV106"}, ["`a`"]),
         ("ColumnMeans", {"GV101"}, ["`x`"]),
         ("ShiftedGradient", {"GV106"}, ["`x`"]),
+        ("MeanPowerFlat", {"GV101"}, ["`x`", "`target`"]),
+        ("MeanPowerOfRows", {"GV101"}, ["len(error)"]),
     )
 }
 EXPECTED |= {
