@@ -67,11 +67,14 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | Non
             input=name,
         )
     if remark.kind is Irregularity.DTYPE:
+        refused = "complex" in remark.got and "complex" not in remark.expected
         return sample.finding(
             "GV104",
             f"backward returned a {remark.got} gradient for `{name}`, which is {remark.expected}: "
-            "the engine casts it, its digits are lost",
-            hint="Allocate gradients with the dtype of the input (torch.empty_like, or "
+            + ("the engine refuses it" if refused else "the engine casts it, its digits are lost"),
+            hint="Return its real part (`.real`), or declare a complex input."
+            if refused
+            else "Allocate gradients with the dtype of the input (torch.empty_like, or "
             "dtype=grad_output.dtype).",
             input=name,
             severity=Severity.NOTE

@@ -2,7 +2,8 @@
 
 It is none where backward is right along a manifold that inputs may lie on (`manifolds.py`), for another
 value of an argument that was invented (`alternatives.py`), for constants of some kind (`constants.py`), at
-other sizes or shapes (`other_sizes.py`, `written_sizes.py`, `equal_sizes.py`), or where its author shows
+other sizes or shapes (`other_sizes.py`, `written_sizes.py`, `equal_sizes.py`), for complex inputs
+(`complex_inputs.py`), or where its author shows
 that no derivative is meant (`deliberate.py`). Then it is an inconclusive finding that says so.
 """
 
@@ -16,6 +17,7 @@ from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.accidents import is_accident
 from gradverify.verifier.checks.alternatives import whatever_invented
+from gradverify.verifier.checks.complex_inputs import at_complex_inputs
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.equal_sizes import at_equal_sizes
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
@@ -50,6 +52,9 @@ OF_THE_MATRIX = frozenset({"GV410"})
 
 OF_THE_KIND = "GV105"
 """A gradient for what is no tensor: it may have been meant to be one."""
+
+OF_THE_DTYPE = "GV104"
+"""A gradient in another dtype: a complex one may be right for complex inputs."""
 
 OF_A_WRITE = "GV402"
 """A write into an input: a spec says of one that is kept for it `mutated: true`."""
@@ -188,6 +193,7 @@ class _Guard:
         doubts = self._in_doubt(finding)
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))
+        yield from self._of_real_inputs(finding)
         if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
             yield from self._of_other_shapes(finding)
         yield from self._of_signs(finding)
@@ -200,6 +206,11 @@ class _Guard:
         doubt = self._kind(finding) or (self._unread(finding) if finding.code != OF_GRAD_OUTPUT else "")
         if doubt:
             yield invented(finding, (doubt,))
+
+    def _of_real_inputs(self, finding: Finding) -> Iterator[Finding]:
+        real = at_complex_inputs(self.sample, finding) if finding.code == OF_THE_DTYPE else ()
+        if real:
+            yield invented(finding, tuple(f"that `{name}` is real" for name in real))
 
     def _of_signs(self, finding: Finding) -> Iterator[Finding]:
         """Inconclusive where it is not there without the minus signs of what acts on the first input.

@@ -230,8 +230,8 @@ def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
 def _all_with_fewer(sample: Sample) -> Iterator[Shapes]:
     """One dimension less for every input that has several, where forward gives single numbers.
 
-    A mean of all entries is divided by `len(x)` where vectors are meant; whether they are, such a forward does
-    not say, unless an annotation does.
+    A mean of all entries is divided by `len(x)` where vectors are meant; whether they are, such a forward
+    does not say, unless an annotation does.
     """
     given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > 1]
     blocks = sample.problem.outputs.blocks

@@ -2004,5 +2004,25 @@ class MeanPowerOfRows(MeanPower):
     """Wrong: its author says that matrices are meant."""
 
     @staticmethod
-    def forward(ctx, x: "Float[Tensor, 'n d']", target: "Float[Tensor, 'n d']"):  # noqa: F821
+    def forward(ctx, x: "Float[Tensor, 'n d']", target: "Float[Tensor, 'n d']"):  # noqa: F722, F821
         return MeanPower.forward(ctx, x, target)
+
+
+class Spectrum(Function):
+    """Right for complex inputs, and forward takes real ones as well."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return torch.fft.fft(z)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.fft.ifft(g, norm="forward")
+
+
+class SpectrumScaled(Spectrum):
+    """Wrong for complex inputs, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.fft.ifft(g)

@@ -45,6 +45,7 @@ OPEN = [
     "SpectralPower",  # a power for each entry, of a matrix that was guessed to be definite
     "LossBeside",  # a loss that nothing depends on
     "MeanPower",  # of vectors
+    "Spectrum",  # of complex numbers
 ]
 
 EXPECTED = {("bare", name, "without spec"): {"status": "passed"} for name in RIGHT}
@@ -91,6 +92,7 @@ EXPECTED |= {
         ("TermOfItsOwn", {"GV106"}, ["`a`"]),
         ("ColumnMeans", {"GV101"}, ["`x`"]),
         ("ShiftedGradient", {"GV106"}, ["`x`"]),
+        ("SpectrumScaled", {"GV104"}, ["`z`"]),
         ("MeanPowerFlat", {"GV101"}, ["`x`", "`target`"]),
         ("MeanPowerOfRows", {"GV101"}, ["len(error)"]),
     )

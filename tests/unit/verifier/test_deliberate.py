@@ -1,0 +1,55 @@
+"""Forward as a step of an input, by its values beside the point."""
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.model import Case, Finding, Point, Settings, Severity, Target, TargetKind
+from gradverify.verifier import guard
+from gradverify.verifier.checks.deliberate import looks_deliberate
+from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem
+
+STEP = "that backward should be the derivative (forward is a step in `x`, flat between)"
+
+
+def straight_through(step):
+    class Step(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return step(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    return Step.apply
+
+
+def said(function, values):
+    x = torch.tensor(values, dtype=torch.float64)
+    arguments = (Argument("x", x, differentiable=True),)
+    states = guard.RandomStates(0)
+    problem = CallProblem(function, arguments, (0,), Layout.of([function(x)]), states)
+    target = Target("Step", "Step", TargetKind.FUNCTION, file=__file__, line=1)
+    sample = Sample(
+        Subject(target, function, Settings()), Case("", 0), Point.TYPICAL, 0, arguments, problem, 1
+    )
+    found = Finding("GV101", Severity.ERROR, "", input="x", output=0)
+    return looks_deliberate(sample, found)
+
+
+@pytest.mark.parametrize("values", [[0.3, 1.2, 2.7], [0.3, 1.2, 1.5, 2.7], [0.5, 0.3]])
+def test_a_step_is_one_where_an_entry_lies_at_its_edge_too(values):
+    assert said(straight_through(torch.round), values) == STEP
+
+
+@pytest.mark.parametrize("step", [torch.relu, torch.abs, lambda x: x * x, lambda x: x.clamp(min=0.5)])
+def test_what_moves_on_both_sides_is_none(step):
+    assert said(straight_through(step), [-1.0, 0.4, 1.2, 2.7]) != STEP
+
+
+def test_a_kink_of_every_entry_is_none():
+    assert said(straight_through(torch.relu), [0.0, 0.0, 0.0]) != STEP
