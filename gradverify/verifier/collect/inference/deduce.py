@@ -26,9 +26,9 @@ from gradverify.verifier.collect.inference.apart import apart
 from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
+from gradverify.verifier.collect.inference.doubted import doubts_of_source
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.held import with_lengths_held
-from gradverify.verifier.collect.inference.intent import deliberate_gradient
 from gradverify.verifier.collect.inference.optionals import (
     left_out,
     never_given,
@@ -47,7 +47,6 @@ from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
 from gradverify.verifier.collect.inference.tables import with_whole_tables
 from gradverify.verifier.collect.inference.taken_apart import hollowed, put_together, taken_apart
-from gradverify.verifier.collect.inference.tempered import tempered
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt, works
 from gradverify.verifier.collect.inference.unread import without_unread
 from gradverify.verifier.collect.inference.widen import fixed_sizes, rows, second_sizes, shrunk
@@ -87,21 +86,8 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     found = with_whole_tables(known.caller, found, evidence.tables)
     with default_dtype(dtype):
         entry = _entry(target, module, known, found)
-    if evidence.factorization:
-        doubt = Doubt("", f"what kind of matrix `{evidence.factorization}` gets")
-        entry = replace(entry, doubts=(*entry.doubts, doubt))
-    if evidence.clamps:
-        doubt = Doubt("", "that such values are valid (backward clamps, and forward does not)", extreme=True)
-        entry = replace(entry, doubts=(*entry.doubts, doubt))
-    guard = tempered(getattr(value, "forward", None), getattr(value, "backward", None))
-    if guard:
-        doubt = Doubt("", f"that such values are valid (backward has {guard} of its own)", extreme=True)
-        entry = replace(entry, doubts=(*entry.doubts, doubt))
-    said = deliberate_gradient(value, module)
-    if said:
-        doubt = Doubt("", f"that backward should be the derivative (its source says `{said}`)", intent=True)
-        entry = replace(entry, doubts=(*entry.doubts, doubt))
-    return replace(entry, default_dtype=dtype)
+    doubts = (*entry.doubts, *doubts_of_source(value, module, evidence))
+    return replace(entry, doubts=doubts, default_dtype=dtype)
 
 
 def _with_numbers(target: Target, known: Known, states: Sequence[State], square: Solution) -> Solution:
