@@ -3,11 +3,12 @@
     python benchmarks/seeded_bugs.py [--each 6] [--source new] [--seeds 0] [--no-spec] [--packages]
                                      [--kind KIND ...] [--by-hand] [--keep DIR]
 
-Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, and with --packages the published ones of
-`specs/`) are changed at one place (`seeded/mutations.py`), --each of them per Function, chosen by hash, or,
---by-hand, as `seeded/by_hand.py` says. A plain oracle (`seeded/oracle.py`) says which mutants have other
-gradients, and where; the command then judges them. Prints Markdown, and lists every mutant that stays green
-though its gradients are others. With --keep, what was judged before is not judged again.
+Right Functions (`seeded/authors.py`, `right_functions/`, the zoo, the right ones of `wrong_backwards/`, and
+with --packages the published ones of `specs/`) are changed at one place (`seeded/mutations.py`), --each
+of them per Function, chosen by hash, or, --by-hand, as `seeded/by_hand.py` says. A plain oracle
+(`seeded/oracle.py`) says which mutants have other gradients, and where; the command then judges them. Prints
+Markdown, and lists every mutant that stays green though its gradients are others. With --keep, what was
+judged before is not judged again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from diagnosis import SETS_IN_ORDER
+from diagnosis import written as set_written
 from seeded.by_hand import mutants_by_hand
 from seeded.mutations import Mutant, chosen, mutants_of
 
@@ -74,7 +77,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = (options.keep or Path(made)).resolve()
         rows = []
-        for source in sources(packages=options.packages):
+        for source in sources(Path(made), packages=options.packages):
             if options.source and not any(part in source.name for part in options.source):
                 continue
             rows += judged(source, folder / source.name, options)
@@ -84,13 +87,17 @@ def main() -> None:
         tell(rows)
 
 
-def sources(*, packages: bool) -> Iterator[Source]:
+def sources(made: Path, *, packages: bool) -> Iterator[Source]:
     yield Source("new", HERE / "seeded/authors.py", HERE / "seeded/authors.gradverify.yaml")
     for code in sorted((HERE / "right_functions").glob("*.py")):
         yield Source(f"right-{code.stem}", code, code.with_suffix(".gradverify.yaml"))
     for name in ZOO:
         folder = ROOT / "tests/zoo" / name
         yield Source(f"zoo-{name}", folder / "right.py", folder / "right.gradverify.yaml")
+    for name in SETS_IN_ORDER:
+        (folder := made / f"set-{name}").mkdir()
+        set_written(name, folder, (1, 1))
+        yield Source(f"set-{name}", folder / "right.py", folder / "right.gradverify.yaml")
     for file in sorted((ROOT / "specs").glob("*/*.gradverify.yaml")) if packages else ():
         module = yaml.safe_load(file.read_text())["module"]
         try:

@@ -24,7 +24,7 @@ FOUND = {
     "KeptOnCtx": "GV411",
     "IntermediateSaved": "GV202",
     "UndefinedGradOutput": "GV407",
-    "Stochastic": "GV410",
+    "Stochastic": "GV109",
     "BroadcastBias": "GV101",
     "FusedLinearLoss": "GV106",
     "GroupNorm": "GV101",
@@ -48,9 +48,14 @@ FOUND = {
 WARNINGS = {"GV103", "GV411"}
 """What harms nobody's gradient: the engine sums the one, and memory is freed later for the other."""
 
+UNKNOWN = {"GV109"}
+"""Forward gives other values at each call: its gradient may be right, and nobody can tell."""
+
 
 def wrong(name):
     """What is to be said of a wrong one."""
+    if FOUND[name] in UNKNOWN:
+        return {"status": "inconclusive", "twin": f"right:{name}", "warnings": {FOUND[name]}}
     said = {"warnings": {FOUND[name]}} if FOUND[name] in WARNINGS else {"errors": {FOUND[name]}}
     return {"status": "failed" if "errors" in said else "passed", "twin": f"right:{name}", **said}
 

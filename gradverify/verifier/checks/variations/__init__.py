@@ -6,6 +6,8 @@ Each variation costs about one more backward. To add one, write it in a module o
 
 from __future__ import annotations
 
+from functools import partial
+
 from gradverify.model import Finding, Outcome, Severity
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
@@ -110,9 +112,10 @@ def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:
         return CheckResult(outcome=Outcome.NOT_RUN)
     varied = unwritten_memory(base)
     findings, swept = list(varied.findings), varied.swept
+    again, *others = VARIATIONS
     if early is not None and not findings:  # what was in memory is another thing at the first call
-        findings += first_call(base, early).findings
-    for variation in VARIATIONS:
+        others.insert(0, Variation(partial(first_call, early=early), unless=UNREPEATABLE))
+    for variation in (again, *others):
         found = {f.code for f in findings if f.severity is not Severity.NOTE}
         if found & variation.unless:
             continue

@@ -57,7 +57,7 @@ def repeated_runs(base: Verified) -> Varied:
         return Varied(swept=swept)
     outputs = base.sample.problem.outputs
     for y, _ in runs:
-        moved = base.forward_difference(outputs.unflatten(y))
+        moved = base.forward_unrepeated(outputs.unflatten(y))
         if moved is not None:
             return Varied((_stochastic(base, moved.values),), swept)
     spread = torch.stack([(g - base.gradient).abs() for _, g in runs]).amax(dim=0)
