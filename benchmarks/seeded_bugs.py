@@ -33,6 +33,8 @@ from diagnosis import written as set_written
 from seeded.by_hand import mutants_by_hand
 from seeded.mutations import Mutant, chosen, mutants_of
 
+from gradverify.spec.yaml_core import CoreLoader
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 ZOO = (
@@ -111,7 +113,7 @@ def sources(made: Path, *, packages: bool) -> Iterator[Source]:
 def judged(source: Source, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """One row for each mutant of a source: what the oracle and the command say."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = yaml.safe_load(source.spec.read_text())
+    written = yaml.load(source.spec.read_text(), CoreLoader)  # `off` is a name there
     tree = absolute(ast.parse(source.code.read_text()), source.package)
     classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n in tree.body}
     by_function: dict[str, list[Mutant]] = {}

@@ -42,3 +42,41 @@ def test_what_no_piece_has_is_wrong(maps, equal):
     assert judged.comparison.wrong[0, 1]
     apart = torch.tensor([0.1, 0.3, 0.7], dtype=torch.float64)
     assert maps.judged(TooMuch.apply, apart).comparison.wrong.tolist() == [[False, True, False]]
+
+
+class Routed(torch.autograd.Function):
+    """A token goes to the two experts with the largest scores; if it is zero, all scores are equal."""
+
+    @staticmethod
+    def forward(ctx, token, router, experts):
+        index = (router @ token).topk(2).indices
+        ctx.save_for_backward(experts, index)
+        return (experts @ token)[index].sum()[None]
+
+    @classmethod
+    def gradient(cls, experts, index):
+        return experts[index].sum(0)
+
+    @classmethod
+    def backward(cls, ctx, g):
+        experts, index = ctx.saved_tensors
+        return g * cls.gradient(experts, index), None, None
+
+
+class ToNoExpert(Routed):
+    """Beyond what any two of the experts give together."""
+
+    @classmethod
+    def gradient(cls, experts, index):
+        return 2 * experts.abs().sum(0)
+
+
+@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("function", [Routed, ToNoExpert])
+def test_pieces_that_meet_in_cones_are_found_in_every_direction(maps, function, seed):
+    generator = torch.Generator().manual_seed(seed)
+    router = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    experts = torch.randn(4, 3, generator=generator, dtype=torch.float64)
+    judged = maps.judged(lambda x: function.apply(x, router, experts), torch.zeros(3, dtype=torch.float64))
+    assert judged.measured.kink[0].all()
+    assert judged.comparison.wrong.any() == (function is ToNoExpert)
