@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gradverify.model import Mistake, Report
+if TYPE_CHECKING:
+    from gradverify.model import Mistake, Report
 
 
 class UsageError(Exception):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from gradverify.model import Report
+    from gradverify.model import Report, Settings
     from gradverify.session.planning import Planned
     from gradverify.session.run import Session
+    from gradverify.session.template import Template
     from gradverify.spec import SpecFile, SpecFunction
 
 SUFFIXES = (".gradverify.yaml", ".gradverify.yml")
@@ -37,6 +38,26 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     if not parent.config.getoption("gradverify") or not file_path.name.endswith(SUFFIXES):
         return None
     return GradverifySpec.from_parent(parent, path=file_path)
+
+
+_TEMPLATE = pytest.StashKey["Template | None"]()
+"""Where a session of pytest keeps the process that its workers are forked from."""
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what workers were forked from."""
+    template = config.stash.get(_TEMPLATE, None)
+    if template is not None:
+        template.close()
+
+
+def _template_of(config: pytest.Config, settings: Settings) -> Template | None:
+    """The template of this session of pytest: one for all of its spec files."""
+    from gradverify.session.template import template_for  # noqa: PLC0415
+
+    if _TEMPLATE not in config.stash:
+        config.stash[_TEMPLATE] = template_for(settings)
+    return config.stash[_TEMPLATE]
 
 
 class NotVerifiedError(Exception):
@@ -73,6 +94,7 @@ class GradverifySpec(pytest.File):
         """
         from dataclasses import replace  # noqa: PLC0415
 
+        from gradverify.session.request import TargetProgress  # noqa: PLC0415
         from gradverify.session.run import report_of  # noqa: PLC0415
         from gradverify.session.verifying import verify_target  # noqa: PLC0415
 
@@ -87,7 +109,7 @@ class GradverifySpec(pytest.File):
                 # Sizes beyond those of the cases go with the base case alone.
                 plan = replace(plan, open_sized=(), degenerate=())
             planned = replace(planned, plan=plan, case_filter=case)
-        judged = verify_target(planned, session.request, lambda _: None)
+        judged = verify_target(planned, session.request, TargetProgress(session.progress, planned.target))
         return report_of(replace(session, planned=[planned]), [judged])
 
     def teardown(self) -> None:
@@ -109,16 +131,23 @@ class GradverifySpec(pytest.File):
                     yield item
 
     def _prepared(self) -> Session:
+        from dataclasses import replace  # noqa: PLC0415
+        from functools import partial  # noqa: PLC0415
+
         from gradverify.cli.asked import request_of  # noqa: PLC0415
         from gradverify.config import load_config  # noqa: PLC0415
         from gradverify.errors import SpecError, UsageError  # noqa: PLC0415
         from gradverify.report import TextStyle, render_mistakes  # noqa: PLC0415
+        from gradverify.session.pool import Worker  # noqa: PLC0415
         from gradverify.session.request import Silent  # noqa: PLC0415
         from gradverify.session.run import prepare  # noqa: PLC0415
 
         if self._session is None:
             try:
-                self._session = prepare(request_of([str(self.path)], config=load_config()), Silent())
+                request = request_of([str(self.path)], config=load_config())
+                template = _template_of(self.config, request.settings)
+                request = replace(request, started=partial(Worker, template=template))
+                self._session = prepare(request, Silent())
             except SpecError as error:
                 raise NotVerifiedError(render_mistakes(error.problems, TextStyle())) from None
             except UsageError as error:

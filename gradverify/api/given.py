@@ -65,11 +65,12 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
     if options.masked or not options.check_backward_ad:
         return True
     memory: set[int] = set()
+    several = len(inputs) > 1
     for x in inputs:
         if isinstance(x, Tensor):
             if not _is_plain(x) or (x.requires_grad and x.dtype not in DOUBLE):
                 return True
-            if x.numel():
+            if several and x.numel():
                 start = x.untyped_storage().data_ptr()
                 if start in memory:
                     return True

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.api.given import as_tuple
 from gradverify.verifier import guard
-from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.calling import differentiate_again, differentiate_each
 from gradverify.verifier.numerics.problem import Gradients
 
 SAME = 1e-9
@@ -18,6 +18,10 @@ SAME = 1e-9
 
 COTANGENT_SEED = 20_263
 """Seed of the grad_outputs of this comparison; any other would do."""
+
+
+HIDE: Any = torch._C._functions.UndefinedGrad()  # noqa: SLF001
+"""Puts an output behind a node that hands on no gradient: there is no public name for it."""
 
 
 class Original(NamedTuple):
@@ -74,7 +78,7 @@ def identical(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]
 
 def ignores_zero_grad_output(original: Original) -> str:
     """What is wrong with the gradients for a grad_output of zeros; empty where nothing is."""
-    zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in original.outputs]
+    zeros = [_zeros(o) for o in original.outputs]
     for number, (gradient, leaf) in enumerate(zip(original.gradients(zeros), original.leaves, strict=True)):
         if gradient is None:
             continue
@@ -96,10 +100,12 @@ def refuses_undefined(original: Original, *, seen_alone: bool) -> str:
     if len(every) > 1 and (len(every) > 2 or not seen_alone or not all(o.numel() for o in original.outputs)):
         chosen += [range(i, i + 1) for i in every]
     for undefined in chosen:
-        outputs = [_undefined(o) if i in undefined else o for i, o in enumerate(original.outputs)]
-        zeros = [torch.zeros_like(o, memory_format=torch.contiguous_format) for o in outputs]
+        # What an undefined output is given goes nowhere: any tensor like it will do.
+        numbered = list(enumerate(original.outputs))
+        outputs = tuple([_undefined(o) if i in undefined else o for i, o in numbered])
+        given = [o.detach() if i in undefined else _zeros(o) for i, o in numbered]
         try:
-            gradients = differentiate_again(outputs, original.leaves, zeros)
+            (gradients,) = differentiate_each(outputs, original.leaves, [given])
         except Exception as error:  # noqa: BLE001 - whatever it raises: None is a valid grad_output
             raised = f"backward raises {type(error).__name__}"
             return f"{raised} where {_named(undefined, every)} is undefined (None): {error}"
@@ -119,10 +125,13 @@ def all_zero(gradients: Gradients) -> bool:
 
 
 def _undefined(output: Tensor) -> Tensor:
-    """The output behind a node that hands on no gradient: there is no public name for it."""
-    hidden: Any = torch._C._functions.UndefinedGrad()  # noqa: SLF001
-    result: Tensor = hidden(output)
+    """The output behind a node that hands on no gradient."""
+    result: Tensor = HIDE(output)
     return result
+
+
+def _zeros(output: Tensor) -> Tensor:
+    return torch.zeros_like(output, memory_format=torch.contiguous_format)
 
 
 def _random_like(output: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.api.original import Original, all_zero, identical
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.calling import differentiate_each
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Gradients, Tensors, VjpProblem
@@ -50,9 +50,9 @@ class OwnGraph(NamedTuple):
     def _gradients(self, cotangents: Sequence[Cotangents]) -> list[Gradients]:
         _, _, _, leaves, outputs = self.original
         places = self.places
-        if len(places) == len(self.outputs.blocks):
-            return [differentiate_again(outputs, leaves, given) for given in cotangents]
-        return [differentiate_again(outputs, leaves, [given[k] for k in places]) for given in cotangents]
+        if len(places) != len(self.outputs.blocks):
+            cotangents = [[given[k] for k in places] for given in cotangents]
+        return differentiate_each(outputs, leaves, cotangents)
 
     @property
     def is_empty(self) -> bool:

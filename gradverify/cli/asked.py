@@ -9,19 +9,22 @@ import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from gradverify.cli.completion import DTYPES
 from gradverify.cli.options import Format
-from gradverify.config import Config
+from gradverify.cli.screen import tell
+from gradverify.config import Config, load_config
 from gradverify.errors import UsageError
-from gradverify.model import Effort, Engine, Settings
+from gradverify.model import Effort, Engine, Price, Settings, shown_path
 from gradverify.session.folders import exclusion
-from gradverify.session.linting import STATIC, LintRequest
 from gradverify.session.processes import cores
 from gradverify.session.request import Request
 from gradverify.session.selection import check_codes
 from gradverify.session.targets import parse_targets
+
+if TYPE_CHECKING:
+    from gradverify.session.linting import LintRequest
 
 T = TypeVar("T")
 
@@ -39,6 +42,14 @@ RANDOM_SEEDS = 2**31
 
 LONGEST_WAIT = 1e6
 """Seconds; the system's own clocks cannot wait for arbitrarily many."""
+
+
+def configuration(given: Path | None, verbosity: int) -> Config:
+    """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
+    config = load_config(given)
+    if verbosity > 0 and config.file is not None:
+        tell(f"gradverify: configuration: {shown_path(config.file)}\n")
+    return config
 
 
 def request_of(  # noqa: PLR0913 - one parameter for each option
@@ -59,6 +70,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
     atol: float | None = None,
     engine: Engine = Engine.PROBE,
     effort: Effort | None = None,
+    price: Price | None = None,
     timeout: float | None = None,
     budget: float | None = None,
     memory: int | None = None,
@@ -91,6 +103,7 @@ def request_of(  # noqa: PLR0913 - one parameter for each option
         autocast=autocast,
         strict=strict,
         effort=effort or Effort(config.effort or Effort.NORMAL),
+        price=price,
         seed=_seed(str(config.seed), config.name_of("seed")) if config.seed is not None else 0,
     )
     by_torch = engine is Engine.TORCH
@@ -134,6 +147,8 @@ def lint_request_of(
 
     Raises `UsageError` for values that mean nothing.
     """
+    from gradverify.session.linting import STATIC, LintRequest  # noqa: PLC0415 - with every static rule
+
     selections, _ = parse_targets(targets or _configured_targets(config, "lint"))
     chosen = _codes(select, config.select, config, "select")
     static = tuple(prefix for prefix in chosen if any(c.startswith(prefix.upper()) for c in STATIC))

@@ -27,17 +27,46 @@ class ManualCommand(TyperCommand):
         """Write what stands below the options, its lines as they are."""
         _write_epilog(self.name, formatter)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse the arguments."""
+        _unset_flags(self, ctx)
+        return super().parse_args(ctx, args)
+
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the line for the list of commands."""
         return SHORT.get(self.name or "") or super().get_short_help_str(limit)
 
 
 class ManualGroup(TyperGroup):
-    """The program itself."""
+    """A program whose commands are listed, and found, without loading any other."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
+        """Return the names of the commands in their order."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write the commands, each with its line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SHORT[name]) for name in self.list_commands(ctx)])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse the arguments in front of the command's."""
+        _unset_flags(self, ctx)
+        return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
         """Write what stands below the commands, its lines as they are."""
         _write_epilog(self.name, formatter)
+
+
+def _unset_flags(command: TyperCommand | TyperGroup, ctx: Any) -> None:  # noqa: ANN401
+    """Say of typer's own flags (`--help`) that they are off where they are not given.
+
+    They stand at None: typer loads pydantic to make a truth value of that, which takes longer than all else.
+    """
+    for parameter in command.get_params(ctx):
+        if getattr(parameter, "is_flag", False) and parameter.default is None:
+            parameter.default = False
 
 
 def _sections(command: TyperCommand, ctx: Any) -> list[tuple[str, Rows]]:  # noqa: ANN401

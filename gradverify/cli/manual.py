@@ -12,7 +12,7 @@ CHECK_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ),
     ("Which checks", ("select", "ignore", "engine", "effort", "mutate")),
     ("Numbers", ("device", "dtype", "autocast", "seed", "rtol", "atol")),
-    ("Processes and limits", ("jobs", "timeout", "budget", "memory", "in_process")),
+    ("Processes and limits", ("jobs", "timeout", "budget", "price", "memory", "in_process", "no_cache")),
     ("What fails", ("strict", "baseline", "stop_at_first", "maxfail")),
     ("Report", ("output", "report_to", "quiet", "verbose", "durations", "dump", "color")),
 )
@@ -52,7 +52,8 @@ Files:
   pyproject.toml          [tool.gradverify]: what is the same in every run
   specs/*.yaml, *.yml     specs that name their module
   MODULE.gradverify.yaml  the spec beside a module, where specs/ has none
-  .gradverify_cache/      what was not verified last, for --lf
+  .gradverify_cache/      what was not verified last, for --lf, and inputs that
+                          were inferred; may be deleted
 """
 
 ENVIRONMENT = """\

@@ -10,7 +10,7 @@ import typer
 
 from gradverify.cli import completion
 from gradverify.cli.formats import MACHINES, Format, LintFormat
-from gradverify.model import Effort, Engine
+from gradverify.model import Effort, Engine, Price
 
 __all__ = ["MACHINES", "Color", "Format", "LintFormat"]
 
@@ -130,6 +130,16 @@ EffortOption = Annotated[
         show_default=False,
     ),
 ]
+PriceOption = Annotated[
+    Price | None,
+    typer.Option(
+        "--price",
+        metavar="LEVEL",
+        help="What one call is taken to cost, where else it is measured: below 10ms, 100ms or 1s, or more. "
+        "By it a cause, and smaller inputs that show it, are looked for in so many calls.",
+        show_default=False,
+    ),
+]
 Timeout = Annotated[
     float | None,
     typer.Option("--timeout", metavar="SECONDS", help="Limit for each target (default 60)."),
@@ -182,6 +192,14 @@ LastFailed = Annotated[
         "--lf",
         "--last-failed",
         help="Only what was not verified when it was checked last; all if nothing was.",
+    ),
+]
+NoCache = Annotated[
+    bool,
+    typer.Option(
+        "--no-cache",
+        help="Neither read nor write what runs leave in .gradverify_cache/: what --lf asks for, and inferred "
+        "inputs, which are used again while what they were inferred from is the same.",
     ),
 ]
 Baseline = Annotated[

@@ -7,38 +7,19 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
-from importlib import metadata
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from gradverify import __version__
+from gradverify import __version__, model, report
 from gradverify.cli.options import MACHINES, Color, Format, LintFormat
-from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import LintReport, Report, Settings, shown_path
-from gradverify.report import (
-    TextStyle,
-    harmless,
-    render_concise,
-    render_github,
-    render_html,
-    render_json,
-    render_junit,
-    render_lint,
-    render_lint_concise,
-    render_lint_github,
-    render_lint_json,
-    render_markdown,
-    render_mistakes,
-    render_sarif,
-    render_text,
-    slowest_lines,
-)
+from gradverify.report import TextStyle, harmless
 from gradverify.session.outcome import ExitCode, summary_of
-from gradverify.session.progress import on_terminal
-from gradverify.session.request import Progress
+
+if TYPE_CHECKING:
+    from gradverify.model import LintReport, Report
 
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
@@ -114,7 +95,7 @@ def told(
         if output in MACHINES:
             write(sys.stdout, _rendered(_only_errors(error), style, output))
         else:
-            write(sys.stderr, render_mistakes(error.problems, style))
+            write(sys.stderr, report.render_mistakes(error.problems, style))
         for form, path in files:
             write_file(path, _rendered(_only_errors(error), style_of_file(style), form), "--report")
         raise typer.Exit(ExitCode.USAGE) from None
@@ -123,36 +104,21 @@ def told(
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
-def configuration(given: Path | None, verbosity: int) -> Config:
-    """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
-    config = load_config(given)
-    if verbosity > 0 and config.file is not None:
-        tell(f"gradverify: configuration: {shown_path(config.file)}\n")
-    return config
-
-
-@contextlib.contextmanager
-def progress() -> Iterator[Progress]:
-    """Progress on stderr, where that is a terminal."""
-    with on_terminal(sys.stderr) as shown:
-        yield shown
-
-
 def print_report(
-    report: Report, style: TextStyle, output: Format, files: Sequence[tuple[Format, Path]] = ()
+    found: Report, style: TextStyle, output: Format, files: Sequence[tuple[Format, Path]] = ()
 ) -> None:
     """Print a report on stdout and into files, and gradverify's own failures on stderr."""
-    write(sys.stdout, _rendered(report, style, output))
+    write(sys.stdout, _rendered(found, style, output))
     if output is Format.CONCISE:
-        write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(report)))
-    write_reports(report, style, files)
+        write(sys.stderr, "".join(f"{line}\n" for line in report.slowest_lines(found)))
+    write_reports(found, style, files)
 
 
-def write_reports(report: Report, style: TextStyle, files: Sequence[tuple[Format, Path]]) -> None:
+def write_reports(found: Report, style: TextStyle, files: Sequence[tuple[Format, Path]]) -> None:
     """Write a report into files, and gradverify's own failures to stderr."""
     for form, path in files:
-        write_file(path, _rendered(report, style_of_file(style), form), "--report")
-    print_bugs(report.bugs)
+        write_file(path, _rendered(found, style_of_file(style), form), "--report")
+    print_bugs(found.bugs)
 
 
 def style_of_file(style: TextStyle) -> TextStyle:
@@ -160,35 +126,37 @@ def style_of_file(style: TextStyle) -> TextStyle:
     return TextStyle(None, color=False, unicode=True, verbosity=style.verbosity)
 
 
-def _rendered(report: Report, style: TextStyle, output: Format) -> str:
-    for_people = {
-        Format.TEXT: render_text,
-        Format.CONCISE: render_concise,
-        Format.MARKDOWN: render_markdown,
-    }
-    for_machines = {
-        Format.JSON: render_json,
-        Format.JUNIT: render_junit,
-        Format.SARIF: render_sarif,
-        Format.GITHUB: render_github,
-        Format.HTML: render_html,
-    }
-    if output in for_people:
-        return for_people[output](report, style)
-    return for_machines[output](report)
+def _rendered(found: Report, style: TextStyle, output: Format) -> str:  # noqa: PLR0911 - a line for each
+    match output:
+        case Format.TEXT:
+            return report.render_text(found, style)
+        case Format.CONCISE:
+            return report.render_concise(found, style)
+        case Format.MARKDOWN:
+            return report.render_markdown(found, style)
+        case Format.JSON:
+            return report.render_json(found)
+        case Format.JUNIT:
+            return report.render_junit(found)
+        case Format.SARIF:
+            return report.render_sarif(found)
+        case Format.GITHUB:
+            return report.render_github(found)
+        case Format.HTML:
+            return report.render_html(found)
 
 
-def lint_text(report: LintReport, style: TextStyle, output: LintFormat) -> str:
+def lint_text(found: LintReport, style: TextStyle, output: LintFormat) -> str:
     """What `lint` prints in a format."""
     match output:
         case LintFormat.TEXT:
-            return render_lint(report, style)
+            return report.render_lint(found, style)
         case LintFormat.CONCISE:
-            return render_lint_concise(report, style)
+            return report.render_lint_concise(found, style)
         case LintFormat.JSON:
-            return render_lint_json(report)
+            return report.render_lint_json(found)
         case LintFormat.GITHUB:
-            return render_lint_github(report)
+            return report.render_lint_github(found)
 
 
 def write_file(path: Path, text: str, option: str) -> None:
@@ -222,6 +190,8 @@ def versions() -> str:
 
 
 def _torch_version() -> str:
+    from importlib import metadata  # noqa: PLC0415 - with the reader of mails that it needs
+
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
@@ -236,6 +206,13 @@ def _terminal_width() -> int:
 
 
 def _only_errors(error: SpecError) -> Report:
-    return Report(
-        Settings(), (), error.problems, (), __version__, _torch_version(), ExitCode.USAGE, summary_of(())
+    return model.Report(
+        model.Settings(),
+        (),
+        error.problems,
+        (),
+        __version__,
+        _torch_version(),
+        ExitCode.USAGE,
+        summary_of(()),
     )

@@ -12,13 +12,14 @@ from datetime import datetime
 from pathlib import Path
 
 from gradverify.cli.formats import MACHINES, Format
-from gradverify.cli.screen import print_report, progress, write, write_reports
+from gradverify.cli.screen import print_report, write, write_reports
 from gradverify.config import FILE
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
 from gradverify.report import TextStyle, harmless, render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
+from gradverify.session.progress import on_terminal
 from gradverify.session.request import Request
 from gradverify.session.saved import Look, OvertakenError, at_rest, differing
 from gradverify.session.watching import Round, Watch
@@ -76,7 +77,7 @@ def watch_and_check(asked: Callable[[], Request], config: Path | None, printing:
             while True:
                 started = time.monotonic()
                 try:
-                    with progress() as shown:
+                    with on_terminal(sys.stderr) as shown:
                         done = watched.round(asked, shown)
                 except OvertakenError:
                     pass

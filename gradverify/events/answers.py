@@ -13,6 +13,7 @@ from gradverify.model import (
     Outcome,
     PassedOver,
     Point,
+    Price,
     RaisedError,
     Swept,
     Target,
@@ -33,6 +34,8 @@ class Collected:
 
     targets: tuple[Target, ...]
     passed_over: tuple[PassedOver, ...]
+    loaded: str = ""
+    """A digest of the files that importing it loaded, with their times and sizes."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,20 @@ class BeyondJudged:
 
 
 @dataclass(frozen=True)
+class Contradicted:
+    """Backward is certainly wrong. The finding counts where nothing says more before the time is out."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Every case was verified, with some error; what follows may take calls by what one costs."""
+
+    price: Price
+
+
+@dataclass(frozen=True)
 class DiagnosisStarted:
     """Every case was verified; what failed is run again, to find out why.
 
@@ -139,6 +156,8 @@ class Retried:
 
     finding: Finding | None
     """The same mistake there, with its cause if that was asked for; None where it is not seen."""
+    calls: int = 0
+    """Of forward and of backward that this took."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +251,8 @@ Event = (
     | BeyondStarted
     | BeyondDoubted
     | BeyondJudged
+    | Contradicted
+    | Priced
     | DiagnosisStarted
     | Retried
     | Dumped

@@ -18,7 +18,12 @@ from gradverify.events.requests import Request
 
 _CLASSES: dict[str, type[Any]] = {
     name: value
-    for namespace in (vars(model), vars(deduced), vars(requests), vars(answers))
+    for namespace in (
+        {name: getattr(model, name) for name in model.__all__},
+        vars(deduced),
+        vars(requests),
+        vars(answers),
+    )
     for name, value in namespace.items()
     if isinstance(value, type) and (dataclasses.is_dataclass(value) or issubclass(value, Enum))
 }

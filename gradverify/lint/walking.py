@@ -10,10 +10,12 @@ _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """A node and everything below it that runs when it runs, in source order."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if not isinstance(child, _INNER):
-            yield from own_nodes(child)
+    left = [node]
+    while left:
+        here = left.pop()
+        yield here
+        below = [child for child in ast.iter_child_nodes(here) if not isinstance(child, _INNER)]
+        left += reversed(below)
 
 
 def own_nodes_of(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gradverify.model.beyond import Beyond
 from gradverify.model.case import Case
+from gradverify.model.price import Price
 from gradverify.model.words import Effort, Engine, InputSource, Nested
 
 
@@ -138,6 +139,8 @@ class Settings:
     """Code prefixes to report; empty means all."""
     ignore: tuple[str, ...] = ()
     effort: Effort = Effort.NORMAL
+    price: Price | None = None
+    """What a call of every target is taken to cost; None to measure it."""
     strict: bool = False
     """Warnings fail a target as errors do."""
     dtypes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from gradverify.model.finding import Finding, RaisedError
 from gradverify.model.place import Location
 from gradverify.model.plan import Companion, Settings
 from gradverify.model.precision import Closeness, Precision
+from gradverify.model.price import Price
 from gradverify.model.target import PassedOver, Target
 from gradverify.model.words import Effort, InputSource, Outcome, Verdict
 
@@ -151,6 +152,8 @@ class TargetReport:
     spec_file: str = ""
     duration_s: float | None = None
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
+    price: Price | None = None
+    """What one call costs; None where nothing was spent by it, as there was no error."""
     effort: Effort = Effort.NORMAL
     """How much of what could be swept was."""
     left_out: tuple[str, ...] = ()

@@ -11,11 +11,12 @@ import io
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from gradverify.report.words import clean
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _CI_COMMAND = re.compile(r"^(\s*):(?=:)|#(?=#\[)")
 """`::error ...` at the start of a line, or `##[...]` anywhere in it: GitHub Actions obeys both."""
@@ -38,6 +39,8 @@ class TextStyle:
 
 def emit(lines: Iterable[Text], style: TextStyle) -> str:
     """Print lines to a string, one line of output each."""
+    from rich.console import Console  # noqa: PLC0415 - a style alone needs none of it
+
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -64,7 +67,7 @@ def _safe(line: Text, style: TextStyle) -> Text:
     plain = without_commands(plain)
     if not style.unicode:
         plain = plain.encode("ascii", "backslashreplace").decode("ascii")
-    return line if plain == line.plain else Text(plain)
+    return line if plain == line.plain else type(line)(plain)
 
 
 def without_commands(line: str) -> str:

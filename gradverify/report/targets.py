@@ -281,6 +281,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         swept.append(f"{plural(report.infeasible, 'case')} dropped as infeasible")
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
+    called += f"; one of both takes {report.price.shown}" if report.price is not None else ""
     supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)

@@ -14,9 +14,11 @@ from gradverify.events import (
     BeyondStarted,
     CaseStarted,
     CaseVerified,
+    Contradicted,
     DiagnosisStarted,
     Event,
     Found,
+    Priced,
 )
 from gradverify.model import (
     Beyond,
@@ -28,8 +30,10 @@ from gradverify.model import (
     LintFinding,
     Location,
     Outcome,
+    Price,
     RaisedError,
     Settings,
+    Severity,
     Swept,
     Target,
     TargetKind,
@@ -89,6 +93,10 @@ class TargetState:
     today: date = field(default_factory=date.today)
     known: tuple[Known, ...] = ()
     """What a baseline says of this target."""
+    price: Price | None = None
+    """What one call costs, once there is an error."""
+    contradicted: Finding | None = None
+    """Evidence from before the first check, for where nothing says more."""
     diagnosing: bool = False
     """Every case was verified, and causes are looked for."""
     beyond: Beyond | None = None
@@ -111,6 +119,8 @@ class TargetState:
                 self.running = event
             case Found():
                 self.findings.append(replace(event.finding, captured=printed(event.printed_to)))
+            case Contradicted(finding=finding):
+                self.contradicted = finding
             case CaseVerified():
                 self.verified.append(event)
                 self.running = None
@@ -120,6 +130,8 @@ class TargetState:
                 self.doubted = True
             case BeyondJudged(reason=reason):
                 self.end_beyond(reason)
+            case Priced(price=price):
+                self.price = price
             case DiagnosisStarted():
                 self.diagnosing = True
             case _:
@@ -179,7 +191,7 @@ class TargetState:
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}
         marked = mark_expected(
-            [*self.findings, *self._beside()],
+            [*self.findings, *self._certain_so_far(), *self._beside()],
             self.plan.expected_failures,
             settings=self.settings,
             spec_file=self.plan.spec_file,
@@ -188,6 +200,14 @@ class TargetState:
             today=self.today,
         )
         return mark_known(marked, self.known, self.today)
+
+    def _certain_so_far(self) -> list[Finding]:
+        """What the case that was never done with has shown all the same."""
+        found, done = self.contradicted, {c.case_id for c in self.verified}
+        if found is None or found.case is None or found.case.id in done:
+            return []
+        said = any(f.severity is Severity.ERROR and f.code == found.code for f in self.findings)
+        return [] if said else [found]
 
     def _reasons(self, findings: Sequence[Finding]) -> list[str]:
         """Why errors are expected, in the words of the spec and of the baseline."""
@@ -228,6 +248,7 @@ class TargetState:
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
             swept=swept,
+            price=self.price,
             effort=self.settings.effort,
             left_out=self.plan.left_out,
             deduced=self.plan.shown,
@@ -297,7 +318,11 @@ class TargetState:
         """With the line it is about, and with commands to go on from it."""
         raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or _where_raised(raised, self.target.file)
-        asked = Asked(self.target.id, self.plan, self.settings.seed, self.extra_arguments)
+        # Elsewhere the same call may be of another class.
+        fixed = self.price if self.price is not Price.LEAST else self.settings.price
+        price = ("--price", fixed.value) if fixed is not None else ()
+        options = (*self.extra_arguments, *price)
+        asked = Asked(self.target.id, self.plan, self.settings.seed, options)
         return with_commands(replace(finding, raised=raised, location=location), asked)
 
 

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gradverify.events import BeyondStarted, CaseStarted, DiagnosisStarted, Event, Verify
+from gradverify.events import BeyondStarted, CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
+from gradverify.model import Severity
 from gradverify.session.aggregate import TargetState
 from gradverify.session.planning import Planned
-from gradverify.session.request import Request
+from gradverify.session.request import Request, TargetProgress
 from gradverify.spec import OPEN_SIZES
 
 SPENT = "the budget was spent"
 
 
 def run_within_budget(
-    planned: Planned, request: Request, state: TargetState, at_case: Callable[[str], None]
+    planned: Planned, request: Request, state: TargetState, progress: TargetProgress
 ) -> None:
     """Let the worker verify a target, and take in what it says.
 
-    `at_case` is called with the id of each case as it begins. Raises `WorkerError`.
+    Raises `WorkerError`.
     """
     worker = planned.module.running(request)
     started = request.clock()
@@ -33,9 +34,22 @@ def run_within_budget(
             planned.module.close()  # its worker is in the middle of an answer
             _end(event, state, request, worker.printed)
             return
-        if isinstance(event, CaseStarted):
-            at_case(event.case_id)
         state.add(event, worker.printed)
+        _tell(event, planned, progress)
+
+
+def _tell(event: Event, planned: Planned, progress: TargetProgress) -> None:
+    """What whoever waits should know before the report: an error is certain once it is found."""
+    match event:
+        case CaseStarted(case_id=case_id):
+            progress.at(case_id)
+        case DiagnosisStarted():
+            progress.at("looking for the cause")
+        case Found(finding=finding) | Contradicted(finding=finding) if finding.severity is Severity.ERROR:
+            if planned.plan is None or not planned.plan.expected_failures:
+                progress.found(finding)
+        case _:
+            pass
 
 
 def _begins_a_step(event: Event, state: TargetState) -> bool:

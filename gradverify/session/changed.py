@@ -12,14 +12,17 @@ from pathlib import Path
 from gradverify.errors import UsageError
 from gradverify.model import ObjectInput, TargetKind, TargetPlan, tensors_of
 from gradverify.session.planning import Planned
-from gradverify.session.sources import changed_names, imported_files, named_files, reached_names
+from gradverify.session.sources import (
+    COMPILED,
+    changed_names,
+    imported_files,
+    named_files,
+    reached_names,
+)
 from gradverify.spec import SpecFile
 
 SPECS = frozenset({".yaml", ".yml"})
 """A spec that is gone cannot be asked which module was its own."""
-
-COMPILED = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".mm", ".so"})
-"""Files of compiled code: nobody can tell from Python which Functions call it, so any may."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from importlib import util
 from pathlib import Path
 
 from gradverify.errors import SpecError, UsageError
-from gradverify.model import Mistake
+from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.request import Request
-from gradverify.session.selection import Selection
-from gradverify.spec import SpecFile, SpecLookup, shown_path
+from gradverify.session.selection import Selection, keyword_filter
+from gradverify.spec import SpecFile, SpecLookup
 
 
 @dataclass
@@ -29,8 +30,11 @@ def choose(request: Request) -> Chosen:
     """Look through folders and read the specs.
 
     A file of a folder is taken if its source may define a Function or a spec names it. Raises `SpecError`
-    with the mistakes of all specs, and `UsageError`.
+    with the mistakes of all specs, and `UsageError`, for a keyword expression that is none too.
     """
+    if util.find_spec("torch") is None:
+        raise UsageError("gradverify needs PyTorch, and this Python has none: install torch beside it")
+    keyword_filter(request.keyword)
     chosen = Chosen()
     folders: dict[Path, list[Path]] = {}
     for selection in request.selections:

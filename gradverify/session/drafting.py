@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
-from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict
+from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict, shown_path
 from gradverify.session.modules import Module
 from gradverify.session.planning import Planned, deduce_inputs, plan_from
 from gradverify.session.pool import WorkerError
-from gradverify.session.request import Progress, Request
+from gradverify.session.request import Progress, Request, Silent, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
 from gradverify.spec import (
@@ -23,7 +23,6 @@ from gradverify.spec import (
     is_mentioned,
     placeholder,
     render_spec,
-    shown_path,
 )
 
 DETACHED = ("GV202",)
@@ -75,7 +74,7 @@ def draft_spec(request: Request, progress: Progress, *, afresh: bool) -> Draft:
         entries = []
         for number, one in enumerate(planned, start=1):
             progress.verifying(one.target.id, number, len(planned), "")
-            entries.append(_drafted(replace(one, plan=None, case_filter=""), request))
+            entries.append(_drafted(replace(one, plan=None, case_filter=""), session.request))
         return _draft(module, text, tuple(entries), afresh=afresh)
 
 
@@ -157,7 +156,9 @@ def _deliberate(entry: DraftedEntry) -> DraftedEntry:
 
 
 def _status(planned: Planned, plan: TargetPlan, request: Request) -> TargetReport:
-    return verify_target(replace(planned, plan=plan), request, lambda _: None).report
+    return verify_target(
+        replace(planned, plan=plan), request, TargetProgress(Silent(), planned.target)
+    ).report
 
 
 def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:

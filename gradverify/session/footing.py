@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model import TargetPlan
-from gradverify.session.changed import COMPILED, named_by, surroundings
-from gradverify.session.sources import changed_names, may_inform, reached_names
+from gradverify.session.changed import named_by, surroundings
+from gradverify.session.sources import COMPILED, changed_names, may_inform, reached_names
+from gradverify.session.stamps import Stamp, stamp_of
 from gradverify.spec import SpecFile
-
-Stamp = tuple[int, int, int]
-"""(modification time in ns, size, inode) of a file: where none of them changed, its content did not."""
 
 LARGEST_READ = 2**25
 """Bytes up to which the content of a file counts; of a larger one, which is data, its stamp does."""
@@ -75,15 +73,6 @@ class Contents:
             around -= {path}
         around |= set(_compiled_beside({own, *around}))
         return Footing(source, {path: self.digest(path) for path in sorted(around)}, spec_file)
-
-
-def stamp_of(path: Path) -> Stamp | None:
-    """The stamp of a file or folder; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def stands(attribute: str, plan: TargetPlan | None, then: Footing, now: Footing) -> bool:

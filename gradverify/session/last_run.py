@@ -7,14 +7,18 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gradverify.model import Effort, TargetReport
-from gradverify.session.modules import Module
+from gradverify.model import Effort
+from gradverify.session.cache import write_beside
 from gradverify.session.outcome import NOT_VERIFIED
-from gradverify.session.planning import Planned
 from gradverify.session.request import Request
 
-FOLDER = ".gradverify_cache"
+if TYPE_CHECKING:
+    from gradverify.model import TargetReport
+    from gradverify.session.modules import Module
+    from gradverify.session.planning import Planned
+
 _FILE = "last_run.json"
 _SCHEMA = "gradverify-last-run/1"
 
@@ -96,11 +100,7 @@ def _read(folder: Path) -> dict[Path, frozenset[str]] | None:
 
 
 def _write(folder: Path, left: LeftOver) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / ".gitignore").write_text("# Written by gradverify.\n*\n", "utf-8")
     root = folder.parent.absolute()
     named = {Path(os.path.relpath(path, root)).as_posix(): sorted(names) for path, names in left.items()}
     text = json.dumps({"schema": _SCHEMA, "not_verified": dict(sorted(named.items()))}, indent=1) + "\n"
-    part = folder / f"{_FILE}.{os.getpid()}"
-    part.write_text(text, "utf-8")
-    part.replace(folder / _FILE)
+    write_beside(folder, _FILE, text)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
+from gradverify import __version__
 from gradverify.errors import UsageError
 from gradverify.lint import Linted, lint_file
 from gradverify.model import LintFinding, LintReport, Severity, shown_path
@@ -52,7 +52,7 @@ def lint(request: LintRequest) -> LintReport:
         files=len(read),
         functions=functions,
         waived=len(waived),
-        gradverify_version=metadata.version("gradverify"),
+        gradverify_version=__version__,
         exit_code=_exit_code(findings, functions, failed=bool(errors)),
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from gradverify.model import Mistake, ModuleReport
@@ -10,7 +9,7 @@ from gradverify.report import ListedTarget
 from gradverify.session.costing import check_names, cost_of
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
-from gradverify.session.request import Progress, Request
+from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import module_reports, prepare
 
 
@@ -36,7 +35,9 @@ class Listing:
 def list_targets(request: Request, progress: Progress) -> Listing:
     """Discover and plan without verifying. Raises as `gradverify.session.run.check` does."""
     with prepare(request, progress) as session:
-        listed = tuple(_listed(planned, request, at_case) for planned, at_case in session.one_by_one())
+        listed = tuple(
+            _listed(planned, session.request, progress) for planned, progress in session.one_by_one()
+        )
         return Listing(
             listed,
             modules=module_reports(session),
@@ -45,8 +46,8 @@ def list_targets(request: Request, progress: Progress) -> Listing:
         )
 
 
-def _listed(planned: Planned, request: Request, at_case: Callable[[str], None]) -> ListedTarget:
-    at_case("")
+def _listed(planned: Planned, request: Request, progress: TargetProgress) -> ListedTarget:
+    progress.at("")
     plan = plan_or_reason(planned, request)
     if isinstance(plan, NoInputs):
         return ListedTarget(planned.target, reason=plan.finding.message)

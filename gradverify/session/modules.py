@@ -20,6 +20,7 @@ from gradverify.model import (
     RaisedError,
     Target,
     TargetKind,
+    shown_path,
     tensors_of,
 )
 from gradverify.session.in_process import InProcess
@@ -34,7 +35,7 @@ from gradverify.session.pool import (
 from gradverify.session.request import Request
 from gradverify.session.selection import Selection, did_you_mean
 from gradverify.session.traces import fatal_error, frames_of, with_shown_paths
-from gradverify.spec import SpecFile, SpecFunction, check_against_targets, shown_path
+from gradverify.spec import SpecFile, SpecFunction, check_against_targets
 
 FOR_A_BUG = "gradverify itself failed on it, which is a bug of ours: the traceback is on stderr"
 
@@ -64,6 +65,8 @@ class Module:
     deduced: dict[str, SpecFunction] = field(default_factory=dict)
     """The entries that were deduced for targets that its spec does not name, by name."""
     error: Mistake | None = None
+    loaded: str = ""
+    """A digest of the files that importing it loaded."""
     torch_version: str = ""
     cuda_devices: int = 0
     bug: str = ""
@@ -155,7 +158,8 @@ def collect_module(module: Module, request: Request) -> None:
         ready = worker.ready()
         module.torch_version, module.cuda_devices = ready.torch_version, ready.cuda_devices
         _require_device(request.settings.device, ready.cuda_devices)
-        for event in worker.ask(Collect(str(module.path), module.shown_path), request.import_timeout):
+        asked = Collect(str(module.path), module.shown_path, to_infer=module.spec is None)
+        for event in worker.ask(asked, request.import_timeout):
             _take(module, event)
     except WorkerStartError as error:
         module.close()
@@ -194,7 +198,7 @@ def bind_module(module: Module, request: Request) -> list[Mistake]:
 
 
 def _started(request: Request) -> Worker | InProcess:
-    return InProcess() if request.in_process else request.started(request.clock)
+    return InProcess() if request.in_process else (request.started or Worker)(request.clock)
 
 
 def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:
@@ -238,6 +242,7 @@ def _take(module: Module, event: Event) -> None:
     match event:
         case Collected():
             module.discovered, module.passed_over = event.targets, event.passed_over
+            module.loaded = event.loaded
         case Failed():
             module.error = _import_error(module, event.message, None, event)
         case _:

@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from gradverify.model import Finding, Point, Severity, TargetReport, Verdict
+from gradverify.model import Point, Severity, Verdict
+
+if TYPE_CHECKING:
+    from gradverify.model import Finding, TargetReport
 
 
 class ExitCode(IntEnum):

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from gradverify.session.modules import Module
 from gradverify.session.planning import Planned
 from gradverify.session.pool import WorkerError
-from gradverify.session.request import Progress, Request
+from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.verifying import Judged, timed_verification
 
 T = TypeVar("T")
@@ -61,8 +61,8 @@ def verify_in_threads(planned: Sequence[Planned], request: Request, progress: Pr
     started = iter(range(1, len(planned) + 1))
 
     def verify(one: Planned) -> Judged:
-        at_case = partial(progress.verifying, one.target.id, next(started), len(planned))
-        return timed_verification(one, request, at_case)
+        told = TargetProgress(progress, one.target, next(started), len(planned))
+        return timed_verification(one, request, told)
 
     def work(over: threading.Event) -> None:
         while not over.is_set() and (found := schedule.hire()) is not None:

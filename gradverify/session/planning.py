@@ -11,6 +11,7 @@ from gradverify.events import Infer, Inferred, NotInferred
 from gradverify.lint import size_constants
 from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
+from gradverify.session.kept_inputs import kept_inputs
 from gradverify.session.modules import Module
 from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
@@ -118,20 +119,27 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
+    inputs = kept_inputs(planned.module, planned.target, request)
+    kept = inputs.read()
+    if kept is not None:
+        return _sayable(planned.target, kept)
     found: Deduced | tuple[Attempt, ...] = ()
     for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
             case Inferred():
-                found = _sayable(planned.target, event.deduced)
+                found = event.deduced
             case NotInferred():
                 found = event.attempts
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
-    return found
+    inputs.write(found)
+    return _sayable(planned.target, found)
 
 
-def _sayable(target: Target, found: Deduced) -> Deduced | tuple[Attempt, ...]:
+def _sayable(target: Target, found: Deduced | tuple[Attempt, ...]) -> Deduced | tuple[Attempt, ...]:
     """What was deduced, or why no spec can say it: no mistake of the user's, and of one target alone."""
+    if not isinstance(found, Deduced):
+        return found
     try:
         drafted_function(target.name, found, [r.code for r in RULES])
     except SpecError as error:

@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Self
 
 from gradverify.events import (
@@ -28,8 +27,9 @@ from gradverify.events import (
     encode,
 )
 from gradverify.model import RaisedError
-from gradverify.session.patience import Patience, patience_of
-from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start, worked_seconds
+from gradverify.session.forked import Process
+from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
+from gradverify.session.template import Template
 from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
@@ -41,26 +41,12 @@ DUMP_LIMIT = 1.0
 LOOK_SECONDS = 0.05
 """Between two looks at a worker's memory where it is limited, or at what else happens meanwhile."""
 
-DIAGNOSIS_SECONDS = 20.0
-"""What the search for a cause may always take: it is over in less, but for a forward of many milliseconds."""
-
-DIAGNOSIS_SHARE = 3.0
-"""... or so many times what verifying the target has taken, if that is more."""
-
 LOST_DEVICE = "lost the context of its device"
 
 LOST = "lost its connection to gradverify"
 
 Clock = Callable[[], float]
 Meanwhile = Callable[[], None]
-
-
-def deadline_of_diagnosis(started: float, now: float, deadline: float) -> float:
-    """Until when a cause may be looked for, in seconds of one clock.
-
-    Verifying began at `started`, all of it must be over at `deadline`.
-    """
-    return min(deadline, now + max(DIAGNOSIS_SECONDS, DIAGNOSIS_SHARE * (now - started)))
 
 
 class WorkerError(Exception):
@@ -117,27 +103,31 @@ class Worker:
     """One worker process; a context manager that leaves nothing running."""
 
     def __init__(
-        self, clock: Clock = time.monotonic, how: Start = Start.PLAIN, meanwhile: Meanwhile | None = None
+        self,
+        clock: Clock = time.monotonic,
+        how: Start = Start.PLAIN,
+        meanwhile: Meanwhile | None = None,
+        template: Template | None = None,
     ) -> None:
-        """Start the process; it imports torch before it is `ready`.
+        """Fork the process from a template, or start it afresh; it imports torch before it is `ready`.
 
         `meanwhile` is called now and then while an answer is waited for; what it raises ends the wait.
         """
-        self._clock = clock
+        self._clock, self._how = clock, how
         self._meanwhile = meanwhile
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
-        self._process, channel = start(self._log.fileno(), self._faults.fileno(), how)
-        self._channel: Channel | None = channel
+        self._process: Process
+        self._channel: Channel | None = None
         self._selector = selectors.DefaultSelector()
-        self._selector.register(channel.events, selectors.EVENT_READ)
+        self._forked = template is not None
+        streams = self._log.fileno(), self._faults.fileno()
+        self._begin((template.fork(*streams, how) if template is not None else None) or start(*streams, how))
         self._buffer = b""
         self._ready: Ready | None = None
         self._since = 0
         self._memory = 0
         self._looked = 0.0
-        self._patience: Patience | None = None
-        """While a cause is looked for."""
 
     def __enter__(self) -> Self:
         """Enter."""
@@ -164,6 +154,7 @@ class Worker:
         """
         if self._ready is None:
             try:
+                self._require_process()
                 event = self._next(self._clock() + START_LIMIT)
             except WorkerError as error:
                 raise WorkerStartError(error.how, error.captured, error.trace) from None
@@ -175,6 +166,8 @@ class Worker:
     def ask(self, request: Request, limit: float, memory: int = 0) -> Iterator[Event]:
         """Send a request and yield its events until it is done, within `limit` seconds.
 
+        The search for a cause has as long again.
+
         `memory` is what it may take, in MiB; 0 for any amount.
         Raises `WorkerError`; the worker is gone then.
         """
@@ -182,10 +175,8 @@ class Worker:
         if self._channel is None:
             raise WorkerDiedError("was gone already")
         self._since = os.fstat(self._log.fileno()).st_size
-        started = self._clock()
-        deadline = started + limit
+        deadline = self._clock() + limit
         self._memory = memory
-        self._patience = None
         try:
             self._channel.send(encode(request))
         except OSError:
@@ -200,10 +191,7 @@ class Worker:
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case DiagnosisStarted():
-                    now, last = self._clock(), deadline
-                    deadline = deadline_of_diagnosis(started, now, last)
-                    worked = partial(worked_seconds, self._process.pid)
-                    self._patience = patience_of(worked, now, deadline, last)
+                    deadline = self._clock() + limit  # what it may do is counted in calls
                     yield event
                 case _:
                     yield event
@@ -230,6 +218,22 @@ class Worker:
         self._log.close()
         self._faults.close()
 
+    def _begin(self, started: tuple[Process, Channel]) -> None:
+        self._process, self._channel = started
+        self._selector.register(self._channel.events, selectors.EVENT_READ)
+
+    def _require_process(self) -> None:
+        """Start it afresh where the template could not fork it: it will say itself what is wrong."""
+        channel = self._channel
+        if not self._forked or channel is None or not self._selector.select(START_LIMIT):
+            return
+        self._forked = False
+        if not self._process.pid:
+            self._process.wait()  # the ends of the pipes that a template had close one after the other
+            self._selector.unregister(channel.events)
+            channel.close()
+            self._begin(start(self._log.fileno(), self._faults.fileno(), self._how))
+
     def _next(self, deadline: float, meanwhile: Meanwhile | None = None) -> Any:  # noqa: ANN401 - an event
         if self._channel is None:
             raise WorkerDiedError("was gone already")
@@ -242,10 +246,6 @@ class Worker:
             if remaining > 0 and not self._selector.select(wait) and wait < remaining:
                 continue
             if self._clock() >= deadline:
-                if self._patience is not None:
-                    deadline = self._patience.until(self._clock(), deadline)
-                    if self._clock() < deadline:
-                        continue
                 kill_all(self._process, DUMP_LIMIT)
                 raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
             chunk = os.read(self._channel.events, 1 << 16)

@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
+from gradverify.session.forked import Process
+
 _PROCESSES = Path("/proc")
 
 
@@ -52,25 +54,62 @@ class Channel:
                 os.close(descriptor)
 
 
+class Pipes:
+    """The pipes between the front and one worker, both ends of each."""
+
+    def __init__(self) -> None:
+        """Open them."""
+        request_read, self._request_write = os.pipe()
+        self._event_read, event_write = os.pipe()
+        lifeline_read, self._lifeline_write = os.pipe()
+        self.theirs = (request_read, event_write, lifeline_read)
+        """The worker's ends: of requests, events and the lifeline."""
+
+    def close_theirs(self) -> None:
+        """Close the worker's ends here: it has them."""
+        for descriptor in self.theirs:
+            os.close(descriptor)
+
+    def channel(self) -> Channel:
+        """The front's ends."""
+        requests = os.fdopen(self._request_write, "w", encoding="utf-8")
+        return Channel(requests, self._event_read, self._lifeline_write)
+
+
 def start(log: int, faults: int, how: Start = Start.PLAIN) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start a worker whose stdout and stderr go to `log`, and whose last words go to `faults`."""
-    request_read, request_write = os.pipe()
-    event_read, event_write = os.pipe()
-    lifeline_read, lifeline_write = os.pipe()
-    passed = (request_read, event_write, faults, lifeline_read)
+    """Start a worker afresh: its stdout and stderr go to `log`, and its last words to `faults`."""
+    pipes = Pipes()
+    requests, events, lifeline = pipes.theirs
     process = subprocess.Popen(  # noqa: S603 - our own interpreter
-        _command(how, *passed),
+        _command(how, requests, events, faults, lifeline),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        pass_fds=passed,
-        # What user code prints is captured as UTF-8 whatever the terminal of the front can show.
-        env={**os.environ, "PYTHONIOENCODING": "utf-8:backslashreplace"},
+        pass_fds=(*pipes.theirs, faults),
+        env=environment(),
         start_new_session=True,  # Ctrl-C is the front's alone; killing the group takes children along
     )
-    for descriptor in (request_read, event_write, lifeline_read):
-        os.close(descriptor)
-    return process, Channel(os.fdopen(request_write, "w", encoding="utf-8"), event_read, lifeline_write)
+    pipes.close_theirs()
+    return process, pipes.channel()
+
+
+def environment() -> dict[str, str]:
+    """A worker's: what user code prints is captured as UTF-8, whatever the front's terminal shows."""
+    return {**os.environ, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+
+
+def bootstrap(lifeline: int, run: str, *options: str) -> list[str]:
+    """The command of a process that runs some code of the verifier's, and ends with this one.
+
+    `lifeline` is its end of a pipe: torch is imported with that in place.
+    """
+    package_parent = str(Path(__file__).resolve().parents[2])
+    # Nothing that an import makes is garbage, and looking for it takes a tenth of the time.
+    begin = f"import gc, sys; gc.disable(); sys.path.append({package_parent!r}); "
+    begin += f"from gradverify.verifier.lifeline import end_with; end_with({lifeline}); "
+    # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
+    options = ("-P", "-u", "-X", "faulthandler", *options)
+    return [sys.executable, *options, "-c", begin + run]
 
 
 def cores() -> int:
@@ -78,20 +117,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def kill_all(process: subprocess.Popen[bytes], dump_limit: float = 0.0) -> None:
+def kill_all(process: Process, dump_limit: float = 0.0) -> None:
     """Kill a worker, its process group, and where the system lists them children that left the group.
+
+    One that is not there yet ends at birth, when its lifeline is closed.
 
     Within `dump_limit` seconds faulthandler may write where the process is: its handler needs no
     interpreter that listens.
     """
-    children = _descendants(process.pid)
+    pid = process.pid
+    if not pid:
+        return
+    children = _descendants(pid)
     if dump_limit:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, signal.SIGABRT)
+            os.kill(pid, signal.SIGABRT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(dump_limit)
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(pid, signal.SIGKILL)
     for child in children:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(child, signal.SIGKILL)
@@ -109,14 +153,6 @@ def resident_mib(group: int) -> int:
             if int(fields[2]) == group:
                 pages += int((folder / "statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") >> 20
-
-
-def worked_seconds(pid: int) -> float | None:
-    """What a process has had of the processors, in seconds, all its threads; None where nothing tells."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return None
 
 
 def _asked_of_ps(group: int) -> int:
@@ -148,14 +184,9 @@ def _descendants(pid: int) -> list[int]:
 
 
 def _command(how: Start, requests: int, events: int, faults: int, lifeline: int) -> list[str]:
-    package_parent = str(Path(__file__).resolve().parents[2])
-    bootstrap = (
-        f"import sys; sys.path.append({package_parent!r}); from gradverify.verifier.worker import main; "
-    )
     given = f"{requests}, {events}, {faults}, {lifeline}"
+    run = "from gradverify.verifier.worker import main; "
     if how is Start.AHEAD:
-        bootstrap += "from gradverify.verifier.rehearsal import rehearse; "
+        run += "from gradverify.verifier.rehearsal import rehearse; "
         given += ", rehearse"
-    # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
-    options = ["-P", "-u", "-X", "faulthandler", *(["-B"] if how is Start.AHEAD else [])]
-    return [sys.executable, *options, "-c", f"{bootstrap}main({given})"]
+    return bootstrap(lifeline, f"{run}main({given})", *(["-B"] if how is Start.AHEAD else []))

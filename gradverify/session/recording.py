@@ -20,7 +20,7 @@ from gradverify.record.sizes import Dimensions, dimensions_of
 from gradverify.record.sizings import as_recorded, sizings
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned
-from gradverify.session.request import Progress, Request
+from gradverify.session.request import Progress, Request, Silent, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
@@ -218,7 +218,9 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
     )
     plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC, spares=())
     quick = replace(request, settings=replace(request.settings, effort=Effort.QUICK), timeout=TRIAL_SECONDS)
-    report = verify_target(replace(planned, plan=plan), quick, lambda _: None).report
+    report = verify_target(
+        replace(planned, plan=plan), quick, TargetProgress(Silent(), planned.target)
+    ).report
     errors = [f for f in report.findings if f.severity is Severity.ERROR]
     refused = next((f for f in errors if f.code in REFUSED or f.code.startswith("GV9")), None)
     return refused.message if refused is not None else report

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from gradverify.model import Settings
-from gradverify.session.baseline import Known
-from gradverify.session.pool import Worker
-from gradverify.session.selection import Selection
+from gradverify.model import Finding, Settings, Target
+
+if TYPE_CHECKING:
+    from gradverify.session.baseline import Known
+    from gradverify.session.pool import Worker
+    from gradverify.session.selection import Selection
 
 
 class Progress(Protocol):
@@ -21,8 +23,11 @@ class Progress(Protocol):
     def importing(self, file: str) -> None:
         """A module is being imported."""
 
-    def verifying(self, target: str, number: int, total: int, case_id: str) -> None:
-        """A case of the number-th of total targets begins."""
+    def verifying(self, target: str, number: int, total: int, step: str) -> None:
+        """A step of the number-th of total targets begins: a case by its id, or what is looked for."""
+
+    def found(self, target: Target, finding: Finding) -> None:
+        """An error of a target is certain; its cause and its smallest inputs are looked for from here on."""
 
 
 class Silent:
@@ -31,8 +36,30 @@ class Silent:
     def importing(self, file: str) -> None:
         """Ignore it."""
 
-    def verifying(self, target: str, number: int, total: int, case_id: str) -> None:
+    def verifying(self, target: str, number: int, total: int, step: str) -> None:
         """Ignore it."""
+
+    def found(self, target: Target, finding: Finding) -> None:
+        """Ignore it."""
+
+
+@dataclass(frozen=True)
+class TargetProgress:
+    """Who wants to know how far one target is."""
+
+    progress: Progress
+    target: Target
+    number: int = 1
+    total: int = 1
+    """It is the number-th of so many."""
+
+    def at(self, step: str) -> None:
+        """A step begins."""
+        self.progress.verifying(self.target.id, self.number, self.total, step)
+
+    def found(self, finding: Finding) -> None:
+        """An error is certain."""
+        self.progress.found(self.target, finding)
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,7 @@ class Request:
     changed_since: str | None = None
     """Only what may differ from this git revision."""
     cache: Path | None = None
-    """Folder that remembers what was not verified; None to remember nothing."""
+    """Folder that remembers what was not verified, and inferred inputs; None to remember nothing."""
     baseline: Path | None = None
     """The file of the known findings."""
     known: tuple[Known, ...] = ()
@@ -91,7 +118,7 @@ class Request:
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic
-    started: Callable[[Callable[[], float]], Worker] = Worker
-    """Starts a worker, or hands out one that was started ahead."""
+    started: Callable[[Callable[[], float]], Worker] | None = None
+    """Starts a worker, given the clock; None to have them forked where that is possible."""
     today: date = field(default_factory=date.today)
     """What an `xfail` with an end is held against."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import metadata, util
 from pathlib import Path
 from typing import Self
 
-from gradverify.errors import InterruptedRunError, SpecError, UsageError
+from gradverify import __version__
+from gradverify.errors import InterruptedRunError, SpecError
 from gradverify.model import (
     CaseReport,
     InputSource,
@@ -31,12 +31,17 @@ from gradverify.session.modules import Module, bind_module, collect_module, modu
 from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
-from gradverify.session.request import Progress, Request, Silent
+from gradverify.session.pool import Worker
+from gradverify.session.request import Progress, Request, Silent, TargetProgress
 from gradverify.session.selection import keyword_filter
+from gradverify.session.template import Template, template_for
 from gradverify.session.verifying import Judged, timed_verification
 
 MAX_WARM = 4
-"""Workers alive at a time: each holds a torch of its own, some 200 MB."""
+"""Workers alive at a time that were started afresh: each holds a torch of its own, some 200 MB."""
+
+MAX_FORKED = 32
+"""Workers alive at a time that were forked: they share torch, and hold their modules alone."""
 
 NOTHING_IMPORTED: Mapping[Path, Module] = {}
 
@@ -51,6 +56,8 @@ class Session:
     empty_folders: tuple[str, ...] = ()
     """Folders in which no file is worth importing, as reports print them."""
     planned: list[Planned] = field(default_factory=list)
+    template: Template | None = None
+    """What workers are forked from, where they are."""
 
     def __enter__(self) -> Self:
         """Enter."""
@@ -60,23 +67,32 @@ class Session:
         """End every worker."""
         for module in self.modules:
             module.close()
+        if self.template is not None:
+            self.template.close()
+            self.template = None
 
-    def one_by_one(self) -> Iterator[tuple[Planned, Callable[[str], None]]]:
-        """Every planned target, with whom to tell which case begins; a module's worker ends with it."""
+    def fork_workers(self) -> None:
+        """Have workers forked where that is possible, unless whoever asks starts them otherwise."""
+        if self.request.started is None and not self.request.in_process:
+            self.template = template_for(self.request.settings)
+            self.request = replace(self.request, started=partial(Worker, template=self.template))
+
+    def one_by_one(self) -> Iterator[tuple[Planned, TargetProgress]]:
+        """Every planned target, with whom to tell how far it is; a module's worker ends with it."""
         for number, planned in enumerate(self.planned, start=1):
-            yield planned, partial(self.progress.verifying, planned.target.id, number, len(self.planned))
+            yield planned, TargetProgress(self.progress, planned.target, number, len(self.planned))
             if number == len(self.planned) or self.planned[number].module is not planned.module:
                 planned.module.close()
 
 
-def check(request: Request, progress: Progress | None = None) -> Report:
-    """Verify what the request selects.
+def check(request: Request, progress: Progress | None = None, chosen: Chosen | None = None) -> Report:
+    """Verify what the request selects, where `chosen` is known that.
 
     Raises `UsageError` for selectors that match nothing and `SpecError` for wrong specs; both before
     anything is verified. A module that cannot be imported becomes an entry of `Report.errors`. Raises
     `InterruptedRunError`, with the report on what was judged, for Ctrl-C once something was.
     """
-    with prepare(request, progress or Silent()) as session:
+    with prepare(request, progress or Silent(), chosen) as session:
         judged: list[Judged] = []
         try:
             with contextlib.closing(in_order(session)) as verdicts:
@@ -103,8 +119,8 @@ def in_order(session: Session) -> Generator[Judged]:
     if session.request.jobs > 1 and len(session.planned) > 1:
         yield from verify_in_threads(session.planned, session.request, session.progress)
     else:
-        for planned, at_case in session.one_by_one():
-            yield timed_verification(planned, session.request, at_case)
+        for planned, progress in session.one_by_one():
+            yield timed_verification(planned, session.request, progress)
 
 
 def prepare(
@@ -118,9 +134,8 @@ def prepare(
     `chosen` is what the request chooses, where that is known. Modules that were `imported` before are taken
     as they are. Raises as `check` does; on the way out no process is left.
     """
-    _require_torch()
-    keep = keyword_filter(request.keyword)
     chosen = choose(request) if chosen is None else chosen
+    keep = keyword_filter(request.keyword)
     changes = changes_since(request.changed_since) if request.changed_since is not None else None
     if changes is not None:
         _choose_changed(chosen, changes, request)
@@ -129,11 +144,13 @@ def prepare(
         chosen.modules = {path: chosen.modules[path] for path in left}
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
+        if chosen.modules:
+            session.fork_workers()
         mistakes = _collect_all(session, chosen, imported)
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
-            planned = plan_targets(module, request)
+            planned = plan_targets(module, session.request)
             kept = [p for p in planned if keep(p.target.id)]
             session.planned += kept
             if planned and not kept:
@@ -202,7 +219,8 @@ def _collect_all(session: Session, chosen: Chosen, imported: Mapping[Path, Modul
         else:
             new.append(module_at(path, chosen.specs.get(path), selections))
             session.modules.append(new[-1])
-    warm = {id(module) for module in new[: MAX_WARM if len(new) <= MAX_WARM else MAX_WARM - 1]}
+    most = MAX_WARM if session.template is None else MAX_FORKED
+    warm = {id(module) for module in new[: most if len(new) <= most else most - 1]}
 
     def collect(module: Module) -> list[Mistake]:
         session.progress.importing(module.shown_path)
@@ -214,11 +232,6 @@ def _collect_all(session: Session, chosen: Chosen, imported: Mapping[Path, Modul
 
     found = for_each_module(new, collect, session.request.jobs)
     return [mistake for mistakes in found for mistake in mistakes]
-
-
-def _require_torch() -> None:
-    if util.find_spec("torch") is None:
-        raise UsageError("gradverify needs PyTorch, and this Python has none: install torch beside it")
 
 
 def _not_reached(planned: Planned, stopped_by: str) -> TargetReport:
@@ -248,7 +261,7 @@ def report_of(session: Session, judged: Sequence[Judged]) -> Report:
         targets=tuple(reports),
         errors=errors,
         modules=module_reports(session),
-        gradverify_version=metadata.version("gradverify"),
+        gradverify_version=__version__,
         torch_version=next((m.torch_version for m in session.modules if m.torch_version), ""),
         exit_code=exit_code(reports, user_errors=bool(errors), bugs=bool(bugs)),
         summary=summary_of(reports),

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradverify.session.footing import Contents, Stamp, stamp_of
+from gradverify.session.footing import Contents
+from gradverify.session.stamps import Stamp, stamp_of
 
 LOOK_SECONDS = 0.1
 """Between two looks at the files that are watched."""

@@ -10,11 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
-from gradverify.model import Case, CasePoint, Finding, Point, Severity, TargetReport, tensors_of
+from gradverify.model import (
+    Case,
+    CasePoint,
+    Finding,
+    Point,
+    Price,
+    Severity,
+    TargetReport,
+    allowance,
+    tensors_of,
+)
 from gradverify.rules import Family, rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.planning import Planned
-from gradverify.session.pool import WorkerError
+from gradverify.session.pool import WorkerError, WorkerTimedOutError
 from gradverify.session.request import Request
 from gradverify.session.traces import with_shown_paths
 from gradverify.spec import resizing, sizes_of, smallest
@@ -25,8 +35,8 @@ MOST_TRIES = 12
 MOST_SHRUNK = 4
 """Findings of one target that are shrunk: a person reads the first ones."""
 
-MOST_SECONDS = 20.0
-"""What looking for smaller inputs may take, and what verifying a target may have taken for it to be tried."""
+TOO_SLOW = "the search for smaller inputs: it took longer than {:g} s"
+"""What is said where the limit of a target's time ended it, whatever it may have cost in calls."""
 
 MOST_BETWEEN = 3
 """Sizes between a small one and the one that is needed, tried once that is known."""
@@ -47,6 +57,23 @@ class _Place:
 
 
 @dataclass
+class _Spent:
+    """What all attempts of one target may take, and have taken."""
+
+    calls: int
+    """That may be made."""
+    until: float
+    """When far too much time has gone by."""
+    made: int = 0
+    too_slow: bool = False
+
+    def is_over(self, now: float) -> bool:
+        """Whether nothing more is tried."""
+        self.too_slow |= now > self.until
+        return self.too_slow or self.made >= self.calls
+
+
+@dataclass
 class _Attempts:
     """What is tried for one finding, and the last place at which it showed itself."""
 
@@ -54,7 +81,7 @@ class _Attempts:
     state: TargetState
     request: Request
     finding: Finding
-    until: float
+    spent: _Spent
     at: _Place
     with_cause: bool = False
     """Its cause must be found again at each place, which takes the most of the time."""
@@ -70,7 +97,7 @@ class _Attempts:
 
         Raises `WorkerError`.
         """
-        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.request.clock() > self.until:
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.is_over(self.request.clock()):
             return False
         self.tries += 1
         found = self.seen(place, with_cause=self.with_cause)
@@ -87,9 +114,10 @@ class _Attempts:
         verified = Verify(self.planned.target, plan, self.state.settings)
         asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
         worker = self.planned.module.running(self.request)
-        limit = min(self.request.timeout, MOST_SECONDS)
-        answers = list(worker.ask(asked, limit, self.request.memory))
-        return next((e.finding for e in answers if isinstance(e, Retried)), None)
+        answers = worker.ask(asked, self.request.timeout, self.request.memory)
+        retried = next((e for e in list(answers) if isinstance(e, Retried)), Retried(None))
+        self.spent.made += retried.calls
+        return retried.finding
 
 
 def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: Request) -> TargetReport:
@@ -97,7 +125,8 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     worker = planned.module.worker
     if worker is None or not worker.alive or state.unchecked_because:
         return report
-    until = request.clock() + MOST_SECONDS
+    allowed = allowance(state.price or Price.LEAST, state.settings.effort)
+    spent = _Spent(allowed.shrunk, request.clock() + request.timeout)
     told = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
     past = {one.case.id for one in state.plan.beyond}  # its size is what it is about
@@ -107,14 +136,17 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
             if case is None or finding.case is None or case.id in past:
                 continue
             at = _Place(case, finding.case.point, finding.case.draw)
-            attempts = _Attempts(planned, state, request, finding, until, at)
+            attempts = _Attempts(planned, state, request, finding, spent, at)
             if _is_shrunk(attempts, places.get(case.id)):
                 told[id(finding)] = _told(attempts)
                 places.setdefault(case.id, attempts.at)
                 state.shrunk.append(attempts.at.case)
-    except WorkerError:
+    except WorkerError as error:
+        spent.too_slow |= isinstance(error, WorkerTimedOutError)
         planned.module.close()
-    return replace(report, findings=tuple(told[id(f)] for f in report.findings))
+    left_out = (TOO_SLOW.format(request.timeout),) if spent.too_slow else ()
+    found = tuple(told[id(f)] for f in report.findings)
+    return replace(report, findings=found, left_out=(*report.left_out, *left_out))
 
 
 def _is_shrinkable(finding: Finding) -> bool:

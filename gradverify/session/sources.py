@@ -8,6 +8,9 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
+COMPILED = frozenset({".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hpp", ".mm", ".so"})
+"""Files of compiled code: nobody can tell from Python which Functions call it, so any may."""
+
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|[A-Za-z_]\w*(?=:[A-Za-z_])")
 _FILE_NAME = re.compile(r"[^\s<>:|?*\x00]{0,200}\.\w{1,12}")
 """What a string looks like that may name a file."""
@@ -113,7 +116,7 @@ def imported_files(
             continue
         for folders, dotted in _imports(tree, file, roots):
             waiting += _files_of(dotted, folders, gone)
-        found |= _data_of(tree, (file.parent, *roots), gone)
+        found |= data_files(tree, (file.parent, *roots), gone)
     return found
 
 
@@ -134,7 +137,7 @@ def _imports(tree: ast.Module, file: Path, roots: Sequence[Path]) -> Iterator[tu
                 yield folders, ".".join(filter(None, (node.module, alias.name)))
 
 
-def _data_of(tree: ast.Module, folders: Sequence[Path], gone: frozenset[Path]) -> set[Path]:
+def data_files(tree: ast.Module, folders: Sequence[Path], gone: frozenset[Path] = frozenset()) -> set[Path]:
     """The files that a source names in a string, as it does who reads a table or the text of a kernel."""
     words = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
     named = [folder / word for word in words if _FILE_NAME.fullmatch(word) for folder in folders]

@@ -1,4 +1,7 @@
-"""Workers started ahead: the next verification need not wait for torch, and still gets a fresh process."""
+"""Workers for one verification each: forked when they are asked for, or started ahead where nothing forks.
+
+The next verification need not wait for torch, and still gets a fresh process.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from gradverify.model import Settings
 from gradverify.session.pool import Meanwhile, Worker, WorkerStartError
 from gradverify.session.processes import Start
+from gradverify.session.template import Template, can_fork, template_for
 
 COUNT = 2
 """Workers that wait: one for the next save, one for the save that follows while another gets ready. Each
@@ -21,13 +26,24 @@ class SpareWorkers:
         """`meanwhile` is called now and then while one of them answers."""
         self._meanwhile, self._clock = meanwhile, clock
         self._waiting: list[Worker] = []
+        self._settings: Settings | None = None
+        self._template: Template | None = None
+        self._is_preloaded = False
+
+    def suit(self, settings: Settings) -> None:
+        """Have workers as these settings ask for them."""
+        self._settings = settings
+        if not can_fork(settings):
+            self._end_template()
 
     def take(self, clock: Callable[[], float]) -> Worker:
         """The one that waits longest, else another, once it is ready.
 
         Raises what `meanwhile` raises; the worker waits on then, since it has imported nothing yet.
         """
-        worker = self._running() or Worker(clock, Start.AHEAD, self._meanwhile)
+        if self._template is None and self._settings is not None:
+            self._template, self._is_preloaded = template_for(self._settings), False
+        worker = self._running() or Worker(clock, Start.AHEAD, self._meanwhile, self._template)
         try:
             worker.ready()
         except WorkerStartError:
@@ -51,6 +67,11 @@ class SpareWorkers:
 
     def refill(self) -> None:
         """Start what is missing; where the system allows no further process, one is started on demand."""
+        if self._template is not None and not self._is_preloaded:
+            self._template.preload()
+            self._is_preloaded = True
+        if self._settings is None or can_fork(self._settings):
+            return
         with contextlib.suppress(OSError):
             while len(self._waiting) < COUNT:
                 self._waiting.append(Worker(self._clock, Start.AHEAD, self._meanwhile))
@@ -59,3 +80,9 @@ class SpareWorkers:
         """End all that wait."""
         while self._waiting:
             self._waiting.pop().close()
+        self._end_template()
+
+    def _end_template(self) -> None:
+        if self._template is not None:
+            self._template.close()
+            self._template = None

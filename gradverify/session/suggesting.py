@@ -50,7 +50,7 @@ def suggest_backward(request: Request, progress: Progress) -> Suggestion:
             raise UsageError(f"suggest takes one Function, module.py::Name; this names {len(names)}{listed}")
         planned = session.planned[0]
         progress.verifying(planned.target.id, 1, 1, "")
-        return _asked(planned, request)
+        return _asked(planned, session.request)
 
 
 def _asked(planned: Planned, request: Request) -> Suggestion:

@@ -7,6 +7,7 @@ import os
 import re
 import sysconfig
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from gradverify.model import Frame, RaisedError, shown_path
@@ -27,6 +28,9 @@ _FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function
 _FATAL = re.compile(r"^Fatal Python error: (?P<what>.+)$", re.MULTILINE)
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+
+_SERVER = str(Path(_PACKAGE, "verifier", "worker.py")), "main"
+"""File and function of the worker's server: what called it is never the user's."""
 
 
 def read_tail(descriptor: int, since: int, until: int | None = None) -> str:
@@ -83,7 +87,7 @@ def frames_of(trace: str, module: Path) -> tuple[Frame, ...]:
     for thread in threads:
         frames = [
             Frame(m["file"], int(m["line"]), m["function"], _source(m["file"], int(m["line"])))
-            for m in _FRAME.finditer(thread)
+            for m in takewhile(lambda m: (m["file"], m["function"]) != _SERVER, _FRAME.finditer(thread))
             if _is_users(m["file"], module)
         ]
         if frames:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gradverify.events import CaseStarted
@@ -37,8 +36,8 @@ from gradverify.session.pool import (
     WorkerTimedOutError,
     WorkerTooBigError,
 )
-from gradverify.session.request import Request
-from gradverify.session.shrinking import MOST_SECONDS, shrunk
+from gradverify.session.request import Request, TargetProgress
+from gradverify.session.shrinking import shrunk
 from gradverify.session.traces import fatal_error, frames_of, spot
 
 OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
@@ -57,22 +56,18 @@ class Judged:
     """The traceback of gradverify's own failure, empty where it had none."""
 
 
-def timed_verification(planned: Planned, request: Request, at_case: Callable[[str], None]) -> Judged:
+def timed_verification(planned: Planned, request: Request, progress: TargetProgress) -> Judged:
     """Verify one target, with the time that it took where durations were asked for."""
     since = request.clock()
-    judged = verify_target(planned, request, at_case)
+    judged = verify_target(planned, request, progress)
     if request.slowest is None:
         return judged
     return replace(judged, report=replace(judged.report, duration_s=round(request.clock() - since, 3)))
 
 
-def verify_target(planned: Planned, request: Request, at_case: Callable[[str], None]) -> Judged:
-    """Verify one target. Whatever its code does costs at most its own verdict.
-
-    `at_case` is called with the id of each case as it begins.
-    """
-    at_case("")
-    started = request.clock()
+def verify_target(planned: Planned, request: Request, progress: TargetProgress) -> Judged:
+    """Verify one target. Whatever its code does costs at most its own verdict."""
+    progress.at("")
     state = _state(planned, None, request)
     try:
         plan = planned.plan if planned.plan is not None else infer_plan(planned, request)
@@ -86,7 +81,7 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         if reason:
             return Judged(state.skipped(reason))
         if plan.cases:
-            run_within_budget(planned, request, state, at_case)
+            run_within_budget(planned, request, state, progress)
         report = state.report()
         if request.mutate and report.status is Verdict.PASSED:
             report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
@@ -94,9 +89,8 @@ def verify_target(planned: Planned, request: Request, at_case: Callable[[str], N
         planned.module.close()
         judged = _without_worker(planned, state, error, request)
     else:
-        judged = Judged(report)
-        if request.clock() - started <= MOST_SECONDS:
-            judged = Judged(shrunk(report, planned, state, request))
+        progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
+        judged = Judged(shrunk(report, planned, state, request))
     return replace(judged, report=dumped(judged.report, planned, state, request))
 
 

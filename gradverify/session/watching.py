@@ -112,6 +112,7 @@ class Watch:
         earlier = self.look()
         try:
             request = replace(asked(), started=self.spares.take, clock=self.clock)
+            self.spares.suit(request.settings)
             given = _given(request)
             chosen = choose(request)
             self._look_at(request, chosen)

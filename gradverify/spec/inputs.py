@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,7 +18,10 @@ from gradverify.spec.wording import Path
 GIVEN = "given"
 """The level of an optional input that is not left out."""
 
-_INPUT: TypeAdapter[Any] = TypeAdapter(schema.InputEntry)
+
+@cache
+def _input() -> TypeAdapter[Any]:
+    return TypeAdapter(schema.InputEntry)
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ InputSpec = LiteralSpec | SizedSpec | TensorSpec | ListSpec | ConcatSpec | Objec
 
 def read_input(name: str, raw: object) -> InputSpec:
     """Return an input whose form has been validated."""
-    entry = _INPUT.validate_python(raw)
+    entry = _input().validate_python(raw)
     made: InputSpec
     match entry:
         case list() | schema.TensorEntry():

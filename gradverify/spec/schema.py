@@ -81,7 +81,8 @@ def function_form(raw: object) -> str:
 class Entry(BaseModel):
     """Any mapping of a spec: exact types, no unknown keys."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    # Built where it is first asked for: most only ever as a part of another, which builds it once more.
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, defer_build=True)
 
 
 Given = BeforeValidator(f.given)

@@ -21,6 +21,7 @@ from gradverify.model import (
 )
 from gradverify.rules import rule
 from gradverify.verifier import guard
+from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
@@ -44,6 +45,8 @@ class Live:
     """The Function class, the callable, or the `nn.Module` class."""
     named: Mapping[str, Any] = field(default_factory=dict)
     """Reference, surrogate, hooks and the objects of inputs, by the path that the spec gives."""
+    kept: Kept = field(default_factory=Kept)
+    """What was drawn and measured of the target so far."""
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
 

@@ -195,8 +195,16 @@ class _Generators:
         if numpy is None:
             return True
         now = numpy.random.get_state()
-        fresh = numpy.random.RandomState(self.numpy_seed).get_state()
+        fresh = _numpy_state(self.numpy_seed)
         return bool(now[2] == fresh[2] and (now[1] == fresh[1]).all())
+
+
+@lru_cache(maxsize=64)
+def _numpy_state(seed: int) -> tuple[Any, ...]:
+    """The state of NumPy's generator once it is seeded. Remembered: making one takes as long as a forward."""
+    numpy = sys.modules["numpy"]
+    state: tuple[Any, ...] = numpy.random.RandomState(seed).get_state()
+    return state
 
 
 class _ForwardsAlone(RandomStates):

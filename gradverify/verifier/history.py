@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gradverify.events import CaseStarted, CaseVerified, Event, Found
 from gradverify.model import Case, Finding, Severity
-from gradverify.verifier.checks.diagnosis import Place
+from gradverify.verifier.checks.kept import Place
 
 
 @dataclass
@@ -15,8 +15,6 @@ class History:
 
     visited: list[Place] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    spent: int = 0
-    """Evaluations of forward and backward."""
     judged: bool = False
     """Some case has a gradient."""
     unverified: bool = False
@@ -40,7 +38,6 @@ class History:
             case Found():
                 self.findings.append(event.finding)
             case CaseVerified():
-                self.spent += event.evaluations.forward + event.evaluations.backward
                 self.judged |= not event.no_gradient
                 self.unverified |= event.no_gradient
             case _:

@@ -1,10 +1,13 @@
-"""What fresh memory holds: torch can fill every tensor it allocates, so that a read before a write shows."""
+"""The memory that tensors live in: what fresh memory holds, and freed memory handed back."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,6 +15,9 @@ from torch.utils import deterministic
 
 WARNING = 1
 """The deterministic mode that warns and enforces nothing."""
+
+LARGE = 2**17
+"""Entries of tensors whose memory is worth handing back: 1 MiB each in float64. It takes milliseconds."""
 
 _switch: Any = deterministic  # its one attribute is a property that type checkers do not see
 
@@ -33,3 +39,19 @@ def filled_memory(*, fill: bool = True) -> Iterator[None]:
         finally:
             _switch.fill_uninitialized_memory = filled
             torch.set_deterministic_debug_mode(mode)
+
+
+def hand_back(entries: int) -> None:
+    """Hand freed memory back to the system after work on tensors of so many entries, if these are many.
+
+    The C library (glibc) keeps what large tensors leave, and finds too few others that fit into the pieces:
+    what it keeps comes to more than half of what is in use. Where another one is used nothing happens.
+    """
+    trim = _trim() if entries >= LARGE else None
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _trim() -> Any:  # noqa: ANN401 - a function of the C library
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None

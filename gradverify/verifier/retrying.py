@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 from gradverify.events import Retried, Retry
-from gradverify.model import Case, CasePoint, Finding, Point, RaisedError, Severity, TargetKind
+from gradverify.model import Case, Finding, Point, RaisedError, Severity, TargetKind
 from gradverify.model.points import is_declared
 from gradverify.rules import Family, rule
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks import run_checks
-from gradverify.verifier.checks.diagnosis import DRAWS, Place, causes_of, is_diagnosed
+from gradverify.verifier.checks.diagnosed import is_diagnosed
+from gradverify.verifier.checks.diagnosis import is_of_its_cause
+from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.reading import reading_backward
-from gradverify.verifier.checks.subject import NoSample, Subject, prepare
+from gradverify.verifier.checks.subject import NoSample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.guard import default_dtype
 
@@ -27,45 +28,47 @@ FAINT = 1e-2
 """Share of the difference that was told below which it is not told at another place: two numbers that are
 normalised are -1 and 1 whatever they are, so that a mistake in that shows there by 1e-6 instead of 0.3."""
 
-Build = Callable[[Case], tuple[Subject, Case] | Finding]
-
 
 def retry(request: Retry, live: Live) -> Retried:
     """Judge the one case of a request at one point, as its target was judged, and look for the finding."""
-    verified = request.verified
+    verified, kept = request.verified, live.kept
     with ExitStack() as stack:
         stack.enter_context(default_dtype(verified.plan.default_dtype))
         is_function = verified.target.kind is TargetKind.FUNCTION
-        reader = stack.enter_context(reading_backward(live.value)) if is_function else None
+        reader = stack.enter_context(reading_backward(live.value, kept.reader)) if is_function else None
 
         def build(case: Case) -> tuple[Subject, Case] | Finding:
             return build_subject(verified, live, case, reader)
 
-        built = build(verified.plan.cases[0])
-        if isinstance(built, Finding):
-            return Retried(None)
         told = request.finding
-        seen = (f for f in _findings(*built, request) if _is_the_same(f, told))
-        found = next(seen, None)
-        if found is None or not request.with_cause:
-            return Retried(found)
-        if found.cause != told.cause and is_diagnosed(found):
-            found = _with_cause(request, build, found)
-        return Retried(found if _has_the_same_cause(found, told) else None)
+        place, family = Place(verified.plan.cases[0], request.point, request.draw), rule(told.code).family
+        before = kept.calls(place)
+        if (place, family) not in kept.findings:
+            kept.findings[place, family] = _findings(place, family, kept, build)
+        found = next((f for f in kept.findings[place, family] if _is_the_same(f, told)), None)
+        if found is not None and request.with_cause and not _has_the_same_cause(found, told):
+            same = is_diagnosed(found) and is_of_its_cause(told, place, kept, build)
+            found = found if same else None
+        return Retried(found, kept.calls(place) - before)
 
 
-def _findings(subject: Subject, case: Case, request: Retry) -> Sequence[Finding]:
-    sample = prepare(subject, case, request.point, request.draw)
+def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[Finding, ...]:
+    """What a family of checks says at a place, by what was measured there already, if it was."""
+    sample = kept.sample(place, build)
+    if isinstance(sample, Finding):
+        return ()
     if isinstance(sample, NoSample):
         return sample.findings
-    if not is_declared(request.point, request.draw):
+    if not is_declared(place.point, place.draw):
         return at_undeclared(sample).result.findings
-    if request.point is Point.PLAIN:
+    judged = sample
+    if place.point is Point.PLAIN:
         # They are ordinary values: what is checked at the first typical draw alone is checked here.
-        sample = replace(sample, point=Point.TYPICAL, draw=0)
-    results, _ = run_checks(sample, frozenset({rule(request.finding.code).family}))
+        judged = replace(sample, point=Point.TYPICAL, draw=0)
+    results, _ = run_checks(judged, frozenset({family}))
+    sample.judged.update(judged.judged)
     # What was told as an error is one whatever was guessed, so no guard is asked here.
-    return [f for result in results.values() for f in result.findings]
+    return tuple(f for result in results.values() for f in result.findings)
 
 
 def _is_the_same(found: Finding, told: Finding) -> bool:
@@ -109,17 +112,6 @@ def _place_of(raised: RaisedError | None) -> tuple[str, int] | None:
     if raised is None:
         return None
     return raised.type, raised.frames[-1].line if raised.frames else 0
-
-
-def _with_cause(request: Retry, build: Build, found: Finding) -> Finding:
-    """The finding with the cause that a diagnosis here finds, on the points that it would have here."""
-    plan = request.verified.plan
-    case = plan.cases[0]
-    draws = [(request.point, request.draw), *((Point.TYPICAL, draw) for draw in DRAWS)]
-    here = CasePoint(case.id, case.sizes, case.options, request.point, request.draw)
-    found = replace(found, case=here)
-    visited = [Place(case, point, draw) for point, draw in dict.fromkeys(draws)]
-    return next(causes_of(plan, build, visited, [found], 0), found)
 
 
 def _has_the_same_cause(found: Finding, told: Finding) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from typing import Protocol
 
 from gradverify.events import (
     BeyondJudged,
     BeyondStarted,
     CaseStarted,
+    Contradicted,
     DiagnosisStarted,
     Event,
     Found,
+    Priced,
     Verify,
 )
 from gradverify.model import (
@@ -22,9 +26,11 @@ from gradverify.model import (
     Finding,
     Outcome,
     Point,
+    Price,
     Severity,
     Swept,
     TargetKind,
+    allowance,
 )
 from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
@@ -34,11 +40,14 @@ from gradverify.verifier.case_state import CaseState, case_verified, has_entries
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
 from gradverify.verifier.checks.contract import old_style
-from gradverify.verifier.checks.diagnosis import causes_of, is_diagnosed
+from gradverify.verifier.checks.diagnosed import is_diagnosed
+from gradverify.verifier.checks.early_evidence import contradicted
 from gradverify.verifier.checks.given_options import with_given_options
 from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.kept import Kept, Place
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.precision.at_other_sizes import wrong_natively
+from gradverify.verifier.checks.pricing import price_at, timed
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
@@ -54,20 +63,27 @@ from gradverify.verifier.history import History
 from gradverify.verifier.interpreting import watch_kernels
 
 
+class Evidence(Protocol):
+    """What is looked for before the checks of a case."""
+
+    def __call__(self, subject: Subject, case: Case, request: Verify, *, asked: bool) -> Iterator[Event]:
+        """Events of what is found, where it is asked for."""
+
+
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     is_function = request.target.kind is TargetKind.FUNCTION
-    wanted = wanted_families(request.settings, request.ignored)
     with ExitStack() as stack:
         stack.enter_context(default_dtype(request.plan.default_dtype))
         stack.enter_context(exact_arithmetic())
         operator = operator_of(live.value) if request.target.kind is TargetKind.CUSTOM_OP else None
         reader = None
         if is_function:
-            reader = stack.enter_context(reading_backward(live.value))
+            reader = stack.enter_context(reading_backward(live.value, live.kept.reader))
         elif operator is not None and operator.backward is not None:
             reader = stack.enter_context(reading_operator(operator))
         history = History()
+        live.kept.begin()
         for number, case in enumerate(request.plan.cases):
             built = build_subject(request, live, case, reader)
             if isinstance(built, Finding):
@@ -75,8 +91,10 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 continue
             subject, full_case = built
             old = is_function and number == 0 and is_old_style(live.value)
+            note = partial(_note, live.kept, case)
+            evidence = _early_evidence if number == 0 and not request.inferred else _no_evidence
             for event in _verify_case(
-                subject, full_case, wanted, request, history.findings, old_style_class=old
+                subject, full_case, request, history.findings, note, evidence, old_style_class=old
             ):
                 history.add(event, case)
                 yield event
@@ -87,16 +105,35 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 history.add(event, case)
                 yield event
         yield from _once_verified(request, live, reader, history)
+        if any(f.severity is Severity.ERROR for f in history.findings):
+            yield Priced(_with_price(request, live.kept))
         if any(is_diagnosed(f) for f in history.findings):
+            from gradverify.verifier.checks.diagnosis import causes_of  # noqa: PLC0415 - where one failed
+
             yield DiagnosisStarted()
             causes = causes_of(
                 request.plan,
                 lambda case: build_subject(request, live, case, reader),
+                live.kept,
                 history.visited,
                 history.findings,
-                history.spent,
             )
             yield from (Found(finding) for finding in causes)
+
+
+def _with_price(request: Verify, kept: Kept) -> Price:
+    """What a call costs at the base case, and with that what the errors may cost."""
+    price = request.settings.price
+    if price is None:
+        base = next((one for one in kept.samples.values() if isinstance(one, Sample)), None)
+        price = Price.LEAST if base is None else price_at(base)
+    kept.allow(allowance(price, request.settings.effort))
+    return price
+
+
+def _note(kept: Kept, case: Case, sample: Sample) -> None:
+    """Keep what was measured of a case as it was planned, whatever a module has added to it."""
+    kept.note(Place(case, sample.point, sample.draw), sample)
 
 
 def _once_verified(request: Verify, live: Live, reader: Reader | None, history: History) -> Iterator[Event]:
@@ -184,20 +221,22 @@ def _past_constants(
 def _verify_case(
     subject: Subject,
     case: Case,
-    wanted: frozenset[Family],
     request: Verify,
     told: Sequence[Finding],
+    note: Callable[[Sample], None],
+    evidence: Evidence,
     *,
     old_style_class: bool,
 ) -> Iterator[Event]:
-    state = CaseState()
+    state, wanted = CaseState(), wanted_families(request.settings, request.ignored)
     for point, draw in points_of(case, request.settings.effort):
         if not is_declared(point, draw):
             if _stands_so_far(state, subject):
                 yield from _at_undeclared(subject, case, state, (point, draw), request)
             continue
         yield CaseStarted(case.id, point, draw)
-        sample = prepare(subject, case, point, draw)
+        sample, slow = timed(prepare, subject, case, point, draw)
+        yield from evidence(subject, case, request, asked=slow and state.points == 0)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
                 yield case_verified(case, state, no_gradient=True)
@@ -222,8 +261,23 @@ def _verify_case(
             state.add(family, result)
             yield from _wanted_findings(result.findings, request)
         state.add_point(sample, results)
+        note(sample)
     yield from _wanted_findings(never_judged(state), request)
     yield case_verified(case, state)
+
+
+def _early_evidence(subject: Subject, case: Case, request: Verify, *, asked: bool) -> Iterator[Event]:
+    """Whether backward is certainly wrong. A sample of its own counts the calls: a clock decides on this."""
+    wanted = asked and is_wanted("GV101", request.settings, request.ignored)
+    if wanted and subject.settings.engine is not Engine.TORCH:
+        finding = contradicted(prepare(subject, case, Point.TYPICAL, 0))
+        if finding is not None:
+            yield Contradicted(finding)
+
+
+def _no_evidence(subject: Subject, case: Case, request: Verify, *, asked: bool) -> Iterator[Event]:  # noqa: ARG001
+    """Nothing before the checks: what was guessed may make a difference, and one case is enough."""
+    return iter(())
 
 
 def _natively(

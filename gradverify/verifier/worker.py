@@ -1,7 +1,7 @@
 """The worker process: a small server that imports the user's module and answers one request at a time.
 
-Started by `gradverify.session.pool` as `python -m`-like bootstrap with two descriptors: requests come in on
-one, events go out on the other. Descriptors 1 and 2 belong to user code and go to a file.
+Forked from the template process, or started afresh by `gradverify.session.processes`, with two descriptors:
+requests come in on one, events go out on the other. Descriptors 1 and 2 belong to user code and go to a file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
+import gc
 import os
 import queue
 import resource
@@ -56,18 +57,15 @@ from gradverify.events import (
 )
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
+from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
-from gradverify.verifier.collect.importing import import_file, resolve
-from gradverify.verifier.collect.inference.deduce import deduce
+from gradverify.verifier.collect.importing import import_file, loaded_files, resolve
 from gradverify.verifier.collect.operators import overloads_of
-from gradverify.verifier.dump.write import dump
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.interpreting import interpret_kernels, watch_kernels
-from gradverify.verifier.mutation.run import NAMES, mutate
-from gradverify.verifier.retrying import retry
+from gradverify.verifier.lifeline import end_with
 from gradverify.verifier.run import verify
-from gradverify.verifier.suggesting.suggest import suggest
 
 HIGH_DESCRIPTOR = 200
 """The channel moves up here, out of the way of code that closes or reuses low descriptors."""
@@ -85,12 +83,14 @@ def main(
 
     `prepare` is called before the first request is answered.
     """
+    gc.freeze()
+    gc.enable()
     incoming = os.fdopen(_move_up(requests), "r", encoding="utf-8", newline="\n")
     outgoing = os.fdopen(_move_up(events), "w", encoding="utf-8", newline="\n")
     # Where user code forks and its child goes on, the child has nobody to answer: sending ends it.
     os.register_at_fork(after_in_child=partial(os.close, outgoing.fileno()))
     log = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
-    _die_with(_move_up(lifeline))
+    end_with(_move_up(lifeline))
     _leave_traces(_move_up(faults))
     inbox: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
@@ -137,9 +137,10 @@ class Server:
         self._module: ModuleType | None = None
         self._shown_path = ""
         self._state = GlobalState.take()
+        self._kept = Kept()
 
     def answer(self, request: Request) -> Iterator[Event]:
-        """Answer one request with its events."""
+        """Answer one request with its events. What few are asked for is loaded when it is asked for."""
         watch_kernels()
         match request:
             case Collect():
@@ -149,19 +150,28 @@ class Server:
             case Infer():
                 yield self._infer(request)
             case Verify():
-                yield from verify(request, self._live(request))
+                self._kept = Kept(request.target)
+                yield from verify(request, self._live(request, self._kept))
                 self._state.restore()
             case Retry():
-                yield retry(request, self._live(request.verified))
+                from gradverify.verifier.retrying import retry  # noqa: PLC0415
+
+                yield retry(request, self._live(request.verified, self._kept))
                 self._state.restore()
             case Dump():
                 yield from self._dump(request)
             case Suggest():
+                from gradverify.verifier.suggesting.suggest import suggest  # noqa: PLC0415
+
                 yield suggest(request, self._live(request))
                 self._state.restore()
             case ListFaults():
+                from gradverify.verifier.mutation.run import NAMES  # noqa: PLC0415
+
                 yield Faults(NAMES)
             case Mutate():
+                from gradverify.verifier.mutation.run import mutate  # noqa: PLC0415
+
                 yield from mutate(request, self._live(request))
                 self._state.restore()
 
@@ -176,7 +186,10 @@ class Server:
         self._state = replace(GlobalState.take(), grad_enabled=True, threads=1)
         self._state.restore()
         targets, passed_over = discover(result.value, request.shown_path)
-        return Collected(targets, passed_over)
+        if not request.to_infer:
+            return Collected(targets, passed_over)
+        loaded = guard.call(loaded_files)  # whatever user code has put among the modules
+        return Collected(targets, passed_over, "" if isinstance(loaded, Raised) else loaded.value)
 
     def _bind(self, request: Bind) -> Iterator[Event]:
         value = target_behind(self._find(request.attribute))
@@ -200,22 +213,27 @@ class Server:
                 yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
+        from gradverify.verifier.collect.inference.deduce import deduce  # noqa: PLC0415
+
         value = target_behind(self._find(request.target.attribute))
         found = deduce(value, request.target, self._module)
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 
     def _dump(self, request: Dump) -> Iterator[Event]:
+        from gradverify.verifier.dump.write import dump  # noqa: PLC0415
+
         assert self._module is not None  # noqa: S101 - it was collected before it was verified
         yield from dump(request, self._live(request.verified), self._module)
         self._state.restore()
 
-    def _live(self, request: Verify | Suggest | Mutate) -> Live:
+    def _live(self, request: Verify | Suggest | Mutate, kept: Kept | None = None) -> Live:
         plan = request.plan
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
         names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
         value = target_behind(self._find(request.target.attribute))
-        return Live(value, {name: self._find(name) for name in names if name})
+        own = kept if kept is not None and kept.target == request.target else Kept(request.target)
+        return Live(value, {name: self._find(name) for name in names if name}, own)
 
     def _find(self, name: str) -> Any:  # noqa: ANN401 - any live object, or the reason as text
         """The object a name stands for, or a sentence why there is none."""
@@ -249,18 +267,6 @@ def _move_up(descriptor: int) -> int:
     high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
     os.close(descriptor)
     return high
-
-
-def _die_with(lifeline: int) -> None:
-    """Let the kernel kill this process group when the front is gone.
-
-    Code that never gives up the interpreter (a regular expression without an end) keeps `_listen` from
-    noticing it. Where the system cannot send a signal of our choice, `_listen` has to do.
-    """
-    if sys.platform == "linux":
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _leave_traces(faults: int) -> None:

@@ -1,6 +1,5 @@
 """The command as a real process, run in a folder of its own with the modules of `tests/modules`."""
 
-import os
 import re
 import shutil
 import signal
@@ -9,19 +8,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forked_command
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 MODULES = Path(__file__).parents[1] / "modules"
 COMMAND = (sys.executable, "-P", "-m", "gradverify")
-UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONPATH", "PYTHONWARNINGS", "TERM")
-
-
-def environment(**more):
-    """The tests' own environment, less what changes how text looks."""
-    kept = {name: value for name, value in os.environ.items() if name not in UNSET}
-    plain = {"COLUMNS": "80", "PYTHONIOENCODING": "utf-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    return {**kept, **plain, "TERM": "xterm", **more}
+environment = forked_command.plain_environment
 
 
 @dataclass(frozen=True)
@@ -58,11 +51,16 @@ class Place:
         more = {"cwd": self.folder, "env": environment(), **streams, **heard, **options}
         return subprocess.Popen([*COMMAND, *map(str, arguments)], **more)
 
-    def __call__(self, *arguments, **variables):
-        """Run the command to its end."""
+    def alone(self, *arguments, **variables):
+        """Run the command to its end in a process that was started for it."""
         with self.start(*arguments, env=environment(**variables)) as process:
-            out, err = process.communicate(timeout=900)
+            out, err = process.communicate(timeout=forked_command.LIMIT)
         return Ran(process.returncode, out.decode(), err.decode())
+
+    def __call__(self, *arguments, **variables):
+        """Run the command to its end, forked where that makes no difference."""
+        ran = forked_command.run(arguments, self.folder, environment(**variables))
+        return Ran(ran.code, ran.out, ran.err)
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
+import forked_command
 import pytest
 
 MODULE = """
@@ -47,15 +46,14 @@ functions:
 def _targets(folder, factor, *options):
     (folder / "m.py").write_text(MODULE.format(factor=factor))
     (folder / "m.gradverify.yaml").write_text(SPEC)
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json", *options]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
-    return ran, {target["name"]: target for target in json.loads(ran.stdout)["targets"]}
+    ran = forked_command.run(["check", "m.py", "--format", "json", *options], folder)
+    return ran, {target["name"]: target for target in json.loads(ran.out)["targets"]}
 
 
 @pytest.mark.parametrize(("factor", "status"), [(2, "unchecked"), (5, "failed")])
 def test_a_spent_budget(tmp_path, factor, status):
     ran, targets = _targets(tmp_path, factor, "--budget", "0.01")
-    assert ran.returncode == 1
+    assert ran.code == 1
     assert (targets["Slow"]["status"], targets["Next"]["status"]) == (status, "passed")
     if status == "unchecked":
         assert targets["Slow"]["reason"] == "its budget of 0.01 s was spent with 1 of 3 cases verified"
@@ -63,13 +61,12 @@ def test_a_spent_budget(tmp_path, factor, status):
 
 def test_an_ample_budget_changes_nothing(tmp_path):
     ran, targets = _targets(tmp_path, 2, "--budget", "100")
-    assert (ran.returncode, targets["Slow"]["status"]) == (0, "passed")
+    assert (ran.code, targets["Slow"]["status"]) == (0, "passed")
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan"])
 def test_a_budget_that_is_none(tmp_path, value):
     (tmp_path / "m.py").write_text(MODULE.format(factor=2))
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", f"--budget={value}"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "--budget" in ran.stderr
+    ran = forked_command.run(["check", "m.py", f"--budget={value}"], tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert "--budget" in ran.err

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import forked_command
 import pytest
 import torch
 from torch.utils import cpp_extension
@@ -75,10 +76,9 @@ def report(tmp_path_factory):
     shutil.copy(compiled_library(), folder / "operators.so")
     (folder / "compiled.py").write_text(MODULE)
     (folder / "compiled.gradverify.yaml").write_text(SPEC)
-    command = [sys.executable, "-m", "gradverify", "check", "compiled.py", "--format", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    return {target["name"].rpartition(".")[2]: target for target in json.loads(done.stdout)["targets"]}
+    done = forked_command.run(["check", "compiled.py", "--format", "json"], folder)
+    assert done.code == 1, done.err
+    return {target["name"].rpartition(".")[2]: target for target in json.loads(done.out)["targets"]}
 
 
 def codes(target, severity):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+
+import forked_command
 
 MODULE = """
 import os
@@ -31,10 +31,9 @@ SPEC = "gradverify: 1\nmodule: m.py\nfunctions: {Triple: {sizes: {n: 4, d: 3}, i
 
 def _finding(folder, guard, *options):
     (folder / "m.py").write_text(MODULE.format(guard=guard))
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json", *options]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
-    assert ran.returncode == 1, ran.stderr
-    (target,) = json.loads(ran.stdout)["targets"]
+    ran = forked_command.run(["check", "m.py", "--format", "json", *options], folder)
+    assert ran.code == 1, ran.err
+    (target,) = json.loads(ran.out)["targets"]
     assert target["status"] == "failed"
     (finding,) = target["findings"]
     return finding
@@ -58,10 +57,9 @@ def test_what_drafts_a_backward_reads_the_same_spec(tmp_path):
     finding = _finding(tmp_path, "pass", "--spec", "apart.yaml")
     offer = "gradverify suggest m.py::Triple --spec apart.yaml"
     assert finding["hint"].endswith(f"`{offer}` drafts a backward.")
-    command = [sys.executable, "-m", *offer.split()]
-    drafted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    assert drafted.returncode == 0, drafted.stderr
-    assert "def backward" in drafted.stdout
+    drafted = forked_command.run(offer.split()[1:], tmp_path)
+    assert drafted.code == 0, drafted.err
+    assert "def backward" in drafted.out
 
 
 CLAMPED = """
@@ -111,10 +109,9 @@ def test_what_is_wrong_at_some_values_or_indices_only_is_told_by_them(tmp_path):
     """A clamp that ordinary values do not reach, and a tail behind whole blocks."""
     (tmp_path / "m.py").write_text(CLAMPED)
     (tmp_path / "m.gradverify.yaml").write_text(CLAMPED_SPEC.lstrip())
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    assert ran.returncode == 1, ran.stderr
-    targets = {t["name"]: t for t in json.loads(ran.stdout)["targets"]}
+    ran = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    assert ran.code == 1, ran.err
+    targets = {t["name"]: t for t in json.loads(ran.out)["targets"]}
     (clamped,) = targets["HardSigmoid"]["findings"]
     assert (clamped["code"], clamped["cause"]) == ("GV101", "branch")
     assert "wrong only where `x > c`" in clamped["hint"]
@@ -175,9 +172,8 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     by_size = "  BySize: {sizes: {n: 2, d: [4, 7]}, inputs: {x: [n, d], momentum: {choices: [null, 0.75]}}}\n"
     spec = f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n{by_size}"
     (tmp_path / "m.gradverify.yaml").write_text(spec)
-    command = [sys.executable, "-m", "gradverify", "check", "m.py", "--format", "json"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
-    hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.stdout)["targets"]}
+    ran = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
+    hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.out)["targets"]}
     assert "5 times too large at every entry here, and not by that factor at other options" in hints["Scale"]
     assert "the factor is" not in hints["Scale"]
     assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]

@@ -54,10 +54,10 @@ def test_breakpoint(here):
     assert (process.returncode, err) == (130, b"gradverify: interrupted; nothing is left running\n")
 
 
-def test_a_plain_check_loads_no_compiler(here):
+def test_neither_a_pass_nor_a_failure_loads_a_compiler(here):
     """It takes longer than everything else that a small module needs."""
     code = (
-        "import sys; sys.argv = ['gradverify', 'check', 'right.py', '--in-process', '-q']\n"
+        "import sys; sys.argv = 'gradverify check right.py wrong.py::Product --in-process -q'.split()\n"
         "from gradverify.cli import main\n"
         "try: main()\n"
         "except SystemExit as end: print(end.code, 'torch._dynamo' in sys.modules)"
@@ -65,4 +65,4 @@ def test_a_plain_check_loads_no_compiler(here):
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=here.folder, capture_output=True, text=True, check=True
     )
-    assert ran.stdout.splitlines()[-1] == "0 False"
+    assert ran.stdout.splitlines()[-1] == "1 False"

@@ -1,9 +1,11 @@
 """Functions without a spec: what verdict they get, and that `init` writes a spec which gives the same."""
 
+import ast
 import json
 import re
 
 import pytest
+from extent import extent
 
 VERDICTS = {
     "Linear": "passed",
@@ -39,6 +41,12 @@ VERDICTS = {
 }
 
 
+SLOW = extent(("CrossEntropyUnweighted", "Repeated", "Normalized", "Residual", "Membrane"), ())
+"""What `tests/exhaustive` alone verifies."""
+
+EXPECTED = {name: verdict for name, verdict in VERDICTS.items() if name not in SLOW}
+
+
 def checked(here):
     ran = here("check", "functions.py", "--format", "json")
     return {t["name"]: t for t in json.loads(ran.out)["targets"]}
@@ -50,7 +58,14 @@ def verdicts(here):
 
 @pytest.fixture(scope="module")
 def here(place):
-    return place("inference")
+    here = place("inference")
+    module = here.folder / "functions.py"
+    lines = module.read_text().splitlines(keepends=True)
+    for node in reversed(ast.parse("".join(lines)).body):
+        if isinstance(node, ast.ClassDef) and node.name in SLOW:
+            del lines[node.lineno - 1 : node.end_lineno]
+    module.write_text("".join(lines))
+    return here
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +79,14 @@ def drafted(here):
 
 def test_verdicts_without_a_spec(drafted):
     _, before, _ = drafted
-    assert {name: target["status"] for name, target in before.items()} == VERDICTS
+    assert {name: target["status"] for name, target in before.items()} == EXPECTED
     assert {t["inputs"] for name, t in before.items() if name != "Impossible"} == {"inferred"}
 
 
 def test_the_drafted_spec_gives_the_same_verdicts(drafted):
     here, _, ran = drafted
-    assert "30 functions" in ran.out
-    assert verdicts(here) == VERDICTS
+    assert f"{len(EXPECTED)} functions" in ran.out
+    assert verdicts(here) == EXPECTED
     text = (here.folder / "functions.gradverify.yaml").read_text()
     assert text.startswith("# yaml-language-server: $schema=")
     assert re.search(r"^  Linear:$", text, re.MULTILINE)

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
+import forked_command
 import pytest
+from extent import extent
 
 HEAVY = ("torch", "yaml", "pydantic", "typer", "gradverify.spec", "gradverify.session")
 INSTALLED = any(point.value == "gradverify.pytest_plugin" for point in entry_points(group="pytest11"))
@@ -29,9 +31,8 @@ functions:
 
 
 @pytest.fixture(scope="module")
-def run(place):
-    here = place("screens")
-    folder = here.folder
+def folder(place):
+    folder = place("screens").folder
     keep = {"right.py", "right.gradverify.yaml", "wrong.py"}
     for file in folder.iterdir():
         if file.name not in keep:
@@ -40,21 +41,30 @@ def run(place):
     (folder / "test_plain.py").write_text("def test_plain():\n    pass\n")
     (folder / "conftest.py").write_text(WATCH)
     (folder / "pytest.ini").write_text("[pytest]\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder):
+    """Run pytest there, forked."""
 
     def pytest_in(*arguments):
-        command = [sys.executable, "-P", "-m", "pytest", *LOAD, *arguments]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        return done.returncode, done.stdout + done.stderr
+        ran = forked_command.python(["-m", "pytest", *LOAD, *arguments], folder)
+        return ran.code, ran.out + ran.err
 
     return pytest_in
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    """What a process of its own has loaded when it ends."""
+
+    def loaded_in(*arguments):
+        command = [sys.executable, "-P", "-m", "pytest", *LOAD, *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return loaded_in
 
 
 def outcomes(said):
@@ -64,15 +74,15 @@ def outcomes(said):
     )
 
 
-def test_off_unless_asked_for(run):
-    code, said = run("-v")
+def test_off_unless_asked_for(loaded):
+    code, said = loaded("-v")
     assert code == 0
     assert outcomes(said) == {"test_plain": "PASSED"}
     assert "LOADED []" in said
 
 
-def test_the_watch_can_see_what_is_loaded(run):
-    _, said = run("--gradverify", "--collect-only", "-q")
+def test_the_watch_can_see_what_is_loaded(loaded):
+    _, said = loaded("--gradverify", "--collect-only", "-q")
     assert "'gradverify.spec'" in said
     assert "'torch'" not in said
     assert "wrong.gradverify.yaml::Product[n=3]" in said
@@ -95,8 +105,9 @@ def test_one_item_for_each_case(run):
     assert len(outcomes(said)) == 1
 
 
-def test_selected_by_name_and_spread_over_processes(run):
-    code, said = run("--gradverify", "-v", "-n", "2", "-k", "right or Raises")
+@pytest.mark.parametrize("processes", [(), *extent([], [("-n", "2")])])
+def test_selected_by_name_and_spread_over_processes(run, processes):
+    code, said = run("--gradverify", "-v", *processes, "-k", "right or Raises")
     assert code == 0, said
     assert re.search(r"\d+ passed", said)
     assert "1 xfailed" in said
@@ -106,14 +117,8 @@ def test_a_spec_with_mistakes_is_an_error_of_collection(run, place):
     here = place("screens")
     (here.folder / "pytest.ini").write_text("[pytest]\n")
     (here.folder / "right.gradverify.yaml").write_text("gradverify: 1\nmodule: right.py\nfunction: {}\n")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pytest", *LOAD, "--gradverify", "right.gradverify.yaml"],
-        cwd=here.folder,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "right.gradverify.yaml:3:1: unknown key `function`" in done.stdout
-    assert "Traceback" not in done.stdout
+    words = ["-m", "pytest", *LOAD, "--gradverify", "right.gradverify.yaml"]
+    done = forked_command.python(words, here.folder)
+    assert done.code == 2
+    assert "right.gradverify.yaml:3:1: unknown key `function`" in done.out
+    assert "Traceback" not in done.out

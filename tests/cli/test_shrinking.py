@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
+import forked_command
 import pytest
 
 MODULE = """
@@ -106,10 +105,9 @@ functions:
 
 
 def check(folder, *words):
-    command = [sys.executable, "-m", "gradverify", "check", *words, "--format", "json"]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
-    assert ran.returncode == 1, ran.stderr
-    return {t["name"]: t for t in json.loads(ran.stdout)["targets"]}
+    ran = forked_command.run(["check", *words, "--format", "json"], folder)
+    assert ran.code == 1, ran.err
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +177,6 @@ def test_the_command_reproduces_it_and_the_script_shows_it(folder, found):
     again = only(check(folder, *words)["Scaled"])
     assert {**again, "dump": None} == {**finding, "dump": None}
     script = folder / finding["dump"]
-    done = subprocess.run(
-        [sys.executable, "-P", str(script)], capture_output=True, text=True, timeout=900, check=False
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
+    done = forked_command.python([script], folder)
+    assert done.code == 1, done.out + done.err
     assert "b=2,d=1" in script.read_text()

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import forked_command
 import pytest
 
 from gradverify import spec
@@ -70,13 +71,21 @@ def here(place):
     return here
 
 
+@pytest.fixture(scope="module")
+def without_torch(here):
+    """The command, forked from a process in which torch cannot be imported, and is not."""
+    environment = forked_command.plain_environment(PYTHONPATH=str(here.folder / "poison"))
+    with forked_command.ForkServer(environment, has_torch=False) as server:
+        yield lambda *arguments: server.run("command", arguments, here.folder, environment)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     MISTAKES,
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )
-def test_mistake(here, arguments, words):
-    ran = here(*arguments, PYTHONPATH=str(here.folder / "poison"))
+def test_mistake(without_torch, arguments, words):
+    ran = without_torch(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert words in " ".join(ran.err.split())
     assert "Traceback" not in ran.err
@@ -87,13 +96,13 @@ def test_mistake(here, arguments, words):
     [["--help"], ["check", "--help"], ["explain", "GV101"], ["rules"], ["--version"]],
     ids=" ".join,
 )
-def test_needs_no_torch(here, arguments):
-    ran = here(*arguments, PYTHONPATH=str(here.folder / "poison"))
+def test_needs_no_torch(without_torch, arguments):
+    ran = without_torch(*arguments)
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_spec_error_needs_no_torch(here):
-    ran = here("check", "right.py", "--spec", "mistaken.yaml", PYTHONPATH=str(here.folder / "poison"))
+def test_spec_error_needs_no_torch(without_torch):
+    ran = without_torch("check", "right.py", "--spec", "mistaken.yaml")
     assert ran.code == 2
     assert "2 errors in 1 spec file" in ran.err
 
@@ -192,8 +201,8 @@ def test_folder_without_a_function(here):
 
 
 @pytest.mark.skipif(not hasattr(spec, "json_schema"), reason="the spec has no JSON Schema yet")
-def test_schema(here):
-    ran = here("schema", PYTHONPATH=str(here.folder / "poison"))
+def test_schema(without_torch):
+    ran = without_torch("schema")
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out) == spec.json_schema()
 

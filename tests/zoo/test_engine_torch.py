@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+import forked_command
 
 SOURCE = """
 import torch
@@ -26,9 +26,8 @@ class SlightlyOff(Function):
 
 
 def statuses(folder: Path, *arguments: str) -> dict[str, tuple[str, set[str]]]:
-    command = [sys.executable, "-m", "gradverify", "check", *arguments, "--format", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    report = json.loads(done.stdout)
+    done = forked_command.run(["check", *arguments, "--format", "json"], folder)
+    report = json.loads(done.out)
     return {
         t["name"]: (t["status"], {f["code"] for f in t["findings"] if f["severity"] == "error"})
         for t in report["targets"]

@@ -1,38 +1,77 @@
-"""The commands. What only some of them need is imported there: `gradverify --help` answers at once."""
+"""The commands, each loaded when it is called: `gradverify --help` answers at once."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 from gradverify.cli.arguments import with_revision
-from gradverify.cli.commands.drafting import init, record, suggest
-from gradverify.cli.commands.reading import explain, lint, rules, schema
-from gradverify.cli.commands.shipped import demo, selftest
-from gradverify.cli.commands.verifying import check, list_, merge
 from gradverify.cli.help import ManualCommand, ManualGroup
 from gradverify.cli.screen import bug_sentence, open_standard_streams, tell, versions, write
 from gradverify.session.outcome import ExitCode
 
+HOMES = {
+    "check": "verifying",
+    "list": "verifying",
+    "merge": "verifying",
+    "suggest": "drafting",
+    "init": "drafting",
+    "lint": "linting",
+    "record": "drafting",
+    "explain": "reading",
+    "rules": "reading",
+    "schema": "reading",
+    "demo": "shipped",
+    "selftest": "shipped",
+}
+"""The module of each command, in the order of `gradverify --help`."""
+
+
+class Commands(Mapping[str, Any]):
+    """Typer's command of each name."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a command of click's, which typer carries with it
+        """Load its module where it was not asked for before."""
+        if name not in self._loaded:
+            module = import_module(f"{__name__}.{HOMES[name]}")
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            # A function that would hide a builtin is called `list_`.
+            alone.command(name, cls=ManualCommand)(getattr(module, name, None) or getattr(module, f"{name}_"))
+            self._loaded[name] = typer.main.get_command(alone)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(HOMES)
+
+    def __len__(self) -> int:
+        return len(HOMES)
+
+
+class Program(ManualGroup):
+    """The program itself, with its commands."""
+
+    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - what typer gives a group
+        super().__init__(**given)
+        self.commands: Any = Commands()
+
+
 app = typer.Typer(
     name="gradverify",
-    cls=ManualGroup,
+    cls=Program,
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-COMMANDS = (check, list_, merge, suggest, init, lint, record, explain, rules, schema, demo, selftest)
-"""In the order of `gradverify --help`."""
-
-for command in COMMANDS:
-    app.command(command.__name__.rstrip("_"), cls=ManualCommand)(command)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,4 +102,4 @@ def main() -> None:
         sys.exit(ExitCode.BUG)
 
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["app", "main"]

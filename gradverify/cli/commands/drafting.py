@@ -9,21 +9,12 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import request_of
+from gradverify.cli.asked import configuration, request_of
 from gradverify.cli.options import Color, Format
-from gradverify.cli.screen import (
-    configuration,
-    print_bugs,
-    progress,
-    style_for,
-    told,
-    write,
-)
-from gradverify.report import (
-    render_mistakes,
-    render_suggestion,
-)
+from gradverify.cli.screen import print_bugs, style_for, told, write
+from gradverify.report import render_mistakes, render_suggestion
 from gradverify.session.outcome import ExitCode
+from gradverify.session.progress import on_terminal
 from gradverify.session.request import Request
 
 
@@ -45,7 +36,7 @@ def suggest(
     style = style_for(Color.AUTO, 0)
     with told(style, Format.TEXT):
         request = request_of([target], config=configuration(config, 0), spec=spec, seed=seed, timeout=timeout)
-        with progress() as shown:
+        with on_terminal(sys.stderr) as shown:
             suggestion = suggest_backward(request, shown)
         if suggestion.errors:
             write(sys.stderr, render_mistakes(suggestion.errors, style))
@@ -74,7 +65,7 @@ def init(
 
     with told(style_for(color, 0), Format.TEXT):
         request = request_of([target], config=configuration(config, 0), seed=seed, timeout=timeout)
-        with progress() as shown:
+        with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
         if to_stdout:
             write(sys.stdout, draft.text)
@@ -110,7 +101,7 @@ def record(
     with told(style_for(Color.AUTO, 0), Format.TEXT):
         refuse_output(output, replace=force)
         ran = run_recorded(command, module or ())
-        with progress() as shown:
+        with on_terminal(sys.stderr) as shown:
             recording = draft_recording(ran, output, Request(()), shown)
         code = tell_recording(recording, output, command)
     raise typer.Exit(code)

@@ -1,49 +1,14 @@
-"""Read sources with `lint`, and what gradverify knows by heart."""
+"""What gradverify knows by heart: its codes, the schema of its specs."""
 
 from __future__ import annotations
 
 import json
 import sys
 
-import typer
-
 from gradverify.cli import options
-from gradverify.cli.asked import lint_request_of
-from gradverify.cli.options import Color, Format, LintFormat
-from gradverify.cli.screen import (
-    configuration,
-    lint_text,
-    style_for,
-    told,
-    write,
-)
-from gradverify.report import (
-    render_rule,
-    render_rules_table,
-)
-
-
-def lint(  # noqa: PLR0913 - one parameter for each option
-    targets: options.LintTargets = None,
-    exclude: options.Exclude = None,
-    config: options.ConfigFile = None,
-    select: options.Select = None,
-    ignore: options.Ignore = None,
-    verbose: options.LintVerbose = 0,
-    output: options.LintFormatOption = LintFormat.TEXT,
-    color: options.ColorOption = Color.AUTO,
-) -> None:
-    """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
-
-    What these rules cannot be certain of they do not report; the gradient itself only `check` verifies.
-    """
-    from gradverify.session.linting import lint as run_lint  # noqa: PLC0415
-
-    style = style_for(color, 1 if verbose or select else 0)
-    with told(style):
-        found = run_lint(lint_request_of(targets, configuration(config, verbose), exclude, select, ignore))
-        write(sys.stdout, lint_text(found, style, output))
-    raise typer.Exit(found.exit_code)
+from gradverify.cli.options import Color, Format
+from gradverify.cli.screen import style_for, told, write
+from gradverify.report import render_rule, render_rules_table
 
 
 def explain(code: options.Code) -> None:

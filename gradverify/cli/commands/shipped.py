@@ -11,17 +11,9 @@ from gradverify.cli import options
 from gradverify.cli.asked import request_of
 from gradverify.cli.commands.verifying import checked
 from gradverify.cli.options import Color, Format
-from gradverify.cli.screen import (
-    print_bugs,
-    print_report,
-    style_for,
-    told,
-    write,
-)
+from gradverify.cli.screen import print_bugs, print_report, style_for, told, write
 from gradverify.model import Report, Verdict
-from gradverify.report import (
-    render_selftest,
-)
+from gradverify.report import render_selftest
 from gradverify.session.outcome import ExitCode
 
 

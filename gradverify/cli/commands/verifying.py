@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import random_seed, report_files, request_of
+from gradverify.cli.asked import configuration, random_seed, report_files, request_of
 from gradverify.cli.options import Color, Format
-from gradverify.cli.screen import (
-    configuration,
-    print_bugs,
-    print_report,
-    progress,
-    style_for,
-    told,
-    write,
-    write_file,
-)
+from gradverify.cli.screen import print_bugs, print_report, style_for, told, write, write_file
 from gradverify.errors import InterruptedRunError
-from gradverify.model import Engine, Report
-from gradverify.report import (
-    render_listing,
-    render_mistakes,
-)
-from gradverify.session.request import Request
+from gradverify.model import Engine
+from gradverify.session.progress import on_terminal
+from gradverify.session.request import Request, Silent
+
+if TYPE_CHECKING:
+    from gradverify.model import Report
 
 
 def check(  # noqa: PLR0913 - one parameter for each option
@@ -49,12 +42,14 @@ def check(  # noqa: PLR0913 - one parameter for each option
     effort: options.EffortOption = None,
     timeout: options.Timeout = None,
     budget: options.Budget = None,
+    price: options.PriceOption = None,
     memory: options.Memory = None,
     jobs: options.Jobs = 1,
     in_process: options.InThisProcess = False,  # noqa: FBT002
     stop_at_first: options.StopAtFirst = False,  # noqa: FBT002
     maxfail: options.MaxFail = None,
     last_failed: options.LastFailed = False,  # noqa: FBT002
+    no_cache: options.NoCache = False,  # noqa: FBT002
     changed: options.Changed = None,
     watch: options.WatchOption = False,  # noqa: FBT002
     baseline: options.Baseline = None,
@@ -104,6 +99,7 @@ def check(  # noqa: PLR0913 - one parameter for each option
             effort=effort,
             timeout=timeout,
             budget=budget,
+            price=price,
             memory=memory,
             jobs=jobs,
             in_process=in_process,
@@ -115,7 +111,14 @@ def check(  # noqa: PLR0913 - one parameter for each option
             dump=dump,
             mutate=mutate,
         )
-        return compared(request, settings, last_failed=last_failed, changed=changed, baseline=baseline)
+        return compared(
+            request,
+            settings,
+            last_failed=last_failed,
+            no_cache=no_cache,
+            changed=changed,
+            baseline=baseline,
+        )
 
     with told(style, output, files):
         files += report_files(report_to)
@@ -146,6 +149,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
     color: options.ColorOption = Color.AUTO,
 ) -> None:
     """Show what is discovered, where inputs come from, which cases and checks would run, at what cost."""
+    from gradverify.report import render_listing, render_mistakes  # noqa: PLC0415 - `check` needs neither
     from gradverify.session.listing import list_targets  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
@@ -160,7 +164,7 @@ def list_(  # noqa: PLR0913 - one parameter for each option
             dtypes=dtype,
             effort=effort,
         )
-        with progress() as shown:
+        with on_terminal(sys.stderr) as shown:
             listing = list_targets(request, shown)
         write(sys.stdout, render_listing(listing.targets, listing.modules, style))
         if listing.errors:
@@ -184,9 +188,11 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
 
 def checked(request: Request) -> Report:
     """Run a session with its progress shown."""
-    from gradverify.session.run import check as run_check  # noqa: PLC0415
+    # A line that moves and a debugger's prompt do not go together.
+    with contextlib.nullcontext(Silent()) if request.in_process else on_terminal(sys.stderr) as shown:
+        from gradverify.session.choosing import choose  # noqa: PLC0415 - loads pydantic
 
-    if request.in_process:  # a line that moves and a debugger's prompt do not go together
-        return run_check(request)
-    with progress() as shown:
-        return run_check(request, shown)
+        chosen = choose(request)
+        from gradverify.session.run import check as run_check  # noqa: PLC0415 - the specs may be wrong
+
+        return run_check(request, shown, chosen)

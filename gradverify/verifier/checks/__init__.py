@@ -36,6 +36,7 @@ from gradverify.verifier.checks.variations import (
     sweep,
     unrepeatable,
 )
+from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 
 VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
@@ -236,12 +237,14 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if sample.subject.surrogate is not None:
         first = without_exact(first, sample.subject.surrogate)
     elif not by_torch:
+        hand_back(sample.inputs.size)
         first, composite = sharpened(sample, first)
     results = Results(first, kept, composite, early=early)
     found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
     found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
     for family, run in CHECKS:
         if family in wanted:
+            hand_back(sample.inputs.size)
             found[family] = run(sample, results)
     if results.first.single_precision and found[Family.PRECISION].swept.native:
         found[Family.GRADCHECK] = judged_natively(first.result)

@@ -6,34 +6,27 @@ draw, at another size, and where it is right, if such a point was seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Case, CasePoint, Finding, Point, Severity, SourceChange, TargetKind, TargetPlan
+from gradverify.model import Case, CasePoint, Finding, Point, SourceChange, TargetKind, TargetPlan
 from gradverify.verifier.checks.automatic_composite import NoComposite, composite_of
 from gradverify.verifier.checks.causes import in_words
 from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY
+from gradverify.verifier.checks.diagnosed import DIAGNOSED, is_diagnosed
 from gradverify.verifier.checks.evidence import measured_point, measured_second_point
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.kept import Build, Kept, Place
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.diagnosis import evidence
 from gradverify.verifier.numerics.diagnosis.cause import Cause, InBackward
 from gradverify.verifier.numerics.diagnosis.evidence import Pair
 from gradverify.verifier.numerics.diagnosis.factor import contradicts, of_a_literal
-from gradverify.verifier.numerics.diagnosis.ladder import diagnose
+from gradverify.verifier.numerics.diagnosis.ladder import diagnose, holds_at
 from gradverify.verifier.numerics.diagnosis.together import together
 from gradverify.verifier.numerics.operations import is_straight, operations
 
-__all__ = ["DRAWS", "Place", "causes_of", "is_diagnosed"]
+__all__ = ["causes_of", "is_of_its_cause"]
 
-DIAGNOSED = {"GV101": 1, "GV107": 1, "GV201": 2}
-"""Codes of findings that a measured Jacobian contradicts entry by entry, and the order of the derivative."""
-
-LEAST_ALLOWED = 3000
-"""Evaluations of forward and backward that a diagnosis may always cost; the three Jacobians of small inputs
-take some 500."""
-
-SHARE_ALLOWED = 3
-"""... or so many times what verifying the target has cost, if that is more."""
 
 NOT_MEANT = "looks-surrogate"
 """The cause after which nobody wants the derivative."""
@@ -50,29 +43,13 @@ MOST_ELSEWHERE = 6
 DRAWS = (0, 1)
 """Draws of a spare case that takes the place of one that is too large."""
 
-Build = Callable[[Case], tuple[Subject, Case] | Finding]
-"""A case to the subject that it is verified with."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """A point of a case that was verified, or may be measured."""
-
-    case: Case
-    point: Point
-    draw: int
-
-    def is_of(self, found: CasePoint) -> bool:
-        """Whether a finding was made there."""
-        return (self.case.id, self.point, self.draw) == (found.id, found.point, found.draw)
-
 
 @dataclass
 class _Measurements:
     """Points that were measured for this diagnosis, and what may still be spent."""
 
     build: Build
-    allowed: int
+    kept: Kept
     spent: int = 0
     taken: float = 0.0
     """The largest share of its estimated cost that a point has taken so far; 0 before the first."""
@@ -95,32 +72,37 @@ class _Measurements:
         return [found for (_, order), found in self.known.items() if order == 1 and found]
 
     def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
-        built = self.build(place.case)
-        if isinstance(built, Finding):
-            return None
-        subject, case = built
-        sample = prepare(subject, case, place.point, place.draw)
-        if isinstance(sample, NoSample) or sample.disconnected:
+        sample = self.kept.sample(place, self.build)
+        if not isinstance(sample, Sample) or sample.disconnected:
             return None
         entries = sample.inputs.size * sample.problem.outputs.size
-        cost = _cost(sample)
-        if self.spent + cost * (self.taken or 1.0) > self.allowed or entries > LARGEST_MEASURED:
+        cost = 0 if order in sample.judged else _cost(sample)
+        if self.spent + cost * (self.taken or 1.0) > self.kept.allowed.measured or entries > LARGEST_MEASURED:
             return None
-        point = measured_point(sample) if order == 1 else measured_second_point(sample)
         counter = sample.problem.counter
-        self.spent += counter.forward + counter.backward
-        self.taken = max(self.taken, (counter.forward + counter.backward) / cost)
+        before = counter.forward + counter.backward
+        if (place, order) not in self.kept.points:
+            self.kept.points[place, order] = (
+                measured_point(sample, repairs=self.kept.repairs, most=self.kept.allowed.tried)
+                if order == 1
+                else measured_second_point(sample)
+            )
+        taken = counter.forward + counter.backward - before
+        self.spent += taken
+        self.taken = max(self.taken, taken / cost if cost else 0.0)
+        point = self.kept.points[place, order]
         return None if point is None else (sample, point)
 
 
 def causes_of(
-    plan: TargetPlan, build: Build, visited: Sequence[Place], findings: Sequence[Finding], spent: int
+    plan: TargetPlan,
+    build: Build,
+    kept: Kept,
+    visited: Sequence[Place],
+    findings: Sequence[Finding],
 ) -> Iterator[Finding]:
-    """The worst finding of each failing (code, output, input) again, with its cause where one is found.
-
-    `spent` is how many evaluations verifying the target has cost.
-    """
-    measurements = _Measurements(build, max(LEAST_ALLOWED, SHARE_ALLOWED * spent))
+    """The worst finding of each failing (code, output, input) again, with its cause where one is found."""
+    measurements = _Measurements(build, kept)
     groups: dict[tuple[str, int | None, str | None], list[Finding]] = {}
     for finding in findings:
         if is_diagnosed(finding):
@@ -133,9 +115,10 @@ def causes_of(
         place = DIAGNOSED[worst.code], worst.output, worst.input
         # At large values little is left of a function: what explains them alone may be luck.
         pairs = _together(pairs, earlier.setdefault(place, pairs))
-        cause = diagnose(pairs) if pairs else None
-        if cause is not None:
-            cause = _at_all_options(cause, pairs, measurements, visited, worst)
+        named = diagnose(pairs) if pairs else None
+        cause = None if named is None else _at_all_options(named.cause, pairs, measurements, visited, worst)
+        if named is not None:
+            kept.causes[worst.code, worst.output, worst.input] = named
         diagnosed.append((worst, pairs, cause))
     causes = together([(cause, pairs) for _, pairs, cause in diagnosed])
     for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
@@ -144,6 +127,17 @@ def causes_of(
             yield _told(found, cause, pairs)
         elif found.derivable:
             yield found
+
+
+def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) -> bool:
+    """Whether the cause of a finding explains what is wrong at another place, too.
+
+    No change of backward's source is looked for there but those that are known.
+    """
+    told = kept.causes.get((finding.code, finding.output, finding.input))
+    kept.repairs.most = 0
+    pair = None if told is None else _pair(_Measurements(build, kept), place, finding)
+    return told is not None and pair is not None and holds_at(pair, told)
 
 
 def _told(found: Finding, cause: Cause, pairs: Sequence[Pair]) -> Finding:
@@ -181,12 +175,6 @@ def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | No
             if sample.case.options == found[0].case.options
         ]
     )
-
-
-def is_diagnosed(finding: Finding) -> bool:
-    """Whether a cause can be looked for."""
-    failed = finding.severity is Severity.ERROR and finding.code in DIAGNOSED
-    return failed and not finding.cause and finding.case is not None
 
 
 def _together(pairs: list[Pair], known: Sequence[Pair]) -> list[Pair]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.automatic_composite import NoComposite, automatic_composite
+from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
@@ -15,13 +16,14 @@ from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs
 from gradverify.verifier.numerics.diagnosis.evidence import Point
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
-from gradverify.verifier.numerics.verdict import Judged, judge
+from gradverify.verifier.numerics.verdict import Judged
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,14 @@ def _with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProb
     return replace(problem, arguments=arguments)
 
 
-def measured_point(sample: Sample) -> Point | None:
-    """Both Jacobians of a sample; None where they cannot be judged."""
+def measured_point(sample: Sample, repairs: Repairs, most: int) -> Point | None:
+    """Both Jacobians of a sample; None where they cannot be judged.
+
+    `repairs` is what is known of changes of the target's backward, `most` how many calls may be made to try
+    changes of forward's own gradient.
+    """
     problem = sample.problem
-    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    judged = judged_jacobians(sample, problem)
     if not isinstance(judged, Judged):
         return None
     comparison = judged.comparison
@@ -83,8 +89,8 @@ def measured_point(sample: Sample) -> Point | None:
         scalars=_scalars(sample),
         constants=_constants(sample),
         probe=CallProbe(problem),
-        own_forward=OwnForward(lambda: _own_forward(sample)),
-        own_backward=_own_backward(sample),
+        own_forward=OwnForward(lambda: _own_forward(sample), most),
+        own_backward=_own_backward(sample, repairs),
     )
 
 
@@ -94,7 +100,7 @@ def measured_second_point(sample: Sample) -> Point | None:
     Its own forward would be backward's code, whose operations are no part of what is diagnosed here.
     """
     problem = second_order_problem(sample)
-    judged = judge(problem, rtol=sample.subject.settings.rtol, noise=gradient_noise(problem))
+    judged = judged_jacobians(sample, problem, noise=gradient_noise(problem))
     if not isinstance(judged, Judged):
         return None
     comparison = judged.comparison
@@ -140,12 +146,12 @@ def _own_forward(sample: Sample) -> CallProblem | None:
     return None if isinstance(composite, NoComposite) else composite.problem
 
 
-def _own_backward(sample: Sample) -> OwnBackward | None:
+def _own_backward(sample: Sample, repairs: Repairs) -> OwnBackward | None:
     """None for what is no Function, and on a device, where an index out of bounds ends the process."""
     function = sample.subject.function_class
     if function is None or sample.subject.settings.device != "cpu":
         return None
-    return OwnBackward(sample.problem, function, backward_name(function), own_backward(function))
+    return OwnBackward(sample.problem, function, backward_name(function), own_backward(function), repairs)
 
 
 def _is_constant(argument: Argument) -> bool:

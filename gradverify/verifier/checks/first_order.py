@@ -10,6 +10,7 @@ from torch import Tensor
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
+from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
@@ -24,7 +25,7 @@ from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.differentiable import differentiable_rows
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
-from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
+from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -84,8 +85,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
 
     `largest` is how many entries of a Jacobian are worth building.
     """
-    settings = sample.subject.settings
-    judged = judge_any_size(sample.problem, rtol=settings.rtol, atol=settings.atol, largest=largest)
+    judged = judged_jacobians(sample, sample.problem, largest=largest)
     if isinstance(judged, Certificate):
         return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
     if isinstance(judged, Raised):

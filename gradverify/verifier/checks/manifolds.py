@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.ignored import ignoring_grad_output
+from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.certificate import Certificate
-from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.large import is_clearly_wrong
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 Move = Callable[[Tensor], Tensor]
@@ -102,6 +103,11 @@ def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = 
 
     None where forward or backward refuses the inputs.
     """
+    problem = second_order_problem(sample) if second_order else sample.problem
+    names, rtol = problem.input_names, sample.subject.settings.rtol
+    among = names.index(name) if name is not None and name in names else None
+    if (name is None or among is not None) and is_clearly_wrong(problem, rtol=rtol, among=among):
+        return True
     wrong = wrong_inputs(sample, second_order=second_order)
     return wrong if wrong is None else bool(wrong if name is None else name in wrong)
 
@@ -112,7 +118,7 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
     None where forward or backward refuses the inputs.
     """
     problem = second_order_problem(sample) if second_order else sample.problem
-    judged = judge_any_size(problem, rtol=sample.subject.settings.rtol, largest=LARGEST_JACOBIAN)
+    judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
     if isinstance(judged, Certificate):
         return frozenset()
     if not isinstance(judged, Judged):

@@ -97,10 +97,10 @@ class Reader:
 
 
 @contextmanager
-def reading_backward(function: type[Function]) -> Iterator[Reader]:
-    """Wrap the class's backward while the context lasts."""
+def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
+    """Wrap the class's backward while the context lasts; `reader` is one that has read it before."""
     name = backward_name(function)
-    reader = Reader()
+    reader = Reader() if reader is None else reader
     original = getattr(function, name)
     own = vars(function).get(name)
     setattr(function, name, staticmethod(_reading(original, reader)))

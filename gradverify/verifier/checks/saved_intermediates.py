@@ -15,6 +15,7 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.uncut import Uncut, in_words
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
+from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute, with_zeros
 from gradverify.verifier.numerics.diagnosis.paths.sites import Site
@@ -57,21 +59,25 @@ def what_cuts(sample: Sample, second: VjpProblem, judged: Judged) -> Cut | None:
     function = sample.subject.function_class
     if function is None or any(a.in_list for a in sample.arguments):
         return None
-    found = guard.call(_cut_of, function, _Expected.of(judged), sample, second)
+    looked = partial(_cut_of, function, _Expected.of(judged), sample, second)
+    found = guard.call(looked)
+    if isinstance(found, Raised):
+        # Without a graph, backward may overwrite what it likes. Where it does, torch keeps what was saved by
+        # a dispatch mode, for which it loads its compiler first: that takes as long as all else here.
+        with torch.autograd.graph.allow_mutation_on_saved_tensors():
+            found = guard.call(looked)
     return None if isinstance(found, Raised) else found.value
 
 
 def _cut_of(function: type[Function], expected: _Expected, sample: Sample, second: VjpProblem) -> Cut | None:
-    # Without a graph, backward may overwrite what it likes.
-    with torch.autograd.graph.allow_mutation_on_saved_tensors():
-        ran = _Forward.of(function, sample, second)
-        kept = dict(ran.kept())
-        if not expected.is_met(ran.gradients({})):
-            return _calls_that_cut(function, expected, sample, second)
-        if not kept:
-            return None
-        alone = (name for name, value in kept.items() if not expected.is_met(ran.gradients({name: value})))
-        return Cut(kept=tuple(alone) or tuple(kept))
+    ran = _Forward.of(function, sample, second)
+    kept = dict(ran.kept())
+    if not expected.is_met(ran.gradients({})):
+        return _calls_that_cut(function, expected, sample, second)
+    if not kept:
+        return None
+    alone = (name for name, value in kept.items() if not expected.is_met(ran.gradients({name: value})))
+    return Cut(kept=tuple(alone) or tuple(kept))
 
 
 def _calls_that_cut(
@@ -147,7 +153,7 @@ class _Expected:
             if not w.any() or not pairs:
                 return False
             outputs, cotangents = zip(*pairs, strict=True)
-            row = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, retain_graph=True)
+            row = vjp(outputs, leaves, cotangents, keep=True)
             difference = self.columns.flatten(with_zeros(row, leaves)) - derivative
             if not (difference.abs() <= allowed).all():
                 return False

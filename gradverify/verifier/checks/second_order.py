@@ -17,6 +17,7 @@ from gradverify.verifier.checks.first_order import (
     measured_first_order,
     smallest_visible_error,
 )
+from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.saved_intermediates import what_cuts
@@ -30,10 +31,11 @@ from gradverify.verifier.checks.wording import (
     map_of,
     part,
 )
+from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.jacobian import KnownColumns
-from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
 from gradverify.verifier.numerics.rounding import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
@@ -73,16 +75,13 @@ def second_order(
     settings = sample.subject.settings
     certificate = None
     if settings.engine is not Engine.JACOBIAN:
+        hand_back(sample.inputs.size)
         through = partial(second.back_each, graph.value)
         certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
     if certificate is None and first.proven:
         first = measured_first_order(sample)
-    judged = certificate or judge_any_size(
-        second,
-        rtol=settings.rtol,
-        atol=settings.atol,
-        noise=gradient_noise(second),
-        known=_linear_part(first),
+    judged = certificate or judged_jacobians(
+        sample, second, noise=gradient_noise(second), known=_linear_part(first)
     )
     match judged:
         case Certificate():
@@ -155,10 +154,9 @@ def refusal(graph: Graph) -> RaisedError | None:
         return None
     ones = [torch.ones_like(g) for g in connected]
 
-    def run_all() -> None:
-        torch.autograd.backward(connected, ones, retain_graph=True)
-
-    result = guard.call(run_all)
+    result = guard.call(run_every_node, connected, ones)
+    for leaf in graph.leaves:
+        leaf.grad = None
     return result.error if isinstance(result, Raised) else None
 
 

@@ -29,6 +29,7 @@ from gradverify.verifier.inputs.arguments import Argument, build_arguments, show
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
+from gradverify.verifier.numerics.verdict import Judged
 
 __all__ = [
     "NoSample",
@@ -144,6 +145,9 @@ class Sample:
     outputs_returned: int
     disconnected: tuple[int, ...] = ()
     """Floating outputs of a callable that carry no graph."""
+    judged: dict[int, Judged] = field(init=False, default_factory=dict, compare=False, repr=False)
+    """Both whole Jacobians as they were compared here, by order of the derivative; a sample that is made
+    of this one begins without."""
 
     @property
     def key(self) -> int:

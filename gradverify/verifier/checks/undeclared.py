@@ -21,6 +21,7 @@ from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.confirm import SAME
@@ -91,6 +92,7 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return _SILENCE
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
+    hand_back(sample.inputs.size)
     settings = sample.subject.settings
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)

@@ -80,11 +80,9 @@ def draw_one_truth(spec: TensorInput, draw: int) -> list[bool]:
 
 def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
     """Values of magnitudes spread evenly over the decades, in random order and of alternating sign."""
-    kind = (draw - 1) % KINDS
+    kind, span = wide_span(spec, draw)
     source = source_of(seed, spec.name, Point.WIDE, draw)
     count = math.prod(spec.shape)
-    large = LARGE if draw - 1 < KINDS else FAR
-    span = NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else large
     values = _spread(source, count, span, spec)
     if is_signed(spec):
         values = [v if (count - k + (kind == MIRRORED)) % 2 else -v for k, v in enumerate(values)]
@@ -93,19 +91,33 @@ def _wide(spec: TensorInput, seed: int, draw: int) -> list[float]:
     elif spec.domain == "unit" and kind != SMALL_VALUES:
         values = [1 - v for v in values]
     source.shuffle(values)
+    if not spec.avoid:
+        return values
     moderate = draw_values(spec, seed, Point.WIDE, draw)
     return [m if _is_avoided(spec, v) else v for v, m in zip(values, moderate, strict=True)]
 
 
 def _spread(source: random.Random, count: int, span: tuple[float, float], spec: TensorInput) -> list[float]:
     """One short decimal from each of the largest of several logarithmic strata, in ascending order."""
-    strata = max(count, FEWEST_STRATA) if span in (LARGE, FAR) else count
-    digits = 2 + max(0, math.ceil(math.log10(max(count, 1) / 50)))
-    margin = 0.25 if spec.distinct else 0.0
+    strata, digits, margin = strata_of(count, span, spec)
     places = (
         (k + margin + (1 - 2 * margin) * source.random()) / strata for k in range(strata - count, strata)
     )
     return [float(f"{span[0] * (span[1] / span[0]) ** place:.{digits}e}") for place in places]
+
+
+def wide_span(spec: TensorInput, draw: int) -> tuple[int, tuple[float, float]]:
+    """The kind of an undeclared wide draw, and between which magnitudes it lies."""
+    kind = (draw - 1) % KINDS
+    large = LARGE if draw - 1 < KINDS else FAR
+    return kind, NEAR_AN_END if spec.domain == "unit" else SMALL if kind == SMALL_VALUES else large
+
+
+def strata_of(count: int, span: tuple[float, float], spec: TensorInput) -> tuple[int, int, float]:
+    """How many strata, digits behind the first one, and the share of a stratum left free at each end."""
+    strata = max(count, FEWEST_STRATA) if span in (LARGE, FAR) else count
+    digits = 2 + max(0, math.ceil(math.log10(max(count, 1) / 50)))
+    return strata, digits, 0.25 if spec.distinct else 0.0
 
 
 def _is_avoided(spec: TensorInput, value: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import is_declared
+from gradverify.verifier.inputs.many import MANY, draw_many
 from gradverify.verifier.inputs.plain import draw_plain
 from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
@@ -39,7 +41,7 @@ def build_tensor(
         return _checked(made, spec)
     if spec.value is not None:
         return torch.tensor(_lists(spec.value), dtype=dtype).reshape(spec.shape).to(device)
-    drawn = torch.tensor(_entries(spec, dtype, seed, point, draw), dtype=dtype).reshape(spec.shape)
+    drawn = _drawn(spec, dtype, seed, point, draw).reshape(spec.shape)
     if spec.structure and _is_floating(dtype):
         drawn = place(spec.structure, drawn)
     return drawn.to(device)
@@ -72,6 +74,16 @@ def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) ->
     for dimension, indices in constant_at:
         mask.index_fill_(dimension, torch.tensor(indices, device=base.device), value=True)
     return mask
+
+
+def _drawn(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Tensor:
+    """All entries, as a vector."""
+    if math.prod(spec.shape) < MANY or not _is_floating(dtype):
+        return torch.tensor(_entries(spec, dtype, seed, point, draw), dtype=dtype)
+    values = draw_many(spec, seed, point, draw)
+    if dtype.is_complex:
+        values = torch.complex(values, draw_many(spec, seed + 1, point, draw))
+    return values.to(dtype)
 
 
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:

@@ -16,9 +16,6 @@ from gradverify.model.points import KEEP_AWAY
 MODERATE = 2.0
 """Typical values stay within ±2 where their domain and range allow it."""
 
-MANY = 100_000
-"""From this many numbers on, distinct ones are found by dropping repetitions: several times faster."""
-
 DOMAINS = {
     "real": (-math.inf, math.inf),
     "nonzero": (-math.inf, math.inf),
@@ -116,19 +113,10 @@ def _distinct(
     source: random.Random, count: int, interval: tuple[float, float], avoid: Sequence[float]
 ) -> list[float]:
     """Distinct short decimals from an interval, away from its ends, from zero and from declared kinks."""
-    low, high = interval
-    width = high - low
-    if width <= 0 or not count:
-        return [low] * count
-    margin = KEEP_AWAY * width / 2
-    decimals = max(0, 2 - math.floor(math.log10(width)))
-    while True:
-        unit = 10**decimals
-        grid = range(math.ceil((low + margin) * unit), math.floor((high - margin) * unit) + 1)
-        if len(grid) >= 3 * count + 8 or decimals > 15:
-            break
-        decimals += 1
-    taken = _taken(source, grid, min(len(grid), 2 * count + 8))
+    if interval[1] <= interval[0] or not count:
+        return [interval[0]] * count
+    grid, unit, margin = grid_of(count, interval)
+    taken = source.sample(grid, min(len(grid), 2 * count + 8))
     kept = taken
     for point in (0.0, *avoid):
         kept = [k for k in kept if abs(k / unit - point) >= margin]
@@ -136,11 +124,21 @@ def _distinct(
     return [spare[i % len(spare)] / unit for i in range(count)]
 
 
-def _taken(source: random.Random, grid: range, count: int) -> list[int]:
-    """Distinct numbers in random order; of very many, a few less than asked for."""
-    if count < MANY:
-        return source.sample(grid, count)
-    return list(dict.fromkeys(source.choices(grid, k=count)))
+def grid_of(count: int, interval: tuple[float, float]) -> tuple[range, int, float]:
+    """Whole numbers k for which k / unit are enough short decimals of an interval; that unit; their margin.
+
+    That far the decimals are from its ends, and are to be from zero and from declared kinks.
+    """
+    low, high = interval
+    width = high - low
+    margin = KEEP_AWAY * width / 2
+    decimals = max(0, 2 - math.floor(math.log10(width)))
+    while True:
+        unit = 10**decimals
+        grid = range(math.ceil((low + margin) * unit), math.floor((high - margin) * unit) + 1)
+        if len(grid) >= 3 * count + 8 or decimals > 15:
+            return grid, unit, margin
+        decimals += 1
 
 
 def kept_away_from(avoid: Sequence[float], interval: tuple[float, float]) -> tuple[float, ...]:

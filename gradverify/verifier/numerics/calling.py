@@ -8,19 +8,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Variable
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
+from gradverify.verifier.engine import ENGINE, vjp
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
-
-ENGINE: Any = getattr(getattr(Variable, "_execution_engine", None), "run_backward", None)
-"""What `torch.autograd.grad` calls once it has looked at its arguments, which takes it as long as backward
-itself does for a small problem (13 µs of 30). There is no public name for it: where it is missing, we take
-the long way."""
 
 SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 """Layouts that leave zeros out."""
@@ -84,6 +79,23 @@ def differentiate_again(
     return _grad(outputs, leaves, cotangents, keep=True, create=False)
 
 
+def differentiate_each(
+    outputs: Tensors, leaves: Tensors, several: Sequence[Sequence[Tensor | None]]
+) -> list[Gradients]:
+    """The same for several sets of grad_outputs; what holds of a single output is looked at once."""
+    if len(outputs) > 1 or ENGINE is None or has_torch_function((*outputs, *leaves)):
+        return [differentiate_again(outputs, leaves, cotangents) for cotangents in several]
+    (output,), found = outputs, []
+    for cotangents in several:
+        (given,) = cotangents
+        if given is None or given.shape != output.shape or given.dtype is not output.dtype:
+            found.append(differentiate_again(outputs, leaves, cotangents))
+        else:
+            gradients = ENGINE(outputs, (given,), True, False, leaves, True, accumulate_grad=False)  # noqa: FBT003
+            found.append(tuple(map(_as_laid_out, gradients, leaves)))
+    return found
+
+
 def differentiate_with_graph(
     outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
 ) -> Gradients:
@@ -111,23 +123,13 @@ def _grad(
 ) -> Gradients:
     ends: list[Tensor] = []
     given: list[Tensor] = []
-    fit = ENGINE is not None
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output.requires_grad:
-            fit = fit and output.shape == cotangent.shape and output.dtype is cotangent.dtype
             ends.append(output)
             given.append(cotangent)
-    leaves = tuple(leaves)
     if not ends:
         return (None,) * len(leaves)
-    # Where `torch.autograd.grad` would find nothing to object to, nor hand on to a subclass.
-    if fit and not has_torch_function((*ends, *leaves)):
-        allow_unused = True
-        found = ENGINE(tuple(ends), tuple(given), keep, create, leaves, allow_unused, accumulate_grad=False)
-    else:
-        found = torch.autograd.grad(
-            ends, leaves, given, retain_graph=keep, create_graph=create, allow_unused=True
-        )
+    found = vjp(ends, leaves, given, keep=keep, create=create)
     return tuple(map(_as_laid_out, found, leaves))
 
 

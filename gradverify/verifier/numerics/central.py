@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
@@ -108,14 +108,26 @@ class Weighed(NamedTuple):
 class CentralDifference:
     """What forward has along one direction, in units in which nothing needs dividing."""
 
-    step: Tensor
-    """T, N entries."""
+    x: Tensor
+    """N entries."""
+    tangent: Tensor
+    """v, N entries."""
+    length: float
+    """h."""
     weighed: Weighed
     """The change is `FOUR_POINTS` times the derivative along T."""
     lower_order: Tensor
     """The same change from the two nearest values alone, M entries."""
-    held: bool
-    """Whether entries that are not finite stayed where they are."""
+
+    @property
+    def step(self) -> Tensor:
+        """T, N entries: made when it is asked for, to be out of the way while user code runs."""
+        return exact_step(self.x, self.tangent, self.length)
+
+    @property
+    def held(self) -> bool:
+        """Whether entries that are not finite stay where they are."""
+        return not math.isfinite(self.x.sum().item())
 
     @property
     def smooth(self) -> bool:
@@ -139,24 +151,20 @@ def central_difference(
 
     A row counts by no less than `least`, a derivative.
     """
-    exact = torch.add(x, tangent, alpha=level.step).sub_(x)
-    held = not math.isfinite(exact.sum().item())  # no step moves an entry that is not finite
-    if held:
-        exact = torch.where(x.isfinite(), exact, 0.0)
-    found = _along(problem, inputs, x, exact, level, least)
-    return replace(found, held=True) if held and found is not None else found
-
-
-def _along(
-    problem: Forward, inputs: Layout, x: Tensor, exact: Tensor, level: Level, least: float
-) -> CentralDifference | None:
+    exact = exact_step(x, tangent, level.step)
     moved = inputs.moving(x, exact)
     near = difference(problem, moved, 1)
     far = None if near is None else difference(problem, moved, 2)
     if near is None or far is None:
         return None
     weighed = weigh(problem.outputs, near[0] * 8 - far[0], near[1], FOUR_POINTS * level.step, least)
-    return None if weighed is None else CentralDifference(exact, weighed, near[0] * 6, held=False)
+    return None if weighed is None else CentralDifference(x, tangent, level.step, weighed, near[0].mul_(6))
+
+
+def exact_step(x: Tensor, tangent: Tensor, length: float) -> Tensor:
+    """T = fl(x + h v) - x; zero for an entry that is not finite, which no step moves."""
+    exact = torch.add(x, tangent, alpha=length).sub_(x)
+    return exact if math.isfinite(exact.sum().item()) else torch.where(x.isfinite(), exact, 0.0)
 
 
 def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float, least: float = 0.0) -> Weighed | None:

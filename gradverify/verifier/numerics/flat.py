@@ -143,7 +143,7 @@ class Layout:
         return tuple([tensor_of(part, block) for part, block in zip(parts, self.blocks, strict=True)])
 
 
-@lru_cache(maxsize=256)  # a small problem's proof would otherwise build several, at 10 µs each
+@lru_cache(maxsize=1024)  # a small problem's proof would otherwise build several, at 10 µs each
 def _laid_out(tensors: tuple[tuple[torch.Size, torch.dtype, torch.device], ...]) -> Layout:
     blocks: list[Block] = []
     start = 0

@@ -41,6 +41,9 @@ BESIDE = 2.0**-5
 """How far a row that does not move is followed, in units of each entry's size, and has to stay on one side:
 one that rounds to bfloat16 (2^-8) inside makes two steps there at least."""
 
+Asked = tuple[tuple[float, int | None], ...]
+"""For each grad_output its magnitude, and the one output that it is defined for, by number; None for all."""
+
 BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
 """The gradients for several sets of grad_outputs."""
 
@@ -119,24 +122,37 @@ class ProofPoint:
 
 @dataclass(frozen=True)
 class Probes:
-    """Values of several grad_outputs before they are weighed."""
+    """Several grad_outputs before they are weighed, drawn when they are asked for."""
 
-    values: Tensor
-    """One line of M entries for each, its magnitude included; zero where an output stays undefined."""
-    only: tuple[int | None, ...]
-    """The one output that each is defined for, by number; None for all of them."""
-    scales: tuple[float, ...]
-    """The size of each, times the root of the number of rows that it weighs."""
+    lengths: tuple[int, ...]
+    """How many rows each output has, M together."""
+    key: int
+    asked: Asked
+    rows: Tensor | None = None
+    """Those that count (bool, M); None for all."""
 
-    def on(self, rows: Tensor) -> Probes:
-        """The same on some of the rows (bool, M), zero on the others."""
-        values = self.values * rows
-        shares = (values != 0).sum(dim=1) / (self.values != 0).sum(dim=1).clamp_min(1)
-        return Probes(
-            values,
-            self.only,
-            tuple(s * root for s, root in zip(self.scales, shares.sqrt().tolist(), strict=True)),
-        )
+    @property
+    def values(self) -> Tensor:
+        """One line of M entries for each, magnitude included; zero where nothing counts. Read only."""
+        kept = sum(self.lengths) <= KEPT_ROWS
+        drawn = (_kept_lines if kept else _drawn_lines)(self.lengths, self.key, self.asked)
+        return drawn if self.rows is None else drawn * self.rows
+
+    def weighed(self, by: Weighed) -> Tensor:
+        """The same with every row divided by what it counts; fresh."""
+        values = self.values
+        if self.rows is None and sum(self.lengths) > KEPT_ROWS:  # nobody else holds it
+            return values.div_(by.size)
+        return values / by.size
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """The size of each, times the root of the number of rows that it weighs."""
+        counts = [sum(self.lengths) if only is None else self.lengths[only] for _, only in self.asked]
+        if self.rows is not None:
+            counting = self.values != 0
+            counts = counting.sum(dim=1).tolist()
+        return tuple(abs(m) * math.sqrt(n) for (m, _), n in zip(self.asked, counts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -158,14 +174,14 @@ class Functionals:
         """
         expected = self.expected
         if weighed is not self.weighed:
-            expected = (self.probes.values / self.weighed.size @ weighed.change).tolist()
+            expected = (self.probes.weighed(self.weighed) @ weighed.change).tolist()
         relative = weighed.unit / self.weighed.unit
-        steps = inputs.cut(step)
+        steps, scales = inputs.cut(step), self.probes.scales
         first: list[float] = []
         for number, gradients in enumerate(self.gradients):
             shares = [_dot(g, part) for g, part in zip(gradients, steps, strict=True)]
             residual = expected[number] - FOUR_POINTS * sum(shares)
-            scale = relative * self.probes.scales[number]
+            scale = relative * scales[number]
             if not abs(residual) <= allowed * scale:  # also where it is NaN
                 return None
             first = first or [FOUR_POINTS * s / scale for s in shares]
@@ -174,7 +190,7 @@ class Functionals:
     def left(self, inputs: Layout, step: Tensor, weighed: Weighed) -> list[float]:
         """u·J T less G(u)·T for every u, for rows of weight one."""
         relative = weighed.unit / self.weighed.unit
-        expected = (self.probes.values / self.weighed.size @ weighed.change).tolist()
+        expected = (self.probes.weighed(self.weighed) @ weighed.change).tolist()
         steps = inputs.cut(step)
         return [
             (wanted - FOUR_POINTS * sum(_dot(g, part) for g, part in zip(gradients, steps, strict=True)))
@@ -187,7 +203,7 @@ class Functionals:
 
         Or no entry is more than `below`, for grad_outputs of ordinary size.
         """
-        root = math.sqrt(self.probes.values.shape[1])
+        root = math.sqrt(sum(self.probes.lengths))
         return all(
             g is None or not bool((~(g.abs() <= below * scale / root)).any())
             for scale, line in zip(self.probes.scales, self.gradients, strict=True)
@@ -220,14 +236,14 @@ def pull_back(
     `rows` (bool, M) are those that count, None for all. None where backward raises.
     """
     outputs = point.problem.outputs
-    draw = _kept_probes if outputs.size <= KEPT_ROWS else _drawn_probes
-    probes = draw(tuple(outputs.lengths), point.key, tuple(m * weighed.unit for m in magnitudes))
-    probes = probes if rows is None else probes.on(rows)
+    probes = probes_of(outputs, point.key, tuple(m * weighed.unit for m in magnitudes), rows)
     # Where forward is flat nothing weighs a row: all count alike.
-    u = probes.values.clone() if weighed.flat else probes.values / weighed.size
+    u = probes.values.clone() if weighed.flat else probes.weighed(weighed)
     expected = (u @ weighed.change).tolist()
     lines = u.unbind(0)
-    cotangents = [_cotangent(outputs, line, only) for line, only in zip(lines, probes.only, strict=True)]
+    cotangents = [
+        _cotangent(outputs, line, only) for line, (_, only) in zip(lines, probes.asked, strict=True)
+    ]
     result = (
         point.problem.pull_back_each(point.problem.primals, cotangents)
         if point.back_each is None
@@ -239,23 +255,28 @@ def pull_back(
     return Functionals(probes, weighed, expected, gradients)
 
 
-def _drawn_probes(lengths: tuple[int, ...], key: int, magnitudes: tuple[float, ...]) -> Probes:
+def probes_of(outputs: Layout, key: int, magnitudes: tuple[float, ...], rows: Tensor | None = None) -> Probes:
     """One grad_output for each magnitude; for several outputs one for all, and one for each output alone."""
-    count = sum(lengths)
-    asked: list[tuple[float, int | None]]
-    asked = [(m, None) for m in magnitudes]
+    lengths = tuple(outputs.lengths)
+    asked: list[tuple[float, int | None]] = [(m, None) for m in magnitudes]
     if len(lengths) > 1:
         asked = [asked[0], *((magnitudes[-1], k) for k, length in enumerate(lengths) if length)]
+    return Probes(lengths, key, tuple(asked), rows)
+
+
+def _drawn_lines(lengths: tuple[int, ...], key: int, asked: Asked) -> Tensor:
+    """One line for each."""
+    count = sum(lengths)
     values = torch.zeros(len(asked), count, dtype=torch.float64)
     for number, (magnitude, only) in enumerate(asked):
         start = 0 if only is None else sum(lengths[:only])
         stop = count if only is None else start + lengths[only]
-        values[number, start:stop] = signed_values(stop - start, key + 7 * number + 1) * magnitude
-    scales = tuple(abs(m) * math.sqrt(count if only is None else lengths[only]) for m, only in asked)
-    return Probes(values, tuple(only for _, only in asked), scales)
+        drawn = signed_values(stop - start, key + 7 * number + 1)
+        torch.mul(drawn, magnitude, out=values[number, start:stop])
+    return values
 
 
-_kept_probes = lru_cache(maxsize=64)(_drawn_probes)
+_kept_lines = lru_cache(maxsize=64)(_drawn_lines)
 
 
 def _cotangent(outputs: Layout, flat: Tensor, only: int | None) -> Sequence[Tensor | None]:

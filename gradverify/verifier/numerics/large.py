@@ -45,6 +45,9 @@ COLUMNS_BESIDE = 6
 ROWS_AT_ONCE = 64
 """Rows pulled back through one graph before their gradients are dropped."""
 
+CLEARLY = 1e-3
+"""Difference, relative to the largest slope along a direction, that no sum of tolerable ones is near to."""
+
 TRANSPOSED = 1e-11
 """Relative deviation at which A v, taken from the double backward, is not the transpose of backward."""
 
@@ -79,6 +82,33 @@ def judge_any_size(
     if not conflicts.any():
         return _without_conflict(comparison, problem.outputs.size, inputs.size)
     return _located(line, centre, _worst_rows(comparison, conflicts), rtol=rtol, atol=atol)
+
+
+def is_clearly_wrong(problem: Problem, *, rtol: float, among: int | None = None) -> bool:
+    """Whether a random direction shows that the Jacobian has wrong entries, to whom all are one.
+
+    `among` is the input whose columns count, None for all. False says nothing: where the direction shows no
+    difference, or none that is as clear as that of a wrong term, every entry has to be looked at.
+    """
+    centre = centre_of(problem)
+    if isinstance(centre, NotJudged):
+        return False
+    inputs = Layout.of(problem.primals)
+    x = inputs.flatten(problem.primals)
+    tangent = tangent_of(x, inputs, 1)
+    if among is not None:
+        block = inputs.blocks[among]
+        others = torch.ones(inputs.size, dtype=torch.bool)
+        others[block.start : block.stop] = False
+        tangent = tangent.masked_fill(others, 0.0)
+    line = along(problem, inputs, x, tangent)
+    claimed = _claimed(line)
+    if not isinstance(claimed, Returned):
+        return False
+    comparison = _compared(line, centre, claimed.value, rtol=rtol, atol=0.0)
+    difference = torch.where(comparison.wrong, comparison.analytical - comparison.numerical, 0.0).abs()
+    slopes = torch.maximum(comparison.analytical.abs(), comparison.numerical.nan_to_num(torch.inf).abs())
+    return bool((difference > CLEARLY * slopes.max()).any())
 
 
 def _located(

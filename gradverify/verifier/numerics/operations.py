@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.problem import Problem
 
@@ -15,16 +15,17 @@ MOST_OPERATIONS = 300
 """Operations of a forward up to which its backward is still something to read: loops run to more."""
 
 
-class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Counting(Dispatched):  # type: ignore[no-untyped-call]
     """Counts what runs beneath it."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Count it, and run it."""
         self.count += 1
-        return func(*args, **(kwargs or {}))
+        return func(*args, **given)
 
 
 def operations(problem: Problem, primals: Sequence[Tensor]) -> int | None:

@@ -128,7 +128,7 @@ def _probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Prob
     return [_probe(0, slice(0, count), sizes[0], None), *each]
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _kept_probes(lengths: tuple[int, ...], sizes: tuple[float, ...]) -> Sequence[Probe]:
     """The same, multiplied once for all: a small problem's proof is that much cheaper."""
     return [p._replace(values=p.unweighed(), magnitude=1.0) for p in _probes(lengths, sizes)]

@@ -16,6 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+SUPPORT = Path(__file__).parents[2] / "support"
+sys.path.append(str(SUPPORT))
+import forked_command  # noqa: E402 - from beside this package, also where `renew.py` runs alone
+
 PROGRAMS = {"gradverify": "gradverify", "pytest": "pytest", "python": ""}
 """What a page may run, with the module behind it."""
 
@@ -118,7 +122,7 @@ def _programs(folder: Path) -> Path:
     for name, module in PROGRAMS.items():
         file = folder / name
         option = f"-P -m {module}" if module else ""
-        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" {option} "$@"\n', encoding="utf-8")
+        file.write_text(forked_command.script(option), encoding="utf-8")
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
     return folder
 

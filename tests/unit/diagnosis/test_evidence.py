@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from gradverify.model import Price
 from gradverify.verifier.checks import diagnosis
+from gradverify.verifier.checks.evidence import measured_point
 
 from .diagnosing import findings_on
 from .right_functions import Right, function_of
@@ -69,10 +72,18 @@ def test_a_case_too_large_to_be_measured_is_diagnosed_at_a_spare_one(monkeypatch
     assert _one(doubled).factor == 3.0
 
 
-def test_nothing_is_measured_beyond_the_allowance(monkeypatch):
-    monkeypatch.setattr(diagnosis, "LEAST_ALLOWED", 10)
-    monkeypatch.setattr(diagnosis, "SHARE_ALLOWED", 0)
-    assert _one(SUMMED).cause == ""
+@pytest.mark.parametrize(("price", "sizes"), [(Price.LEAST, {True, False}), (Price.MORE, {True})])
+def test_nothing_is_measured_beyond_the_allowance(monkeypatch, price, sizes):
+    known = []
+
+    def measured(sample, **options):
+        known.append(1 in sample.judged)
+        return measured_point(sample, **options)
+
+    monkeypatch.setattr(diagnosis, "measured_point", measured)
+    found = _one(SUMMED, price=price)
+    assert set(known) == sizes  # what verification has measured costs nothing
+    assert found.cause == "constant-factor"
 
 
 def test_a_forward_that_does_not_depend_on_its_input_is_no_surrogate():

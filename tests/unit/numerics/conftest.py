@@ -5,12 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from extent import extent
 
 _spec = importlib.util.spec_from_file_location("numerics_maps", Path(__file__).with_name("maps.py"))
 MAPS = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(MAPS)
 
-SEEDS = int(os.environ.get("GRADVERIFY_SEEDS", "3"))
+SEEDS = int(os.environ.get("GRADVERIFY_SEEDS", str(extent(1, 3))))
 """Draws of each map: more of them in a longer sweep, `GRADVERIFY_SEEDS=100 pytest tests/unit/numerics`."""
 
 TABLES = {

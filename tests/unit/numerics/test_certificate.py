@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import Function
@@ -201,7 +202,7 @@ def test_large_vectors_reuse_the_pool(maps):
     assert certify(maps.problem_of(wrong, x), rtol=RTOL) is None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=extent(15, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 4), st.integers(0, 5), st.sampled_from([1.0, -0.3, 1e-3, 1e-6]), st.integers(0, 50))
 def test_one_wrong_jacobian_entry_is_seen(maps_once, row, column, error, seed):
     generator = torch.Generator().manual_seed(seed)

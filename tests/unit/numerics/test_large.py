@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.autograd import Function
@@ -43,7 +44,7 @@ def wrong_places(judged):
     }
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=extent(10, 40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.sets(st.tuples(st.integers(0, 8), st.integers(0, 10)), min_size=1, max_size=4),
     st.sampled_from([1.0, -1e-2, 1e-5]),
@@ -108,3 +109,48 @@ def test_a_detached_backward_is_not_taken_at_its_word(maps):
     judged = large.judge_any_size(maps.problem_of(Detached.apply, x), rtol=RTOL)
     assert wrong_places(judged) == {(i, i) for i in range(6)}
     assert torch.equal(judged.comparison.analytical.diagonal(), torch.full((6,), 2.0).double())
+
+
+@pytest.mark.parametrize("error", [1.0, -1e-2])
+@pytest.mark.parametrize("differentiable", [True, False])
+def test_a_direction_shows_what_is_clearly_wrong(maps, error, differentiable):
+    matrix = torch.arange(1.0, 100.0, dtype=torch.float64).reshape(9, 11).sin()
+    claimed = matrix.clone()
+    claimed[4, 7] += error
+    problem = maps.problem_of(linear(matrix, claimed, differentiable=differentiable), torch.ones(11).double())
+    assert large.is_clearly_wrong(problem, rtol=RTOL)
+
+
+def test_a_direction_is_silent_on_what_is_slightly_wrong(maps):
+    matrix = torch.arange(1.0, 100.0, dtype=torch.float64).reshape(9, 11).sin()
+    problem = maps.problem_of(
+        linear(matrix, matrix * (1 + 3e-7), differentiable=True), torch.ones(11).double()
+    )
+    assert not large.is_clearly_wrong(problem, rtol=RTOL)
+
+
+def test_a_direction_is_silent_on_what_is_right(maps, smooth):
+    function, tensors = maps.drawn(smooth, 0)
+    assert not large.is_clearly_wrong(maps.problem_of(function, *tensors), rtol=RTOL)
+
+
+def test_a_direction_is_silent_at_a_kink(maps):
+    x = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
+    assert not large.is_clearly_wrong(maps.problem_of(torch.abs, x), rtol=RTOL)
+
+
+def test_a_direction_of_one_input_shows_that_one_alone(maps):
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * 2 * x
+
+    x, y = torch.tensor([0.7, -1.2]).double(), torch.tensor([1.9, 0.4]).double()
+    problem = maps.problem_of(Product.apply, x, y)
+    assert [large.is_clearly_wrong(problem, rtol=RTOL, among=k) for k in (None, 0, 1)] == [True, False, True]

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from extent import extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ sizes = st.floats(math.log10(1e-6), 1.0).map(lambda e: 10.0**e)
 entries = st.tuples(st.integers(0, ROWS - 1), st.integers(0, COLUMNS - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=extent(20, 60), deadline=None)
 @given(entry=entries, size=sizes, sign=st.sampled_from((-1.0, 1.0)))
 def test_one_entry(maps_once, entry, size, sign):
     delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)
@@ -66,7 +67,7 @@ def test_one_entry(maps_once, entry, size, sign):
     assert_found(maps_once, delta)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=extent(10, 30), deadline=None)
 @given(places=st.sets(entries, min_size=2, max_size=8), size=sizes)
 def test_several_entries(maps_once, places, size):
     delta = torch.zeros(ROWS, COLUMNS, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from extent import extent
 from torch.autograd import Function
 
 from gradverify.verifier.numerics import sparing, verdict
@@ -14,7 +15,7 @@ from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.verdict import Columns, Judged, centre_of, confirmed, judge
 
 RTOL = 1e-7
-COPIES = 12
+COPIES = extent(6, 12)
 """Times that a small map is repeated, so that there are columns enough."""
 
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
+from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -221,7 +222,9 @@ HOSTILE_TEXT = st.lists(st.one_of(HOSTILE_PARTS, st.text(max_size=5)), max_size=
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=extent(20, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=HOSTILE_TEXT, status=st.sampled_from(list(Verdict)))
 def test_every_format_whatever_is_put_together(samples, text, status):
     report = hostile_report(samples, text, status)

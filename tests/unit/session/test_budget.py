@@ -26,7 +26,8 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import CHECK_FAMILIES, TargetState
 from gradverify.session.budget import run_within_budget
-from gradverify.session.pool import WorkerTimedOutError, deadline_of_diagnosis
+from gradverify.session.pool import WorkerTimedOutError
+from gradverify.session.request import Silent, TargetProgress
 from gradverify.session.verifying import _without_worker
 
 TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
@@ -72,7 +73,8 @@ def ran(*events, budget=0.5, cases=("a",), **plan):
     state = TargetState(TARGET, plan, Settings(), None)
     module = SimpleNamespace(running=lambda request: worker, close=lambda: setattr(worker, "closed", True))
     request = SimpleNamespace(clock=lambda: worker.seconds, budget=budget, timeout=60.0, memory=0)
-    run_within_budget(SimpleNamespace(module=module, target=TARGET), request, state, lambda case_id: None)
+    planned = SimpleNamespace(module=module, target=TARGET, plan=None)
+    run_within_budget(planned, request, state, TargetProgress(Silent(), TARGET))
     return worker, state
 
 
@@ -115,15 +117,6 @@ def test_without_a_budget_nothing_is_left_out():
     assert worker.asked == list(events)
     assert state.report().swept.past == ("BLOCK = 8 (n=9)",)
     assert not state.report().left_out
-
-
-@pytest.mark.parametrize(
-    ("now", "until"),
-    [(101.0, 121.0), (110.0, 140.0), (150.0, 160.0)],
-    ids=["always so long", "three times the verification", "never past the limit of the target"],
-)
-def test_how_long_a_cause_is_looked_for(now, until):
-    assert deadline_of_diagnosis(100.0, now, 160.0) == until
 
 
 def test_a_search_that_takes_too_long_is_told():

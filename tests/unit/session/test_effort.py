@@ -1,10 +1,9 @@
 """How much each effort sweeps: cases, draws, what it says, and what a reproducing command repeats."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_command
 import pytest
 
 from gradverify.model import Effort
@@ -58,10 +57,9 @@ def folder(tmp_path):
 
 
 def check(folder: Path, *words: str) -> tuple[dict, dict]:
-    command = [sys.executable, "-m", "gradverify", "check", *(words or ("scale.py",)), "--format", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    report = json.loads(done.stdout)
+    done = forked_command.run(["check", *(words or ("scale.py",)), "--format", "json"], folder)
+    assert done.out, done.err
+    report = json.loads(done.out)
     return report, {target["name"]: target for target in report["targets"]}
 
 
@@ -141,7 +139,6 @@ def test_the_configuration_may_say_it(folder):
 
 
 def test_a_pass_says_what_quick_leaves_out(folder):
-    command = [sys.executable, "-m", "gradverify", "check", "scale.py", "--effort", "quick"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert "quick effort" in done.stdout.splitlines()[0]
-    assert done.stdout.count("quick: base case only") == 2
+    done = forked_command.run(["check", "scale.py", "--effort", "quick"], folder)
+    assert "quick effort" in done.out.splitlines()[0]
+    assert done.out.count("quick: base case only") == 2

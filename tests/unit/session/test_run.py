@@ -11,6 +11,7 @@ from gradverify.session.outcome import ExitCode
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target
+from gradverify.session.template import Template
 
 FUNCTIONS = """
 from torch.autograd import Function
@@ -64,7 +65,9 @@ def test_a_bug_of_ours_costs_one_target(here, monkeypatch):
 
     monkeypatch.setattr(processes, "_command", command)
     (here / "m.py").write_text(FUNCTIONS)
-    report = check(Request((parse_target("m.py"),)))
+    # Afresh: by the command above.
+    afresh = Request((parse_target("m.py"),), started=pool.Worker)
+    report = check(afresh)
     assert verdicts(report) == {
         "m.py::First": Verdict.PASSED,
         "m.py::Second": Verdict.UNCHECKED,
@@ -101,13 +104,13 @@ def test_a_module_that_can_be_imported_once(here):
 
 
 def test_few_workers_are_kept(here, monkeypatch):
-    """Each holds a torch of its own."""
+    """Each holds a torch of its own; here they are forked, which nobody but the clock notices."""
     running = []
     most = []
-    start, kill_all = processes.start, processes.kill_all
+    kill_all = processes.kill_all
 
     def started(*arguments):
-        process, channel = start(*arguments)
+        process, channel = template.fork(*arguments)
         running.append(process)
         most.append(len(running))
         return process, channel
@@ -123,7 +126,8 @@ def test_few_workers_are_kept(here, monkeypatch):
     names = [f"m{number}.py" for number in range(3)]
     for name in names:
         (here / name).write_text(FUNCTIONS.partition("class Second")[0])
-    report = check(Request(tuple(map(parse_target, names))))
+    with Template() as template:
+        report = check(Request(tuple(map(parse_target, names)), started=pool.Worker))
     assert verdicts(report) == {f"{name}::First": Verdict.PASSED for name in names}
     assert max(most) == 2
     assert running == []

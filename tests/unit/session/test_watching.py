@@ -86,6 +86,7 @@ class Here:
     def __init__(self, folder, verifier):
         self.folder, self.verifier, self.now = folder, verifier, 0
         self.watch = Watch(lambda: 0.0, lambda: f"12:00:0{self.now}")
+        self.watch.spares.suit = lambda settings: None
         self.watch.spares.refill = lambda: None
         self.request = Request((Selection(folder / "m.py"), Selection(folder / "n.py")))
 

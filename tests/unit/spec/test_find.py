@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gradverify.errors import SpecError
-from gradverify.spec import SpecLookup, find_specs, read_spec, shown_path
+from gradverify.model import shown_path
+from gradverify.spec import SpecLookup, find_specs, read_spec
 
 ENTRY = "functions: {free: {inputs: {x: [2]}}}"
 

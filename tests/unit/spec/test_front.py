@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 import time
+
+import pytest
 
 from gradverify.spec import read_spec
 from gradverify.spec.schema_file import FileEntry
 
 
 def test_reading_specs_loads_no_torch():
-    code = "import sys, gradverify.spec; print([m for m in sys.modules if m == 'torch' or 'verifier' in m])"
+    code = """
+import sys
+import gradverify.spec
+for name in gradverify.spec.__all__:
+    getattr(gradverify.spec, name)
+print([m for m in sys.modules if m == "torch" or "verifier" in m])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -34,12 +43,47 @@ def test_a_long_spec_is_read_soon(folder):
     entry = "{sizes: {b: [3, 1], m: [2, 5]}, inputs: {input: [b, 4], weight: [m, 4], bias: [m]}}"
     lines = "".join(f"  Linear@v{index}: {entry}\n" for index in range(200))
     (folder / "s.yaml").write_text(f"module: m.py\nfunctions:\n{lines}")
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(read_spec(folder / "s.yaml", shown_path="s.yaml", known_codes=()).functions) == 200
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
-def test_the_command_line_loads_no_spec_reader_before_a_command_needs_it():
-    code = "import sys, gradverify.cli; print([m for m in ('torch', 'yaml', 'pydantic') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+SESSION = ("gradverify.session.pool", "gradverify.session.planning", "gradverify.events", "gradverify.lint")
+READERS = ("yaml", "gradverify.spec.read", "gradverify.config")
+NEVER = ("torch", "gradverify.verifier", "rich.markdown", "pygments")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (["--help"], (*SESSION, *READERS, "pydantic", "rich.console", "gradverify.rules")),
+        (["--version"], (*SESSION, *READERS, "pydantic", "rich.console", "gradverify.rules")),
+        (["rules"], (*SESSION, *READERS, "pydantic", "rich.console", "gradverify.model.finding")),
+        (["explain", "GV101"], (*SESSION, *READERS, "rich.console", "gradverify.model.finding")),
+        (["check", "--help"], (*SESSION, "yaml", "pydantic", "rich.console")),
+        (["check", "m.py"], SESSION),
+        (["schema"], (*SESSION, "rich.console")),
+    ],
+)
+def test_a_command_loads_what_it_needs(folder, arguments, unneeded):
+    (folder / "m.py").write_text("")
+    (folder / "m.gradverify.yaml").write_text("functions: {f: {inputz: {}}}")
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print([m for m in {(*NEVER, *unneeded)!r} if m in sys.modules], file=sys.stderr))
+sys.argv = ["gradverify", *{arguments!r}]
+from gradverify.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "[]"
+    assert done.returncode == (2 if arguments[-1] == "m.py" else 0)
+
+
+@pytest.mark.parametrize("package", ["model", "report", "spec"])
+def test_every_name_of_a_package_that_loads_them_on_demand_is_there(package):
+    whole = importlib.import_module(f"gradverify.{package}")
+    assert all(hasattr(whole, name) for name in whole.__all__)
+    assert not hasattr(whole, "nothing_of_that_name")

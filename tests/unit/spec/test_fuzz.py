@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import random
 import time
-from datetime import timedelta
 
+from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +80,7 @@ SECONDS = 3.0
 
 
 def survives(folder, text, gate=OPEN):
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], gate)
         for key in spec.functions:
@@ -93,12 +93,12 @@ def survives(folder, text, gate=OPEN):
             assert problem.location.line >= 1
             assert problem.length >= 1
             f"{problem.message}{problem.location}".encode()
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 FUZZ = settings(
-    max_examples=350,
-    deadline=timedelta(seconds=SECONDS),
+    max_examples=extent(100, 350),
+    deadline=None,  # the clock of the machine is no measure: see `survives`
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from extent import extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +40,7 @@ def pairs(row):
     return set(itertools.combinations(entries, 2)) if len(entries) > 1 else {(entries[0],)}
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=extent(100, 400), deadline=None)
 @given(problems())
 def test_every_feasible_pair_is_covered_and_nothing_infeasible_is_run(problem):
     levels, constraints, base = problem
@@ -51,7 +52,7 @@ def test_every_feasible_pair_is_covered_and_nothing_infeasible_is_run(problem):
     assert bool(result.infeasible) == bool(every - possible)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=extent(50, 200), deadline=None)
 @given(problems())
 def test_the_cover_is_fixed_and_has_no_idle_row(problem):
     levels, constraints, base = problem
@@ -63,7 +64,7 @@ def test_the_cover_is_fixed_and_has_no_idle_row(problem):
         seen |= pairs(row)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=extent(50, 100), deadline=None)
 @given(LEVELS)
 def test_the_cover_is_near_the_smallest_possible(levels):
     counts = sorted((len(values) for values in levels), reverse=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,9 @@ CONDITIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=extent(20, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(SIZES.filter(lambda lists: all(values != [0] for values in lists)), CONDITIONS)
 def test_where_keeps_every_pair_that_some_case_can_hold(read, lists, conditions):
     names = "abc"[: len(lists)]

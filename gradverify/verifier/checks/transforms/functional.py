@@ -11,8 +11,9 @@ from torch import Tensor
 from gradverify.verifier import guard
 from gradverify.verifier.checks.transforms.answer import NOT_RUN, UNSUPPORTED, Answer, refused, wrong
 from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute
+from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute, with_zeros
 
 CODE = "GV505"
 
@@ -69,10 +70,7 @@ def _vjp(base: Verified, primals: Sequence[Tensor], grad_outputs: Tensors) -> tu
         given = substitute(sample.arguments, [leaf.clone() for leaf in leaves])
         returned = returned_tensors(sample.subject.function(*given))
         outputs = tuple(returned[p] for p in sample.problem.output_positions)
-        gradients = torch.autograd.grad(
-            outputs, leaves, grad_outputs, create_graph=True, allow_unused=True, materialize_grads=True
-        )
-        return outputs, gradients
+        return outputs, with_zeros(vjp(outputs, leaves, grad_outputs, create=True), leaves)
 
     pulled: Any = torch.func.vjp(call, *primals, has_aux=True)
     outputs, _, gradients = pulled

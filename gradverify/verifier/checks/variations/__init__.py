@@ -30,6 +30,7 @@ from gradverify.verifier.checks.variations.unwritten import read_unwritten, unwr
 from gradverify.verifier.checks.variations.variation import Variation
 from gradverify.verifier.checks.variations.verified import cotangents, verified
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
 
 __all__ = [
@@ -119,6 +120,7 @@ def sweep(sample: Sample, early: Gradients | None = None) -> CheckResult:
         found = {f.code for f in findings if f.severity is not Severity.NOTE}
         if found & variation.unless:
             continue
+        hand_back(sample.inputs.size)
         varied = variation.run(base)
         findings += varied.findings
         swept = swept.joined(varied.swept)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gradverify.model import Nested
+from gradverify.verifier.collect.inference.parsing import KEPT_TREES, tree_of
 
 _Scopes = tuple[ast.FunctionDef, ...]
 
@@ -60,7 +62,7 @@ def call_sites(
     further files of the same package.
     """
     try:
-        tree = ast.parse(source)
+        tree = tree_of(source)
     except (SyntaxError, ValueError):
         return {}
     reading = _Reading((tree, *others))
@@ -99,7 +101,7 @@ class _Reading:
 
     def __init__(self, trees: Sequence[ast.Module]) -> None:
         self._trees = tuple(trees)
-        self._calls = [_Call(*found) for tree in trees for found in _calls(tree, _Place(tree))]
+        self._calls = [call for tree in trees for call in _calls_in(tree)]
         self._home = trees[0]
 
     def calls_of(self, function: str, direct: frozenset[str]) -> Iterator[_Call]:
@@ -196,6 +198,12 @@ def _aliases(tree: ast.Module, function: str) -> set[str]:
     }
 
 
+@lru_cache(maxsize=KEPT_TREES)
+def _calls_in(tree: ast.Module) -> tuple[_Call, ...]:
+    return tuple(_Call(*found) for found in _calls(tree, _Place(tree)))
+
+
+@lru_cache(maxsize=KEPT_TREES)
 def _imported(tree: ast.Module) -> set[str]:
     """Names that a file takes from others under the same name."""
     return {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+
+from gradverify.verifier.collect.inference.parsing import tree_of
 
 MOST_FILES = 3000
 """Files of a package that are looked through; the largest on PyPI have about as many."""
@@ -75,7 +76,6 @@ def _parsed(path: Path, called: re.Pattern[bytes]) -> ast.Module | None:
         source = path.read_bytes()
         if not called.search(source):
             return None
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(source)
+        return tree_of(source)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None

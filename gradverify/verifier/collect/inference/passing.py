@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradverify.verifier.collect.discover import uses_setup_context
 from gradverify.verifier.collect.operators import Operator, operator_of
+from gradverify.verifier.dispatching import Dispatched
 
 Call = tuple[Any, ...]
 """The arguments of one call, by position."""
@@ -50,20 +50,15 @@ def _noting_forward(function: Any, noted: list[Call]) -> Iterator[None]:  # noqa
             function.forward = own
 
 
-class _NotingDispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _NotingDispatch(Dispatched):  # type: ignore[no-untyped-call]
     """Sees every operator below autograd; what is passed by name alone is not noted."""
 
     def __init__(self, operator: Operator, noted: list[Call]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._operator, self._noted = operator, noted
 
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401
-        types: Any,  # noqa: ANN401
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Note what the operator is given, and run it."""
         if func is self._operator.overload:
             self._noted.append(args)
-        return func(*args, **(kwargs or {}))
+        return func(*args, **given)

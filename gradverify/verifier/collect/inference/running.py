@@ -6,7 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Guess, Kind, combinations, guesses
 from gradverify.verifier.collect.inference.evidence import gather
 from gradverify.verifier.collect.inference.facts import Facts
+from gradverify.verifier.collect.inference.parsing import KEPT_TREES
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
 from gradverify.verifier.collect.inference.shapes import State, states
@@ -75,9 +76,7 @@ def observed_calls(value: Any, target: Target, module: ModuleType | None) -> Ite
     """Calls of a Function or operator that modules and functions beside it make, at sizes that all differ."""
     tree = parsed_source(module)
     # Any file holds small integers: one that equals a size is a size sooner than such a constant.
-    constants = {
-        n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and type(n.value) in {float, str}
-    }
+    constants = _constants(tree)
     for user in _users(target, module, tree):
         solution = _accepted(user)
         if solution is None:
@@ -93,6 +92,12 @@ def observed_calls(value: Any, target: Target, module: ModuleType | None) -> Ite
                 user.defaults | constants,
                 any(not g.found for g in literals),
             )
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _constants(tree: ast.Module) -> frozenset[float | str]:
+    constants = (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant))
+    return frozenset(value for value in constants if isinstance(value, float | str))
 
 
 def _users(target: Target, module: ModuleType | None, tree: ast.Module) -> Iterator[_User]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.held import lengths_of
 from gradverify.verifier.collect.inference.shapes import LENGTHS, Argument, State
+from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.stand_ins import MADE, STAND_IN, StandIn, made
 from gradverify.verifier.inputs.structures import fits
@@ -25,6 +27,10 @@ MOST_ELEMENTS = 60_000
 
 MOST_JACOBIAN = 250_000
 """Entries of the Jacobian of deduced inputs: verifying more takes minutes."""
+
+
+KEPT_DRAWS = 64
+"""Tensors that are kept as they were drawn, 30 MB at most."""
 
 
 @dataclass(frozen=True)
@@ -162,10 +168,7 @@ def _backward(
         for o, d in zip(outputs, drawn, strict=True)
     ]
 
-    def run() -> tuple[Tensor | None, ...]:
-        return torch.autograd.grad(outputs, [leaf for _, leaf in flat], weights, allow_unused=True)
-
-    result = guard.call(run) if flat else None
+    result = guard.call(vjp, outputs, [leaf for _, leaf in flat], weights) if flat else None
     if result is None:
         return None, {}
     if isinstance(result, Raised):
@@ -228,13 +231,19 @@ def _tensor(
     seed: int,
     draw: int,
 ) -> Tensor:
-    value = build_tensor(spec, seed, Point.TYPICAL, draw, "cpu")
+    value = _drawn(spec, seed, draw).clone()
     value = value.to(dtype) if value.dtype is torch.float64 else value
     if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
         leaf = value.requires_grad_()
         leaves.setdefault(argument.name, []).append(leaf)
         return _in_layout(leaf.clone(), spec)
     return _in_layout(value, spec)
+
+
+@lru_cache(maxsize=KEPT_DRAWS)
+def _drawn(spec: TensorInput, seed: int, draw: int) -> Tensor:
+    """A search tries a shape again and again, beside others: to draw it takes longer than most forwards."""
+    return build_tensor(spec, seed, Point.TYPICAL, draw, "cpu")
 
 
 def _in_layout(value: Tensor, spec: TensorInput) -> Tensor:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
 
 from gradverify.model import Target
+from gradverify.verifier.collect.inference.parsing import KEPT_TREES, tree_of
 
 MOST_MODULES = 4
 """Module classes that are tried for one target."""
@@ -31,7 +33,7 @@ NO_HELPERS = frozenset(
 def parsed_source(module: ModuleType | None) -> ast.Module:
     """The source of a file; of nothing where it cannot be had."""
     try:
-        return ast.parse(inspect.getsource(module) if module is not None else "")
+        return tree_of(inspect.getsource(module) if module is not None else "")
     except (OSError, TypeError, SyntaxError, ValueError):
         return ast.Module([], [])
 
@@ -65,13 +67,19 @@ def names_that_reach(target: Target, tree: ast.Module) -> frozenset[str]:
 def _levels(target: Target, tree: ast.Module) -> dict[str, int]:
     """Names at the top of the file that use the target, by how many others stand between."""
     levels = {target.attribute.rpartition(".")[2]: 0}
-    users = [(_names(node), _used(node)) for node in tree.body]
+    users = _statements(tree)
     for level in range(1, len(users) + 1):  # as long as a chain of names can be
         further = {n for names, used in users if used & levels.keys() for n in names} - levels.keys()
         if not further:
             break
         levels |= dict.fromkeys(further, level)
     return levels
+
+
+@lru_cache(maxsize=KEPT_TREES)
+def _statements(tree: ast.Module) -> tuple[tuple[set[str], set[str]], ...]:
+    """(names it defines, names it uses) of each statement at the top of the file."""
+    return tuple((_names(node), _used(node)) for node in tree.body)
 
 
 def _names(node: ast.stmt) -> set[str]:

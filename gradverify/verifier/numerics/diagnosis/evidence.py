@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
-from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 from gradverify.verifier.numerics.flat import Block, Layout
+
+if TYPE_CHECKING:
+    from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+    from gradverify.verifier.numerics.diagnosis.paths.own_forward import OwnForward
 
 RELATIVE = 1e-8
 """An explanation may miss an entry by this share of it: far above rounding, far below any mistake."""

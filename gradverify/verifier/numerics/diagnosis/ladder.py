@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gradverify.verifier.numerics.diagnosis.branch import branch
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
@@ -13,7 +13,7 @@ from gradverify.verifier.numerics.diagnosis.constants import other_constant, oth
 from gradverify.verifier.numerics.diagnosis.cotangent import summed_cotangent
 from gradverify.verifier.numerics.diagnosis.edits.pairs import two_edits
 from gradverify.verifier.numerics.diagnosis.edits.search import one_edit, one_edit_of_many
-from gradverify.verifier.numerics.diagnosis.evidence import Pairs, wrong_ones
+from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.numerics.diagnosis.exchanged import swapped
 from gradverify.verifier.numerics.diagnosis.factor import constant_factor, point_factor, scalar_chain, zero
 from gradverify.verifier.numerics.diagnosis.orders import anywhere, other_order, sorted_order
@@ -38,7 +38,10 @@ from gradverify.verifier.numerics.diagnosis.terms import coupling_term
 LEAST_WRONG = 2
 """Points with wrong entries without which no hypothesis is tested: one point explains anything."""
 
-LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
+Hypothesis = Callable[[Pairs], Cause | None]
+"""The cause that explains every entry of every point; None where it does not."""
+
+LADDER: tuple[Hypothesis, ...] = (
     looks_surrogate,
     zero,
     constant_factor,
@@ -77,7 +80,7 @@ LADDER: tuple[Callable[[Pairs], Cause | None], ...] = (
     point_factor,
 )
 
-SECOND_ORDER: tuple[Callable[[Pairs], Cause | None], ...] = (
+SECOND_ORDER: tuple[Hypothesis, ...] = (
     constant_factor,
     scalar_chain,
     conjugate,
@@ -112,29 +115,54 @@ IGNORED_FLAG = "operand", "flag"
 SHORTER = "float32-inside"
 """So little is wrong there that the numbers fit others as well."""
 
+CONSTANT = "constant-factor"
+"""A size at one place is another cause than the same number at all of them."""
+
 NO_MISTAKE = frozenset({"looks-surrogate"})
 """Causes after which nothing is to be changed."""
 
 
-def diagnose(pairs: Pairs) -> Cause | None:
+@dataclass(frozen=True)
+class Diagnosis:
+    """A cause, the hypothesis that named it, and the points at which it holds."""
+
+    cause: Cause
+    hypothesis: Hypothesis
+    pairs: Pairs
+
+
+def diagnose(pairs: Pairs) -> Diagnosis | None:
     """The first hypothesis that holds at every entry of every point; None where none does.
 
     With it goes the change of backward's source that makes it right, where one was found, too.
     """
     if not all(pair.usable for pair in pairs):
         return None
-    if pairs[0].point.order > 1:
-        return _first(SECOND_ORDER, pairs) if len(wrong_ones(pairs)) >= LEAST_WRONG else None
+    is_first_order = pairs[0].point.order == 1
     if len(wrong_ones(pairs)) < LEAST_WRONG:
-        return one_edit(pairs)
-    cause = _first(LADDER, pairs)
-    if cause is None or cause.changes or cause.name in NO_MISTAKE or (cause.name, cause.kind) == IGNORED_FLAG:
-        return cause
-    return _with_its_change(cause, pairs)
+        ladder: Sequence[Hypothesis] = (one_edit,) if is_first_order else ()
+    else:
+        ladder = LADDER if is_first_order else SECOND_ORDER
+    return next((found for hypothesis in ladder if (found := _by(hypothesis, pairs)) is not None), None)
 
 
-def _first(ladder: Sequence[Callable[[Pairs], Cause | None]], pairs: Pairs) -> Cause | None:
-    return next((cause for hypothesis in ladder if (cause := hypothesis(pairs)) is not None), None)
+def holds_at(pair: Pair, told: Diagnosis) -> bool:
+    """Whether what explains a block elsewhere explains it at another point, too, with the same factor."""
+    found = _by(told.hypothesis, [pair, *told.pairs]) if pair.usable and pair.is_wrong else None
+    if found is None or found.cause.name != told.cause.name:
+        return False
+    factors = [cause.factor for cause in (found.cause, told.cause) if cause.factor is not None]
+    return told.cause.name != CONSTANT or same_everywhere(factors)
+
+
+def _by(hypothesis: Hypothesis, pairs: Pairs) -> Diagnosis | None:
+    cause = hypothesis(pairs)
+    if cause is None:
+        return None
+    is_whole = cause.changes or cause.name in NO_MISTAKE or (cause.name, cause.kind) == IGNORED_FLAG
+    if pairs[0].point.order == 1 and not is_whole:
+        cause = _with_its_change(cause, pairs)
+    return Diagnosis(cause, hypothesis, pairs)
 
 
 def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:

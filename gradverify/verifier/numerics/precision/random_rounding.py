@@ -7,7 +7,7 @@ arithmetic*, 1997). Operations that only move values are exact in any precision 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from gradverify.verifier.dispatching import Dispatched
 
 _EXACT = frozenset((
     "_coalesced", "_indices", "_sparse_coo_tensor_with_dims_and_tensors", "_to_copy", "_to_dense",
@@ -81,12 +82,12 @@ def _written_out() -> Mapping[Any, Callable[..., Any]]:
     return dict(get_decompositions(known))
 
 
-class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class RandomRounding(Dispatched):  # type: ignore[no-untyped-call]
     """While it is on, every arithmetic operation on float64 or complex128 tensors errs at random."""
 
     def __init__(self, unit: float, generator: torch.Generator) -> None:
         """Err by up to `unit`, relative; draw from `generator` alone, so that user code draws as ever."""
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.unit = unit
         self.generator = generator
         self.foreign = False
@@ -97,15 +98,8 @@ class RandomRounding(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """A random number was drawn: in another dtype it may be another one."""
         self._written_out = _written_out()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,  # noqa: ANN401 - an OpOverload
-        types: Sequence[Any],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation, and let it err."""
-        given = dict(kwargs or {})
         if func in self._written_out:
             with self:
                 return self._written_out[func](*args, **given)

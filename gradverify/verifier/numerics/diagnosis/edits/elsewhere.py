@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.edits.difference import difference, is_shortened
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
-from gradverify.verifier.numerics.diagnosis.edits.scene import Known, Value
+from gradverify.verifier.numerics.diagnosis.edits.known import Known, Value, joint_shape
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
 
 FACTORS = ("e * p", "e / p", "e * (1 - p)", "e * p ** 2", "e * (1 - p ** 2)")
@@ -107,11 +107,7 @@ def _are_summed(one: Tensor, value: Tensor, slot: Slot) -> bool:
     """Whether two tensors have one shape, or the sum has the shape of one of them and stands in brackets."""
     if one.shape == value.shape:
         return True
-    try:
-        shape = torch.broadcast_shapes(one.shape, value.shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return False
-    return shape in {one.shape, value.shape} and isinstance(slot.node, ast.BinOp | ast.Call)
+    return joint_shape(one, value) in {one.shape, value.shape} and isinstance(slot.node, ast.BinOp | ast.Call)
 
 
 def _cause_of_factor(one: Known) -> str:
@@ -148,11 +144,7 @@ def _factor(one: Known, value: Tensor) -> ast.expr | None:
         return None
     if bool((other == 1).all()):
         return None
-    try:
-        fits = torch.broadcast_shapes(other.shape, value.shape) == value.shape  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        fits = False
-    return one.node if fits else _fitted(one, value)
+    return one.node if joint_shape(other, value) == value.shape else _fitted(one, value)
 
 
 def _fitted(one: Known, value: Tensor) -> ast.expr | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -101,6 +102,16 @@ def _saved(tree: ast.AST) -> set[str]:
 def kept(value: Value) -> Value:
     """A value as it is now."""
     return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def joint_shape(one: Tensor, other: Tensor) -> tuple[int, ...] | None:
+    """The shape of two tensors broadcast together; None where they do not go together.
+
+    `torch.broadcast_shapes` imports SymPy first, for a second.
+    """
+    pairs = itertools.zip_longest(reversed(one.shape), reversed(other.shape), fillvalue=1)
+    sizes = [(a if b == 1 else b, a == b or 1 in {a, b}) for a, b in pairs]
+    return tuple(n for n, _ in reversed(sizes)) if all(fits for _, fits in sizes) else None
 
 
 def _known(text: str, value: Value, *, is_name: bool) -> Known:

@@ -15,11 +15,15 @@ from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.diagnosis.edits.helpers import with_helpers
+from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs
 from gradverify.verifier.numerics.diagnosis.edits.source import Source, source_of
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 
 Backward = Callable[..., Any]
+
+Keys = tuple[tuple[int, str], ...]
+"""Which changes of a source, see `Edit.key`."""
 
 
 @dataclass
@@ -32,10 +36,14 @@ class OwnBackward:
     """`backward` or `vjp`."""
     own: Backward
     """The class's own, as its author wrote it."""
+    repairs: Repairs
+    """What is known of changes from other points of the target, too."""
     scene: Any = None
     """One run with its values noted, once that was asked for."""
-    tried: dict[tuple[int, tuple[tuple[int, str], ...]], Tensor | None] = field(default_factory=dict)
+    tried: dict[tuple[int, Keys], Tensor | None] = field(default_factory=dict)
     """What changes of the source gave, by output and changes."""
+    whole: dict[tuple[int, Keys], Tensor | None] = field(default_factory=dict)
+    """All rows with changes in it, by output and changes; None where it is not linear with them."""
     asked: int = 0
     """Backwards that were run."""
     _graph: Graph | None = None

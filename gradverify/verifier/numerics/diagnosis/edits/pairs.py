@@ -47,15 +47,18 @@ def two_edits(pairs: Pairs) -> Cause | None:
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        found = next((both for both in _both(trial) if trial.take_back(*both)), None)
-    return None if found is None else told(found, trial.scene)
+        repair = trial.known(2)
+        if repair is None:
+            found = next((both for both in _both(trial) if trial.take_back(*both)), None)
+            repair = None if found is None else trial.repaired(*found)
+    return None if repair is None else told(repair.edits, repair.scene)
 
 
 def _both(trial: Trial) -> Iterator[tuple[Edit, Edit]]:
     """What repairs another gradient and one more, what fits by its numbers, what helps in part."""
-    simple = [edit for edit in trial.edits if edit.is_simple]
+    simple = [edit for edit in trial if edit.is_simple]
     elsewhere = _of_other_gradients(trial)
-    room = min(MOST_SECOND, MOST_OPERATIONS // trial.scene.operations)
+    room = min(MOST_SECOND, trial.most, MOST_OPERATIONS // trial.scene.operations)
     seconds = ((one, two) for one in elsewhere for two in simple if _are_apart(one, two))
     yield from itertools.islice(seconds, room // 2)
     yield from itertools.islice(_fitting(trial, simple), MOST_MATCHES)

@@ -6,11 +6,10 @@ import ast
 import itertools
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit, expression
-from gradverify.verifier.numerics.diagnosis.edits.known import Known, Value
+from gradverify.verifier.numerics.diagnosis.edits.known import Known, Value, joint_shape
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot
 
 MOST_FACTORS = 24
@@ -26,7 +25,7 @@ def added_products(
     assert isinstance(slot.node, ast.expr)  # noqa: S101
     factors = [one for one in known if isinstance(one.value, Tensor) and one.value.is_floating_point()]
     for one, other in itertools.combinations(factors[:MOST_FACTORS], 2):
-        if _shape(one.value, other.value) == value.shape:
+        if joint_shape(one.value, other.value) == value.shape:
             for text in ("e + p * q", "e - p * q"):
                 yield Edit(slot, expression(text, e=slot.node, p=one.node, q=other.node), "missing-term")
 
@@ -36,10 +35,3 @@ def returned_by(tree: ast.FunctionDef) -> frozenset[int]:
     statements = [node.value for node in tree.body if isinstance(node, ast.Return)]
     tuples = [node.elts if isinstance(node, ast.Tuple) else [node] for node in statements if node is not None]
     return frozenset(id(node) for nodes in tuples for node in nodes)
-
-
-def _shape(one: Tensor, other: Tensor) -> torch.Size | None:
-    try:
-        return torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call, no-any-return]
-    except RuntimeError:
-        return None

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.numerics.diagnosis.edits.harmless import resolved
 from gradverify.verifier.numerics.diagnosis.edits.known import OF_TORCH, Known, Value, kept, known_in
+from gradverify.verifier.numerics.diagnosis.edits.repairs import Listed
 from gradverify.verifier.numerics.diagnosis.edits.source import Slot, Source, slots
 
 __all__ = ["Known", "Scene", "Value", "scene_of"]
@@ -41,6 +42,8 @@ class Scene:
     known: list[Known] = field(default_factory=list)
     forward: Sequence[Source] = ()
     """The trees of forward, and of what keeps its values."""
+    edits: dict[frozenset[int], Listed] = field(default_factory=dict)
+    """The changes that are tried, by the positions of the inputs whose gradients are wrong."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 

@@ -16,13 +16,12 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.edits.edit import Edit
 from gradverify.verifier.numerics.diagnosis.edits.harmless import is_harmless
 from gradverify.verifier.numerics.diagnosis.edits.order import edits_of
-from gradverify.verifier.numerics.diagnosis.edits.own_backward import OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.own_backward import Keys, OwnBackward
+from gradverify.verifier.numerics.diagnosis.edits.repairs import Listed, Repair
 from gradverify.verifier.numerics.diagnosis.edits.scene import Scene, scene_of
+from gradverify.verifier.numerics.diagnosis.edits.source import Source
 from gradverify.verifier.numerics.diagnosis.edits.telling import told
 from gradverify.verifier.numerics.diagnosis.evidence import RELATIVE, ROUNDING, Pair, Pairs, sizes_of
-
-MOST_EDITS = 4000
-"""Changes that are tried."""
 
 MOST_OPERATIONS = 800_000
 """Operations of torch that all of them together may run: a loop has many in one backward."""
@@ -42,22 +41,21 @@ class Trial:
     seen: Seen
     pairs: Pairs
     """The one that is looked at first stands first."""
-    edits: Sequence[Edit]
+    edits: Listed
+    most: int
+    """How many of them are tried."""
+
+    def __iter__(self) -> Iterator[Edit]:
+        """The changes that are tried."""
+        return itertools.islice(self.edits, self.most)
 
     def take_back(self, *edits: Edit) -> bool:
         """Whether backward is right at every point with these changes in it."""
-        with ExitStack() as held:
-            for edit in edits:
-                held.enter_context(edit.slot.holding(edit.node))
-            backward = self.scene.source.compiled()
-        if backward is None or not self.seen.agrees(edits, backward):
-            return False
-        return all(_is_right(pair, backward) for pair in self.pairs)
+        return self._repairs(Repair(edits, self.scene))
 
-    def mends_all(self, edit: Edit) -> bool:
-        """Whether nothing at all is wrong with this change: no other output's gradient either."""
-        with edit.slot.holding(edit.node):
-            backward = self.scene.source.compiled()
+    def mends_all(self, *edits: Edit) -> bool:
+        """Whether nothing at all is wrong with these changes: no other output's gradient either."""
+        backward = _with(Repair(edits, self.scene))
         others = {id(pair.point): pair.point for pair in self.pairs}.values()
         blocks = [
             Pair(point, output, source)
@@ -66,14 +64,53 @@ class Trial:
             for source in range(len(point.inputs.blocks))
         ]
         wrong = [block for block in blocks if block.is_wrong]
-        return backward is not None and all(_is_right(block, backward) for block in wrong)
+        return backward is not None and all(_is_right(block, backward, _keys(edits)) for block in wrong)
+
+    def known(self, count: int) -> Repair | None:
+        """So many changes that are known and make this right, too.
+
+        What repairs one gradient alone is no repair of another one while there may be a better one.
+        """
+        repairs = self.seen.own.repairs
+        found = [r for r in repairs.found if len(r.edits) == count and (r.is_whole or not repairs.most)]
+        return next((repair for repair in found if self._repairs(repair)), None)
+
+    def repaired(self, *edits: Edit) -> Repair:
+        """What these changes are, kept for other gradients and other points."""
+        repair = Repair(edits, self.scene, self.mends_all(*edits))
+        self.seen.own.repairs.found.append(repair)
+        return repair
+
+    def _repairs(self, repair: Repair) -> bool:
+        backward = _with(repair)
+        if backward is None or not self.seen.agrees(repair.edits, backward):
+            return False
+        return all(_is_right(pair, backward, _keys(repair.edits)) for pair in self.pairs)
+
+
+def _with(repair: Repair) -> Callable[..., Any] | None:
+    """Backward with these changes in it; None where that is no program."""
+    with ExitStack() as held:
+        for edit in repair.edits:
+            held.enter_context(edit.slot.holding(edit.node))
+        source: Source = repair.scene.source
+        return source.compiled()
+
+
+def _keys(edits: Sequence[Edit]) -> Keys:
+    return tuple(edit.key for edit in edits)
 
 
 def one_edit(pairs: Pairs) -> Cause | None:
     """The first change after which backward gives forward's derivative at every point, and spoils nothing."""
     trial = trial_of(pairs)
-    found = None if trial is None else first_edit(trial)
-    return None if trial is None or found is None else told([found], trial.scene)
+    if trial is None:
+        return None
+    repair = trial.known(1)
+    if repair is None:
+        found = first_edit(trial)
+        repair = None if found is None else trial.repaired(found)
+    return None if repair is None else told(repair.edits, repair.scene)
 
 
 LONG = 100
@@ -99,9 +136,13 @@ def trial_of(pairs: Pairs) -> Trial | None:
     scene = _scene(own)
     if scene is None:
         return None
-    most = min(MOST_EDITS, MOST_OPERATIONS // scene.operations)
-    edits = [*itertools.islice(edits_of(scene, _wrong_positions(pairs, own)), most)]
-    return Trial(scene, Seen(first, own), [first, *(p for p in pairs if p is not first)], edits)
+    most = min(own.repairs.most, MOST_OPERATIONS // scene.operations)
+    at = _wrong_positions(pairs, own)
+    if at not in scene.edits:
+        scene.edits[at] = Listed(edits_of(scene, at))
+    return Trial(
+        scene, Seen(first, own), [first, *(p for p in pairs if p is not first)], scene.edits[at], most
+    )
 
 
 def first_edit(trial: Trial) -> Edit | None:
@@ -111,7 +152,7 @@ def first_edit(trial: Trial) -> Edit | None:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        edits = iter(trial.edits)
+        edits = iter(trial)
 
         def following(most: int | None) -> Iterator[Edit]:
             tried = (edit for edit in itertools.islice(edits, most) if trial.seen.may_agree(edit))
@@ -120,7 +161,7 @@ def first_edit(trial: Trial) -> Edit | None:
         first = next(following(None), None)
         if first is None or trial.mends_all(first):
             return first
-        further = min(MOST_FURTHER, MOST_OPERATIONS_FURTHER // trial.scene.operations)
+        further = min(MOST_FURTHER, trial.most, MOST_OPERATIONS_FURTHER // trial.scene.operations)
         return next((edit for edit in following(further) if trial.mends_all(edit)), first)
 
 
@@ -185,7 +226,7 @@ class Seen:
     def agrees(self, edits: Sequence[Edit], backward: Callable[..., Any]) -> bool:
         """Whether the changed backward gives forward's derivative."""
         whole = self.own.pulled_back(self.pair.output, self.u, backward)
-        self.own.tried[self.pair.output, tuple(edit.key for edit in edits)] = whole
+        self.own.tried[self.pair.output, _keys(edits)] = whole
         return self._is_near(whole)
 
     def given(self, edit: Edit) -> Tensor | None:
@@ -205,14 +246,18 @@ class Seen:
         return whole is not None and bool(self.right(self._of_pair(whole)).all())
 
 
-def _is_right(pair: Pair, backward: Callable[..., Any]) -> bool:
+def _is_right(pair: Pair, backward: Callable[..., Any], keys: Keys) -> bool:
     """Whether it is at every entry of a point, and nothing is wrong that was right before."""
     own = pair.point.own_backward
     if own is None or not own.is_started():
         return False
     for output in range(len(pair.point.outputs.blocks)):
-        rows = own.rows(output, backward)
-        if rows is None or not _is_linear(own, output, rows, backward):
+        if (output, keys) not in own.whole:
+            rows = own.rows(output, backward)
+            linear = rows is not None and _is_linear(own, output, rows, backward)
+            own.whole[output, keys] = rows if linear else None
+        rows = own.whole[output, keys]
+        if rows is None:
             return False
         for source in range(len(pair.point.inputs.blocks)):
             one = Pair(pair.point, output, source)

@@ -15,9 +15,6 @@ from gradverify.verifier.numerics.diagnosis.paths.operations import LINEAR_IN_EA
 from gradverify.verifier.numerics.diagnosis.paths.own_forward import Altered, OwnForward
 from gradverify.verifier.numerics.diagnosis.paths.values import TRANSFORMS
 
-MOST_BACKWARDS = 4000
-"""Backwards of forward's own graph that one diagnosis may take at a point."""
-
 MOST_OPERATIONS = 160_000
 """... and operations of forward that all of them together may go through: a loop has many."""
 
@@ -185,7 +182,7 @@ def _replaced(glance: Glance, parts: dict[Edge, Tensor]) -> Iterator[Candidate]:
         without = glance.of(Altered(uses))
         for change in glance.own.edges[edge]:
             if (
-                glance.spent > min(MOST_BACKWARDS, MOST_OPERATIONS // glance.own.calls)
+                glance.spent > min(glance.own.most, MOST_OPERATIONS // glance.own.calls)
                 or without is None
                 or right is None
             ):

@@ -57,7 +57,7 @@ def held(first: Glance, rest: Sequence[Glance]) -> Exchange | None:
     glances = (first, *rest)
     refuted: set[Edge] = set()
     for exchange in itertools.islice(
-        _exchanges(first.own), min(MOST_RUNS, MOST_OPERATIONS // first.own.calls)
+        _exchanges(first.own), min(MOST_RUNS, first.own.most, MOST_OPERATIONS // first.own.calls)
     ):
         place = Edge(exchange.site, exchange.place)
         if place in refuted or not all(_is_with(g, exchange) for g in glances):

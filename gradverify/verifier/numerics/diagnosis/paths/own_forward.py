@@ -21,6 +21,9 @@ from gradverify.verifier.numerics.diagnosis.paths.values import Values
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
 
+MOST_BACKWARDS = 4000
+"""Backwards of forward's own graph that are run for one gradient; the next row of a block is one more."""
+
 MOST_WITH_ALTERNATIVES = 200
 """Operations of a forward up to which other derivatives are built beside the right ones."""
 
@@ -49,6 +52,8 @@ class OwnForward:
     """Forward at one point as a composite, asked for only where a diagnosis comes to it."""
 
     make: Callable[[], CallProblem | None]
+    most: int = MOST_BACKWARDS
+    """Backwards that may be run for one gradient."""
     asked: int = 0
     """Backwards that were run."""
     cut: frozenset[Edge] = frozenset()
@@ -123,12 +128,12 @@ class OwnForward:
         """Forward with other values of some arguments, by their names."""
         problem = self.problem
         if problem is None:
-            return OwnForward(lambda: None)
+            return OwnForward(lambda: None, self.most)
         arguments = tuple(
             replace(a, value=others[a.name]) if a.name in others else a for a in problem.arguments
         )
         changed = replace(problem, arguments=arguments)
-        return OwnForward(lambda: changed)
+        return OwnForward(lambda: changed, self.most)
 
     @property
     def arguments(self) -> dict[str, Any]:

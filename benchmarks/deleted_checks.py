@@ -1,0 +1,299 @@
+"""Whether some test turns red for every check that is deleted.
+
+    python benchmarks/deleted_checks.py [--checks] [--only NAME...] [--shard 1/4] [--json FILE] [--tests ...]
+
+Each code of the rules in turn is withheld in every process where its findings leave: `run.verify` of the
+verifier, what the front makes of events, and the static rules. With --checks a function of `TABLE` finds
+nothing instead. The tests that name it run first, then the modules of the zoo that expect it, the smallest
+first, then the whole zoo, until one is red that is green with nothing deleted. gradverify knows nothing of
+this: what is deleted is patched as it is imported, by a `sitecustomize` in a temporary folder on PYTHONPATH.
+Results are kept in --json (deleted_checks.json; one each for shards that run at a time), and what stands
+there does not run again. Options behind --tests are given to pytest: `--tests='-m "not long"'`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from patched_processes import patching
+
+from gradverify.rules import RULES
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+VERDICTS = "tests/zoo/test_verdicts.py"
+CODE = re.compile(r"\bGV\d{3}\b")
+
+WITHHELD = {
+    "gradverify.verifier.run": """
+def _without(whole):
+    def verify(request, live):
+        for event in whole(request, live):
+            if not (isinstance(event, Found) and event.finding.code == {code!r}):
+                yield event
+    return verify
+
+verify = _without(verify)
+""",
+    "gradverify.session.aggregate": """
+def _without(whole):
+    return lambda self: [found for found in whole(self) if found.code != {code!r}]
+
+TargetState._marked = _without(TargetState._marked)
+""",
+    "gradverify.lint.reading": """
+def _without(whole):
+    return lambda *given: (pair for pair in whole(*given) if pair[1].code != {code!r})
+
+_alarms = _without(_alarms)
+""",
+}
+"""Where findings leave: what the module runs after its own source."""
+
+FINDS_NOTHING = """
+def _in_its_place(whole):
+    def {function}(*given, **named):
+        return {returns}
+    return {function}
+
+{function} = _in_its_place({function})
+{tried}
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function that finds something."""
+
+    module: str
+    """Below `gradverify`."""
+    function: str
+    returns: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}.{self.function}"
+
+
+TABLE = """
+verifier.checks.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
+    grad_output_layouts.grad_output_layouts input_layouts.input_layouts keeping.growing_memory
+    keeping.tensor_on_ctx mutation.mutation other_devices.other_devices repetition.first_call
+    repetition.interleaved repetition.kept_gradient repetition.repeated_backward repetition.repeated_runs
+    requires_grad.requires_grad_subsets unwritten.unwritten_memory
+verifier.checks.variations | () | unrepeatable unwritten.read_unwritten
+verifier.checks.variations | CheckResult(outcome=Outcome.NOT_RUN) | on_other_devices
+verifier.checks.variations | "" | where_read.where_read
+verifier.checks.transforms | Answer("yes") | batched.batched compiled.compiled forward_mode.forward_mode
+    functional.functional registration.registration
+verifier.checks.precision | CheckResult() | alone.single_inside autocast.autocast beside.beside_float64
+verifier.checks.precision | None | alone.refusing_float64
+verifier.checks.precision | () | at_other_sizes.wrong_natively
+verifier.checks.precision | iter(given[:1]) | place.places_of
+verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
+    surrogate.surrogate_gradient
+verifier.checks | CheckResult(capability="yes") | second_order.second_order
+verifier.checks | [] | contract._undefined_grads carried.carried_parameters
+verifier.checks | None | linearity.nonlinearity zeros.wrong_with_zeros empty.refused_empty
+    saved_intermediates.what_cuts
+verifier.checks | () | rounded_grad_output.rounded_to_single
+verifier.checks | "" | rounded_grad_output.rounded_to_16_bits constants.right_for_some
+    deliberate.looks_deliberate
+verifier.checks | iter(()) | beyond.judge_beyond diagnosis.causes_of
+verifier.checks | frozenset() | ignored.ignoring_grad_output
+verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
+verifier.checks | NoComposite("it is deleted") | automatic_composite.automatic_composite
+verifier.checks | given[1] | inferred.guarded given_options.with_given_options
+verifier.checks | list(given[1]) | drawn_again.told_of_draws
+verifier.checks | whole(*given).zero_() | own_rounding.explained_by_own_rounding
+verifier | iter(()) | evaluation.in_evaluation_mode
+session | [] | beside.told_beside
+session | list(given[0]) | expected.mark_expected
+lint.rules | iter(()) | opaque_backward.check tensor_on_ctx.check gradient_count.check saving.check
+    grad_output_written.check needs_input_grad.check no_setup_context.check mixed_precision.check
+    grad_output_layout.check old_style.check input_written.check ctx_attributes.check saved_count.check
+    grad_output_count.check grad_output_unused.check
+"""
+"""What can be taken out by itself: package | what is returned where nothing is found | functions of modules.
+The second is an expression in the names of the module; `given` are the arguments, `whole` is the function.
+What keeps a right Function from an alarm lets everything through."""
+
+
+def checks() -> list[Check]:
+    """The table as rows."""
+    found = []
+    for row in TABLE.strip().replace("\n    ", " ").splitlines():
+        package, returns, names = row.split(" | ")
+        for stem, _, function in (name.rpartition(".") for name in names.split()):
+            found.append(Check(f"{package}.{stem}".rstrip("."), function, returns))
+    return found
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What is taken out, and where tests of it are looked for."""
+
+    name: str
+    patches: Mapping[str, str]
+    """Source that a module runs after its own, by the module's name."""
+    words: frozenset[str]
+    """Names that a test of it would hold."""
+    codes: frozenset[str]
+    """Codes that the zoo would miss."""
+
+
+def of_code(code: str) -> Deletion:
+    patches = {module: text.format(code=code) for module, text in WITHHELD.items()}
+    return Deletion(code, patches, frozenset({code}), frozenset({code}))
+
+
+def of_check(check: Check) -> Deletion:
+    path = ROOT.joinpath("gradverify", *check.module.split("."))
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
+    tried = "" if re.search("given|whole", check.returns) else check.returns  # a wrong row shows on import
+    patch = FINDS_NOTHING.format(function=check.function, returns=check.returns, tried=tried)
+    words = {f"gradverify.{check.module}"} if check.function == "check" else {check.function}
+    body = next(n for n in ast.parse(source).body if getattr(n, "name", "") == check.function)
+    of_function, of_module = (CODE.findall(text) for text in (ast.get_source_segment(source, body), source))
+    codes = frozenset(of_function or of_module)
+    return Deletion(check.name, {f"gradverify.{check.module}": patch}, frozenset(words | codes), codes)
+
+
+# ---------------------------------------------------------------------------------------------
+# Which tests could notice
+
+
+def stages(deleted: Deletion) -> Iterator[list[str]]:
+    """Arguments for pytest, the nearest and cheapest tests first."""
+    for code in sorted(deleted.codes & {rule.code for rule in RULES if rule.code.startswith("GV8")}):
+        yield ["tests/unit/lint", "-k", code]
+    yield named(deleted.words, "unit")
+    yield [f"{VERDICTS}::test_verdicts[{module}-0]" for module in expecting(deleted.codes)]
+    yield [*named(deleted.words, "zoo"), *named(deleted.words, "cli")]
+    yield ["tests/zoo"]
+
+
+def named(words: frozenset[str], folder: str) -> list[str]:
+    """Test functions that hold one of the words; the whole file where a table or an import of it does."""
+    pattern = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in sorted(words)))
+    found = []
+    for path in sorted((TESTS / folder).rglob("test_*.py")):
+        text, name = path.read_text("utf-8"), path.relative_to(ROOT).as_posix()
+        if not pattern.search(text):
+            continue
+        body = ast.parse(text).body
+        tests = [n for n in body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
+        holding = [n.name for n in tests if pattern.search(ast.get_source_segment(text, n) or "")]
+        found += [f"{name}::{test}" for test in holding] or [name]
+    return found
+
+
+def expecting(codes: frozenset[str]) -> list[str]:
+    """Modules of the zoo, as `folder-module`, with an expectation that names a code; the smallest first."""
+    sizes: dict[str, int] = {}
+    for path in TESTS.glob("zoo/*/expected.py"):
+        rows = runpy.run_path(str(path))["EXPECTED"]
+        for module in {key[0] for key, row in rows.items() if any(code in str(row) for code in codes)}:
+            sizes[f"{path.parent.name}-{module}"] = sum(key[0] == module for key in rows)
+    tests = (ROOT / VERDICTS).read_text("utf-8")
+    known = {"-".join(row) for row in re.findall(r'^    \("(\w+)", "(\w+)"\),$', tests, re.MULTILINE)}
+    return [name for name in sorted(sizes, key=sizes.__getitem__) if name in known]
+
+
+# ---------------------------------------------------------------------------------------------
+# Running them
+
+
+def require_fitting(patches: Mapping[str, str]) -> None:
+    """Import what is patched: a patch that does not fit would turn every test red."""
+    with patching(patches) as environment:
+        imports = [sys.executable, "-P", "-c", "".join(f"import {module}\n" for module in patches)]
+        done = subprocess.run(imports, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the patch of {', '.join(patches)} does not fit:\n{done.stderr}")
+
+
+def first_red(tests: Sequence[str], patches: Mapping[str, str], options: Sequence[str]) -> str:
+    """The first test that is red with these patches; empty where all are green."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no"]
+    with patching(patches) as environment:
+        done = subprocess.run(
+            [*command, *tests, *options],
+            cwd=ROOT,
+            env={**environment, "GRADVERIFY_ZOO_SEEDS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    red = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    if red is None and done.returncode not in {0, 5}:  # 5: nothing was selected
+        raise SystemExit(f"pytest exited with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return red[1] if red else ""
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What became of one deletion."""
+
+    name: str
+    test: str
+    """The test that turned red; empty where none did."""
+    seconds: float
+
+
+def noticed(deleted: Deletion, options: Sequence[str]) -> Noticed:
+    """Run the tests that could notice until one does that is green with nothing deleted."""
+    start, anyway = time.perf_counter(), list[str]()
+    require_fitting(deleted.patches)
+    for stage in stages(deleted):
+        while stage:
+            left = [*options, *(f"--deselect={test}" for test in anyway)]
+            red = first_red(stage, deleted.patches, left)
+            if not red:
+                break
+            if not first_red([red], {}, options):
+                return Noticed(deleted.name, red, round(time.perf_counter() - start, 1))
+            anyway.append(red)
+    return Noticed(deleted.name, "", round(time.perf_counter() - start, 1))
+
+
+def main() -> None:
+    """Print a line for each deletion, and those that no test noticed."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--checks", action="store_true", help="delete functions instead of codes")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="codes, or ends of names of checks"
+    )
+    parser.add_argument("--shard", default="1/1", metavar="I/N")
+    parser.add_argument("--json", type=Path, default=Path("deleted_checks.json"))
+    parser.add_argument("--tests", default="", help="options for pytest, in one string")
+    given = parser.parse_args()
+    every = map(of_check, checks()) if given.checks else map(of_code, (rule.code for rule in RULES))
+    shard, shards = map(int, given.shard.split("/"))
+    chosen = [d for d in every if not given.only or d.name.endswith(tuple(given.only))][shard - 1 :: shards]
+    known = json.loads(given.json.read_text("utf-8")) if given.json.exists() else {}
+    print("| deleted | red test | s |\n|---|---|---|")
+    for deleted in chosen:
+        if deleted.name not in known:
+            known[deleted.name] = asdict(noticed(deleted, shlex.split(given.tests)))
+            given.json.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+        row = known[deleted.name]
+        print(f"| {deleted.name} | {row['test'] or '**none**'} | {row['seconds']} |", flush=True)
+    unnoticed = [deleted.name for deleted in chosen if not known[deleted.name]["test"]]
+    print(f"\nnoticed: {len(chosen) - len(unnoticed)} of {len(chosen)}", *unnoticed, sep="\n  no test: ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What was drawn and measured of one target: while it is judged, nothing is measured twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gradverify.model import Allowance, Case, CasePoint, Finding, Point, Price, Target
+from gradverify.model.price import ALLOWED
+from gradverify.rules import Family
+from gradverify.verifier.checks.reading import Reader
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+
+if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
+    from gradverify.verifier.numerics.diagnosis import evidence
+    from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs
+    from gradverify.verifier.numerics.diagnosis.ladder import Diagnosis
+
+MOST_ENTRIES = 2_000_000
+"""Entries of Jacobians that are kept of one target: with what was measured of each, some 100 MB."""
+
+Build = Callable[[Case], tuple[Subject, Case] | Finding]
+"""A case to the subject that it is verified with."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of a case that was verified, or may be measured."""
+
+    case: Case
+    point: Point
+    draw: int
+
+    def is_of(self, found: CasePoint) -> bool:
+        """Whether a finding was made there."""
+        return (self.case.id, self.point, self.draw) == (found.id, found.point, found.draw)
+
+
+@dataclass
+class Kept:
+    """Of one target, from the request that verifies it to the last one about its findings."""
+
+    target: Target | None = None
+    allowed: Allowance = ALLOWED[Price.LEAST]
+    """Calls that its errors may cost."""
+    samples: dict[Place, Sample | NoSample] = field(default_factory=dict)
+    points: dict[tuple[Place, int], evidence.Point | None] = field(default_factory=dict)
+    """What a diagnosis starts from, by the place and the order of the derivative."""
+    findings: dict[tuple[Place, Family], tuple[Finding, ...]] = field(default_factory=dict)
+    """What a family of checks said where it was asked alone."""
+    causes: dict[tuple[str, int | None, str | None], Diagnosis] = field(default_factory=dict)
+    """By code, output and input of a finding."""
+    reader: Reader = field(default_factory=Reader)
+    """What reads its backward: a sample holds it, whichever request asks for it again."""
+    entries: int = 0
+    """Of the Jacobians that are kept."""
+    _repairs: Repairs | None = None
+
+    @property
+    def repairs(self) -> Repairs:
+        """Changes of its backward that make it right; loaded where a cause is looked for."""
+        if self._repairs is None:
+            from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs  # noqa: PLC0415
+
+            self._repairs = Repairs(self.allowed.tried)
+        return self._repairs
+
+    def begin(self) -> None:
+        """Forget everything: the target is verified anew, maybe with a fault planted in it."""
+        for kept in (self.samples, self.points, self.findings, self.causes):
+            kept.clear()
+        self._repairs, self.entries = None, 0
+        self.reader.reset()
+
+    def allow(self, allowed: Allowance) -> None:
+        """Let its errors cost so many calls."""
+        self.allowed = allowed
+        if self._repairs is not None:
+            self._repairs.most = allowed.tried
+
+    def calls(self, place: Place) -> int:
+        """Of forward and of backward that were made there."""
+        sample = self.samples.get(place)
+        counter = sample.problem.counter if isinstance(sample, Sample) else None
+        return 0 if counter is None else counter.forward + counter.backward
+
+    def sample(self, place: Place, build: Build) -> Sample | NoSample | Finding:
+        """What forward gives there, once: drawn where it has not been; a finding where it cannot be built."""
+        if place not in self.samples:
+            built = build(place.case)
+            if isinstance(built, Finding):
+                return built
+            self.samples[place] = prepare(*built, place.point, place.draw)
+        return self.samples[place]
+
+    def note(self, place: Place, sample: Sample) -> None:
+        """Keep a sample that was judged, and what was measured of it as far as there is room."""
+        self.samples[place] = sample
+        entries = sum(judged.comparison.analytical.numel() for judged in sample.judged.values())
+        if self.entries + entries > MOST_ENTRIES:
+            sample.judged.clear()
+            return
+        self.entries += entries

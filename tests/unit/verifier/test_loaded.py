@@ -1,0 +1,115 @@
+"""What a worker loads: of torch no more than a check needs, of the verifier no more than is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+HEAVY = (
+    "sympy",
+    "torch._dynamo",
+    "torch._functorch.aot_autograd",
+    "torch._inductor",
+    "torch.fx.experimental.symbolic_shapes",
+    "numpy.testing",
+)
+"""Half a second to two seconds each."""
+
+ON_REQUEST = (
+    "gradverify.verifier.checks.diagnosis",
+    "gradverify.verifier.collect.inference.deduce",
+    "gradverify.verifier.dump.write",
+    "gradverify.verifier.mutation.run",
+    "gradverify.verifier.numerics.diagnosis.edits",
+    "gradverify.verifier.numerics.diagnosis.ladder",
+    "gradverify.verifier.retrying",
+    "gradverify.verifier.suggesting",
+)
+
+FUNCTIONS = """
+    import torch
+
+
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * 3 * x**2
+
+
+    class WithRules(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return x.sin()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * x.cos()
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            (x,) = ctx.saved_tensors
+            return tangent * x.cos()
+"""
+
+CHECK = """
+    import json, sys
+
+    from gradverify.events import CaseVerified, Collect, Verify
+    from gradverify.model import Case, InputSource, Settings, Target, TargetKind, TargetPlan, TensorInput
+    from gradverify.verifier.worker import serve_here
+
+    path, name = sys.argv[1:]
+    server, _ = serve_here()
+    list(server.answer(Collect(path, path)))
+    target = Target(name, name, TargetKind.FUNCTION, path, 1)
+    case = Case("base", 0, inputs=(TensorInput("x", (2, 3)),))
+    plan = TargetPlan(name, name, InputSource.SPEC, cases=(case,))
+    events = list(server.answer(Verify(target, plan, Settings())))
+    assert any(isinstance(event, CaseVerified) for event in events), events
+    assert not any(getattr(getattr(e, "finding", None), "severity", "") == "error" for e in events), events
+    print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("name", ["Cube", "WithRules"])
+def test_a_right_function_is_verified_without_torchs_compiler_and_what_explains_mistakes(tmp_path, name):
+    module = tmp_path / "functions.py"
+    module.write_text(textwrap.dedent(FUNCTIONS), "utf-8")
+    command = [sys.executable, "-c", textwrap.dedent(CHECK), str(module), name]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(ran.stdout.splitlines()[-1]))
+    assert "gradverify.verifier.checks.second_order" in loaded
+    assert loaded.isdisjoint(HEAVY)
+    assert loaded.isdisjoint(ON_REQUEST)
+
+
+def test_arithmetic_that_errs_at_random_loads_no_compiler():
+    code = """
+        import sys, torch
+        from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
+
+        ones = torch.ones(3, dtype=torch.float64)
+        with RandomRounding(1e-3, torch.Generator().manual_seed(0)):
+            assert not torch.equal(ones * 2, 2 * ones.clone().fill_(1.0))
+        print("torch._dynamo" in sys.modules)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
