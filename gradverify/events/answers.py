@@ -106,6 +106,8 @@ class CaseVerified:
     """No Jacobian of its points has an entry: what ran says nothing of the gradient."""
     remarks: tuple[str, ...] = ()
     swept: Swept = field(default_factory=Swept)
+    not_judged: int = 0
+    """Entries whose difference the rounding of the target's own operations explains."""
 
 
 @dataclass(frozen=True)

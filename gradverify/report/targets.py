@@ -282,6 +282,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
     called += f"; one of both takes {report.price.shown}" if report.price is not None else ""
+    entries = plural(report.not_judged, "entry", "entries")
+    unjudged = f"{entries}: round-off of the target's own operations" if report.not_judged else ""
     supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
@@ -294,6 +296,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("alone", report.swept.native),
         ("past", "; ".join(report.swept.past)),
         ("not past", "; ".join(report.swept.not_past)),
+        ("not judged", unjudged),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

@@ -34,6 +34,7 @@ class CaseState:
     evaluations: Evaluations = field(default_factory=Evaluations)
     points: int = 0
     visible: float | None = None
+    not_judged: int = 0
     capability: str = ""
     transforms: dict[str, str] = field(default_factory=dict)
     uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
@@ -49,6 +50,7 @@ class CaseState:
         """Add what one family of checks says of a point."""
         self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
         self.swept = self.swept.joined(result.swept)
+        self.not_judged += result.not_judged
 
     def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
         """Add a judged point."""
@@ -80,6 +82,7 @@ def case_verified(case: Case, state: CaseState, *, no_gradient: bool = False) ->
         evaluations=state.evaluations,
         points=state.points,
         smallest_visible_error=state.visible,
+        not_judged=state.not_judged,
         capabilities=(
             ("double_backward", state.capability or "not-run"),
             *((("contract", "partial"),) if state.last is not None and _is_compiled(state.last) else ()),

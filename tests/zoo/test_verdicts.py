@@ -35,6 +35,8 @@ MODULES = [
     ("general", "wrong"),
     ("regimes", "right"),
     ("regimes", "wrong"),
+    ("saturated", "right"),
+    ("saturated", "wrong"),
     ("authors", "right"),
     ("sizes", "right"),
     ("sizes", "wrong"),

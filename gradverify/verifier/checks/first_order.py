@@ -13,7 +13,14 @@ from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
-from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import (
+    NO_VALUE,
+    ROUNDED_AWAY,
+    CheckResult,
+    FirstOrder,
+    Uncovered,
+    outcome_of,
+)
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import blocks, number, output_name, part
@@ -114,7 +121,9 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
-    result = CheckResult(tuple(findings), outcome, uncovered, visible)
+    result = CheckResult(
+        tuple(findings), outcome, uncovered, visible, not_judged=int(judged.comparison.not_judged.sum())
+    )
     return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
 
 
@@ -251,11 +260,14 @@ def _uncovered(
 ) -> Uncovered | None:
     covered, kinks = part(comparison.covered, output, source), part(comparison.kinks, output, source)
     wrong = part(comparison.wrong | comparison.nonfinite, output, source)
-    mask = ~covered & ~wrong & ~kinks
-    if not covered.any() and not wrong.any() and kinks.any():
-        mask |= kinks
+    rounded_away = part(comparison.not_judged, output, source)
+    mask = ~covered & ~wrong & ~kinks & ~rounded_away
+    if not covered.any() and not wrong.any():
+        mask |= kinks | rounded_away
     if not mask.any():
         return None
+    if rounded_away[mask].all():
+        return Uncovered(mask, ROUNDED_AWAY)
     error = part(measured.error, output, source)[mask]
     if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
         # Nothing jumps: there is no value at all, as of a deviation over one element.

@@ -18,6 +18,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.nonlinear import Mixture, cotangent_function
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.own_rounding import gradient_round_off
 
 MAGNITUDES = (6.0, 2.0**-20, 2.0**20)
 """Sizes of the grad_outputs tried: moderate (clamps), small (thresholds; a mean over many tokens sends such)
@@ -60,6 +61,8 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
         mixed = u @ analytical
         share = max(LINEAR, rounding) * (u.abs() @ analytical.abs())
         excess = (gradient - mixed).abs() - share - round_off * u.abs().max()
+        if (excess > 0).any():
+            excess -= gradient_round_off(problem, problem.outputs.unflatten(u), gradient)
         if (excess > 0).any() or not gradient.isfinite().all():
             worst = int(excess.nan_to_num(torch.inf).argmax())
             name, cause = _cause(sample, worst, mixtures, measured.value)

@@ -19,7 +19,14 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import (
+    NO_VALUE,
+    ROUNDED_AWAY,
+    CheckResult,
+    FirstOrder,
+    Uncovered,
+    outcome_of,
+)
 from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
 from gradverify.verifier.checks.sharpening import settled_second_order
@@ -129,6 +136,7 @@ def compare_second_order(
         _uncovered(sample, judged, pairs, first),
         smallest_visible_error(comparison),
         "wrong" if findings else "yes",
+        not_judged=int(comparison.not_judged.sum()),
     )
 
 
@@ -221,7 +229,11 @@ def _uncovered(
     for pair in pairs:
         covered = part(judged.comparison.covered, pair.output, pair.source)
         kinks = part(judged.comparison.kinks, pair.output, pair.source)
-        mask = ~covered & ~kinks & ~wrong_in(judged, pair)
+        rounded_away = part(judged.comparison.not_judged, pair.output, pair.source)
+        wrong = wrong_in(judged, pair)
+        mask = ~covered & ~kinks & ~wrong & ~rounded_away
+        if not covered.any() and not wrong.any():
+            mask |= rounded_away
         if mask.any() and not _vanishes(sample, first, pair.position):
             found[pair.position, f"second order, {pair.by}"] = _why(judged, pair, mask)
     return found
@@ -229,6 +241,8 @@ def _uncovered(
 
 def _why(judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
     """Why a second-order pair could not be judged."""
+    if part(judged.comparison.not_judged, pair.output, pair.source)[mask].all():
+        return Uncovered(mask, ROUNDED_AWAY)
     rows = slice(pair.output.start, pair.output.stop)
     if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
         return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)

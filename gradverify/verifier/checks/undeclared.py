@@ -15,7 +15,6 @@ from torch import Tensor
 from gradverify.model import Engine, Finding, Outcome, Point, RaisedError
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
-from gradverify.verifier.checks.own_rounding import explained_by_own_rounding
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
@@ -126,9 +125,7 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
 
 def _confirmed(sample: Sample, judged: Judged) -> Comparison:
     comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
-    comparison = where_differentiable(sample, comparison, judged.measured)
-    explained = explained_by_own_rounding(sample, comparison, judged.measured)
-    return replace(comparison, wrong=comparison.wrong & ~explained)
+    return where_differentiable(sample, comparison, judged.measured)
 
 
 def _certain(sample: Sample, judged: Judged) -> Comparison:

@@ -20,9 +20,9 @@ NEGLIGIBLE = 1e-8
 of it counts as zero on both sides."""
 
 UNSEEN = 64
-"""A difference by which a step as large as the input itself moves the output by less than so many roundings
-of its largest value is one of rounding: inside f, numbers of that size may have been rounded before they
-cancel, to the dtype of the output at least, if that is float32."""
+"""Where f's operations cannot be seen, a difference by which a step as large as the input itself moves the
+output by less than so many roundings of its largest value is one of rounding: inside f, numbers of that size
+may have been rounded before they cancel, to the dtype of the output at least, if that is float32."""
 
 SINGLE = torch.finfo(torch.float32).eps
 """The coarsest rounding of an output that is allowed for so."""
@@ -51,6 +51,8 @@ class Comparison:
     """A relative error of `COVERED` would have been seen."""
     visible: Tensor
     """The smallest relative error that would have been seen, entry by entry."""
+    not_judged: Tensor
+    """Different, but the rounding of the target's own operations explains it."""
 
 
 def compare(
@@ -75,12 +77,10 @@ def compare(
     known = measured.error.isfinite()
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
-    # Of 16 bits so many roundings would be half of a value: there, stairs are told from slopes otherwise.
-    rounding = torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)[:, None]
-    unseen = UNSEEN * rounding * natural_slope(measured.centre, measured.scale, outputs)
+    rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
-    conflict = known & finite & (difference > bound + room) & (difference > unseen)
+    conflict = known & finite & (difference > bound + room)
     doubtful = conflict & swallowed
     conflict &= ~swallowed
     # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
@@ -97,7 +97,16 @@ def compare(
         kinks=at_kink & ~conflict,
         covered=known & finite & ~doubtful & (negligible | (bound <= COVERED * scale)),
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
+        not_judged=torch.zeros_like(known),
     )
+
+
+def finest_rounding(outputs: Layout) -> Tensor:
+    """The relative rounding of each output's dtype (M), at most float32's.
+
+    Of 16 bits many roundings would be half of a value: there, stairs are told from slopes otherwise.
+    """
+    return torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)
 
 
 def _row_median(numerical: Tensor, inputs: Layout) -> Tensor:

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import (
+    DAMPING,
     FOUR_POINTS,
+    UNDAMPED,
     CentralDifference,
     Level,
     Weighed,
@@ -73,6 +75,12 @@ class ProofPoint:
         return math.sqrt(self.problem.outputs.size * self.inputs.size)
 
     @property
+    def damping(self) -> float:
+        """By how much of its output's mean a row counts at least, inverted; infinite for small Jacobians."""
+        few = self.problem.outputs.size * self.inputs.size <= UNDAMPED
+        return math.inf if few and self.atol is None else DAMPING
+
+    @property
     def moving(self) -> list[int]:
         """The inputs that have entries, by number."""
         return [number for number, length in enumerate(self.inputs.lengths) if length]
@@ -117,7 +125,7 @@ class ProofPoint:
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
-        return central_difference(self.problem, self.inputs, self.x, tangent, level, self.least)
+        return central_difference(self.problem, self.inputs, self.x, tangent, level, self.least, self.damping)
 
 
 @dataclass(frozen=True)
