@@ -6,7 +6,7 @@ error, and only a finding with its code, output, input and cause takes its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
@@ -54,6 +54,13 @@ class _Place:
     case: Case
     point: Point
     draw: int
+    resized: Mapping[str, int] | None = None
+    """The sizes it was asked at, by the names that they have in the first case; None for that case."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What may be made smaller; written sizes are named by what they were at first."""
+        return dict(self.resized or sizes_of(self.case))
 
 
 @dataclass
@@ -207,11 +214,11 @@ def _told(attempts: _Attempts) -> Finding:
 def _with_one_size_back(attempts: _Attempts, small: _Place) -> None:
     """Take the small sizes but for one: a factor that is a size shows itself as told at that size alone."""
     first = attempts.at
-    told = sizes_of(first.case)
+    told = first.sizes
     at = _resizing(attempts)
     if at is None:
         return
-    sizes = sizes_of(small.case)
+    sizes = small.sizes
 
     def fails(name: str, size: int) -> bool:
         case = at({**sizes, name: size})
@@ -245,7 +252,7 @@ def _with_smaller_sizes(attempts: _Attempts) -> None:
         if smaller is None:
             return False
         if smaller.id not in known and attempts.tries < MOST_TRIES:
-            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw))
+            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw, sizes))
         return known.get(smaller.id, False)
 
     smallest(sizes_of(first.case), fails)
@@ -253,9 +260,9 @@ def _with_smaller_sizes(attempts: _Attempts) -> None:
 
 def _with_plainer_values(attempts: _Attempts) -> None:
     """Take the first draw of plain values that shows it; extreme values stay as they are."""
-    case = attempts.at.case
-    if attempts.at.point is Point.TYPICAL and _are_drawn(case):
-        any(attempts.fails(_Place(case, Point.PLAIN, draw)) for draw in range(PLAIN_DRAWS))
+    at = attempts.at
+    if at.point is Point.TYPICAL and _are_drawn(at.case):
+        any(attempts.fails(replace(at, point=Point.PLAIN, draw=draw)) for draw in range(PLAIN_DRAWS))
 
 
 def _are_drawn(case: Case) -> bool:

@@ -13,24 +13,17 @@ from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
-from gradverify.verifier.checks.result import (
-    NO_VALUE,
-    ROUNDED_AWAY,
-    CheckResult,
-    FirstOrder,
-    Uncovered,
-    outcome_of,
-)
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import blocks, number, output_name, part
+from gradverify.verifier.checks.unknown import uncovered_part
+from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.checks.zeros import wrong_with_zeros
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.differentiable import differentiable_rows
-from gradverify.verifier.numerics.flat import Block
+from gradverify.verifier.numerics.differentiable import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
@@ -128,17 +121,21 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
 
 
 def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """At special points, where values tie or vanish, only rows that have a derivative can be wrong."""
+    """At special points, where values tie or vanish, only rows that have a derivative can be wrong.
+
+    NaN is no gradient wherever forward's slopes are finite from every side.
+    """
     accused = comparison.wrong | comparison.nonfinite
     if sample.point is not Point.SPECIAL or not accused.any():
         return comparison
-    rows = differentiable_rows(sample.problem, measured, sample.case.seed)[:, None]
+    slopes = slopes_along(sample.problem, measured, sample.case.seed)
+    rows, finite = slopes.linear[:, None], slopes.finite[:, None]
     # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
     kept = rows | (measured.kink > 0)
     return replace(
         comparison,
         wrong=comparison.wrong & kept,
-        nonfinite=comparison.nonfinite & rows,
+        nonfinite=comparison.nonfinite & finite,
         covered=comparison.covered & (kept | ~accused),
     )
 
@@ -154,7 +151,7 @@ def _judge_blocks(
         finding = describe_block(sample, judged.comparison, positions[o], output, names[i], source)
         if finding is not None:
             findings.append(_of_single_precision(finding) if single else finding)
-        unknown = _uncovered(judged.comparison, judged.measured, output, source)
+        unknown = uncovered_part(sample.problem, judged, output, source)
         if positions[o] in single:
             everything = torch.ones_like(part(judged.comparison.wrong, output, source))
             said = (NO_FLOAT64_PATH, WITHOUT_FLOAT64_PATH) if not is_given_short(sample) else GIVEN_SHORT
@@ -253,42 +250,6 @@ def smallest_visible_error(comparison: Comparison) -> float | None:
     judged = comparison.covered & ~comparison.kinks & ~comparison.wrong
     visible = comparison.visible[judged & (comparison.visible > 0)]
     return visible.max().item() if visible.numel() else None
-
-
-def _uncovered(
-    comparison: Comparison, measured: NumericalJacobian, output: Block, source: Block
-) -> Uncovered | None:
-    covered, kinks = part(comparison.covered, output, source), part(comparison.kinks, output, source)
-    wrong = part(comparison.wrong | comparison.nonfinite, output, source)
-    rounded_away = part(comparison.not_judged, output, source)
-    mask = ~covered & ~wrong & ~kinks & ~rounded_away
-    if not covered.any() and not wrong.any():
-        mask |= kinks | rounded_away
-    if not mask.any():
-        return None
-    if rounded_away[mask].all():
-        return Uncovered(mask, ROUNDED_AWAY)
-    error = part(measured.error, output, source)[mask]
-    if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
-        # Nothing jumps: there is no value at all, as of a deviation over one element.
-        return Uncovered(mask, "forward itself is not finite at these inputs", NO_VALUE)
-    if not error.isfinite().all():
-        reason = "forward jumps or is not finite around these inputs"
-    elif part(comparison.kinks, output, source)[mask].all():
-        reason = "these inputs lie on a kink of forward"
-    elif _conflicts(comparison, output, source)[mask].any():
-        reason = "a difference that was measured did not repeat itself: forward is noisy"
-    else:
-        reason = (
-            f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
-            "(float32 inside, or large numbers that cancel)"
-        )
-    return Uncovered(mask, reason)
-
-
-def _conflicts(comparison: Comparison, output: Block, source: Block) -> Tensor:
-    difference = (comparison.analytical - comparison.numerical).abs()
-    return part(difference > comparison.bound, output, source)
 
 
 def _nothing_known(sample: Sample, reason: str) -> CheckResult:

@@ -13,6 +13,9 @@ from gradverify.verifier.numerics.jacobian import NumericalJacobian
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 """What to try where no step is to blame."""
 
+OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+"""What to try where values are to blame."""
+
 ROUNDED_AWAY = (
     "the gradient and the numerical derivative differ by no more than the round-off of the target's own "
     "operations, which leaves no digit of either (a saturated function, or numbers that cancel)"
@@ -27,7 +30,7 @@ class Uncovered:
     mask: Tensor
     """bool, the block's shape: True where nothing is known."""
     reason: str
-    hint: str = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+    hint: str = OTHER_VALUES
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
 from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.unknown import why_unknown
 from gradverify.verifier.checks.wording import (
     by_how_much,
     count_of,
@@ -133,7 +134,7 @@ def compare_second_order(
     return CheckResult(
         tuple(findings),
         outcome_of(findings),
-        _uncovered(sample, judged, pairs, first),
+        _uncovered(sample, second, judged, pairs, first),
         smallest_visible_error(comparison),
         "wrong" if findings else "yes",
         not_judged=int(comparison.not_judged.sum()),
@@ -222,7 +223,7 @@ def _mismatch(sample: Sample, judged: Judged, pair: SecondPair) -> Finding:
 
 
 def _uncovered(
-    sample: Sample, judged: Judged, pairs: list[SecondPair], first: FirstOrder
+    sample: Sample, second: VjpProblem, judged: Judged, pairs: list[SecondPair], first: FirstOrder
 ) -> dict[tuple[int, str], Uncovered]:
     """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
     found = {}
@@ -235,11 +236,11 @@ def _uncovered(
         if not covered.any() and not wrong.any():
             mask |= rounded_away
         if mask.any() and not _vanishes(sample, first, pair.position):
-            found[pair.position, f"second order, {pair.by}"] = _why(judged, pair, mask)
+            found[pair.position, f"second order, {pair.by}"] = _why(second, judged, pair, mask)
     return found
 
 
-def _why(judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
+def _why(second: VjpProblem, judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
     """Why a second-order pair could not be judged."""
     if part(judged.comparison.not_judged, pair.output, pair.source)[mask].all():
         return Uncovered(mask, ROUNDED_AWAY)
@@ -247,7 +248,9 @@ def _why(judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
     if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
         return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)
     if not part(judged.measured.error, pair.output, pair.source)[mask].isfinite().all():
-        return Uncovered(mask, "the gradient jumps or is not finite around these inputs")
+        places = torch.zeros_like(judged.comparison.covered)
+        part(places, pair.output, pair.source)[mask] = True
+        return Uncovered(mask, *why_unknown(second, judged, places, "the gradient"))
     return Uncovered(mask, "the numerical second derivative is too noisy here")
 
 

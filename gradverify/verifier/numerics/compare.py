@@ -27,6 +27,9 @@ may have been rounded before they cancel, to the dtype of the output at least, i
 SINGLE = torch.finfo(torch.float32).eps
 """The coarsest rounding of an output that is allowed for so."""
 
+VAGUE = 1e-3
+"""A slope is known to be finite if it is measured to within this share of itself, or of |f|/|x|."""
+
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
 
@@ -44,7 +47,7 @@ class Comparison:
     imprecise: Tensor
     """Different by more than the bound, but within the tolerance."""
     nonfinite: Tensor
-    """Backward gave NaN or infinity where the derivative is finite."""
+    """Backward gave NaN or infinity where the derivative, or at a kink each one-sided slope, is finite."""
     kinks: Tensor
     """At a kink, with a gradient between the one-sided slopes: neither right nor wrong."""
     covered: Tensor
@@ -83,8 +86,8 @@ def compare(
     conflict = known & finite & (difference > bound + room)
     doubtful = conflict & swallowed
     conflict &= ~swallowed
-    # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
-    nonfinite = known & ~finite & ~(at_kink | ~known).any(dim=0, keepdim=True)
+    # 0 · inf is NaN: an input by which one output has an infinite slope spoils the gradients of all of them.
+    nonfinite = known & ~finite & ~vague(measured, outputs).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
     negligible = measured.flat | _negligible(analytical, measured, bound, outputs)
     return Comparison(
@@ -99,6 +102,12 @@ def compare(
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
         not_judged=torch.zeros_like(known),
     )
+
+
+def vague(measured: NumericalJacobian, outputs: Layout) -> Tensor:
+    """Entries (bool, M × N) that are not known well enough to say that slopes are finite there."""
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    return ~(measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope))
 
 
 def finest_rounding(outputs: Layout) -> Tensor:
