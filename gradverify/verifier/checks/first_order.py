@@ -21,7 +21,7 @@ from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.checks.zeros import wrong_with_zeros
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.lacking import lacking
-from gradverify.verifier.numerics.certificate import Certificate, certify
+from gradverify.verifier.numerics.certificate import Certificate, certify, damping_of
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.differentiable import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
@@ -74,7 +74,8 @@ def _dense(sample: Sample) -> FirstOrder:
         return refused
     settings = sample.subject.settings
     if settings.engine is not Engine.JACOBIAN and settings.effort is not Effort.THOROUGH:
-        certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
+        damping = damping_of(sample.problem)
+        certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key, damping=damping)
         if certificate is not None:
             return FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
     return measured_first_order(sample)

@@ -92,7 +92,7 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
     x, y = mine.outputs.flatten(a.value), other.outputs.flatten(b.value)
     noise = value_spread(mine, x) + value_spread(other, y)
     if _differs(sample, x, y, noise).any():
-        noise += (value_round_off(mine, x) + value_round_off(other, y)) / ROUND_OFF_SAFETY
+        noise += (value_round_off(mine) + value_round_off(other)) / ROUND_OFF_SAFETY
     findings = []
     for position, block in zip(mine.output_positions, mine.outputs.blocks, strict=True):
         rows = slice(block.start, block.stop)
@@ -223,8 +223,8 @@ def _noise_of_both(
     """How far rounding may move two gradients (flat); that of their own operations where they differ."""
     noise = torch.stack([gradient_spread(problem, u, base) for problem, base in (mine, other)]).sum(dim=0)
     if _differs(sample, mine[1], other[1], noise).any():
-        for problem, base in (mine, other):
-            noise += gradient_round_off(problem, u, base) / ROUND_OFF_SAFETY
+        for problem, _ in (mine, other):
+            noise += gradient_round_off(problem, u) / ROUND_OFF_SAFETY
     return noise
 
 

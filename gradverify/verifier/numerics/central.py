@@ -22,10 +22,6 @@ from gradverify.verifier.numerics.flat import Layout, vector_of
 DAMPING = 1024.0
 """A row counts by its error relative to |J T|_i, but to no less than its output's mean of that over this."""
 
-UNDAMPED = 4096
-"""Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
-that does not close, this many entries are quickly measured."""
-
 NOISY = 2.0**-7
 """Nor to less than this share of |f_i|: so the rounding of f, a few times 2^-52 |f_i|, over the step stays
 below the residual that is allowed at each level."""

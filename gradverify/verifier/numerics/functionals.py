@@ -18,7 +18,6 @@ from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import (
     DAMPING,
     FOUR_POINTS,
-    UNDAMPED,
     CentralDifference,
     Level,
     Weighed,
@@ -68,17 +67,13 @@ class ProofPoint:
     atol: float | None
     least: float = 0.0
     """The derivative along v by which a row counts at least."""
+    damping: float = DAMPING
+    """A row counts by no less than the mean of its output's over this."""
 
     @cached_property
     def typical(self) -> float:
         """What one entry of ordinary size counts among all, inverted."""
         return math.sqrt(self.problem.outputs.size * self.inputs.size)
-
-    @property
-    def damping(self) -> float:
-        """By how much of its output's mean a row counts at least, inverted; infinite for small Jacobians."""
-        few = self.problem.outputs.size * self.inputs.size <= UNDAMPED
-        return math.inf if few and self.atol is None else DAMPING
 
     @property
     def moving(self) -> list[int]:

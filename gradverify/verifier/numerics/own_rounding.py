@@ -38,8 +38,10 @@ FIRST_ROWS = 8
 class Spread:
     """How far random errors move a result."""
 
+    base: Tensor
+    """The result without them."""
     values: Tensor
-    """The largest distance from the result without them, entry by entry."""
+    """The largest distance from it, entry by entry."""
     seen: bool
     """Every operation is torch's own, so that errors could be put into each."""
 
@@ -59,8 +61,7 @@ def without_own_rounding(
     left = accused & ~explained
     rows = left.any(dim=1).nonzero().flatten().tolist()
     for some in (rows[:FIRST_ROWS], rows[FIRST_ROWS:]):
-        found = _of_backward(problem, inputs, comparison.analytical, some)
-        explained[some] |= left[some] & (off[some] <= found)
+        explained[some] |= left[some] & (off[some] <= _of_backward(problem, inputs, some))
         if not (explained & left).any():
             break
     not_judged = comparison.wrong & explained
@@ -73,33 +74,22 @@ def without_own_rounding(
     )
 
 
-def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None], gradient: Tensor) -> Tensor:
-    """Differences that own rounding explains in one gradient (flat, N entries)."""
+def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
+    """Differences that own rounding explains in the gradient for some grad_outputs (flat, N entries)."""
     inputs = Layout.of(problem.primals)
 
-    def again() -> Returned[Tensor] | Raised:
+    def gradient() -> Returned[Tensor] | Raised:
         result = problem.pull_back(problem.primals, cotangents)
         return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
 
-    return FEW_DIGITS * spread_of(again, gradient).values
+    spread = _spread_of(gradient)
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
 
 
-def value_round_off(problem: Problem, values: Tensor) -> Tensor:
+def value_round_off(problem: Problem) -> Tensor | float:
     """Differences that own rounding explains in the outputs (flat, M entries)."""
-    return FEW_DIGITS * _of_values(problem, values).values
-
-
-def spread_of(run: Callable[[], Returned[Tensor] | Raised], base: Tensor) -> Spread:
-    """How far the result of a run moves where every operation errs by one rounding (like `base`)."""
-    values, seen = torch.zeros_like(base), True
-    for seed in range(RUNS):
-        with RandomRounding(EPSILON, torch.Generator().manual_seed(seed)) as mode:
-            result = run()
-        if isinstance(result, Raised):
-            return Spread(torch.zeros_like(base), seen=False)
-        seen &= not mode.foreign
-        values = torch.maximum(values, (result.value - base).abs().nan_to_num(0.0, 0.0, 0.0))
-    return Spread(values, seen)
+    spread = _spread_of(_evaluated(problem))
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
 
 
 def _of_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
@@ -108,44 +98,71 @@ def _of_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
     Where rounding could not be put into forward (NumPy, C++, kernels; a lower precision), numbers as large as
     the largest output may have been rounded before they cancelled.
     """
-    centre, outputs = measured.centre, problem.outputs
-    spread = _of_values(problem, centre)
-    unknown = (spread.values == 0) | (outputs.rounding > EPSILON) | (not spread.seen)
-    largest = UNSEEN * finest_rounding(outputs)[:, None] * natural_slope(centre, measured.scale, outputs)
-    return torch.where(unknown[:, None], largest, FEW_DIGITS * spread.values[:, None] / measured.scale)
+    spread = _spread_of(_evaluated(problem))
+    largest = _of_any_forward(problem, measured)
+    if spread is None:
+        return largest
+    known = spread.values[:, None] / measured.scale
+    return torch.where(_is_unseen(problem, measured, spread)[:, None], largest, FEW_DIGITS * known)
 
 
-def _of_values(problem: Problem, values: Tensor) -> Spread:
-    def again() -> Returned[Tensor] | Raised:
-        result = problem.evaluate(problem.primals)
-        return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
+def _of_any_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
+    outputs = problem.outputs
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    return UNSEEN * finest_rounding(outputs)[:, None] * slope
 
-    return spread_of(again, values)
+
+def _is_unseen(problem: Problem, measured: NumericalJacobian, spread: Spread) -> Tensor:
+    """Rows (bool, M) into whose computation no errors could be put, or of lower precision."""
+    nothing = spread.values == 0
+    foreign = (nothing & (measured.centre != 0)) | nothing.all() | (not spread.seen)
+    return foreign | (problem.outputs.rounding > EPSILON)
 
 
 def _below_last_place(measured: NumericalJacobian, comparison: Comparison) -> Tensor:
     """Entries (bool, M × N) where forward stands still and the claimed slope would not have moved it.
 
     Over the whole stencil forward is the same to the last bit, and what backward claims changes it by less
-    than the last place of a number of order one, or of the largest value if that is larger.
+    than the last place of its largest value.
     """
     reach = max(OFFSETS) * measured.step
-    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1.0)
+    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
     return measured.flat & (comparison.analytical.abs() * reach <= last_place)
 
 
-def _of_backward(problem: Problem, inputs: Layout, analytical: Tensor, rows: Sequence[int]) -> Tensor:
+def _of_backward(problem: Problem, inputs: Layout, rows: Sequence[int]) -> Tensor | float:
     """Differences that backward's rounding explains, for some rows of the Jacobian (len(rows) × N)."""
-    if not rows:
-        return analytical[list(rows)]
 
     def gradients() -> Returned[Tensor] | Raised:
         units = (unit_cotangent(problem, position) for position in rows)
         result = problem.pull_back_each(problem.primals, units)
-        return (
-            result
-            if isinstance(result, Raised)
-            else Returned(torch.stack([inputs.flatten(one) for one in result.value]))
-        )
+        if isinstance(result, Raised):
+            return result
+        return Returned(torch.stack([inputs.flatten(one) for one in result.value]))
 
-    return FEW_DIGITS * spread_of(gradients, analytical[list(rows)]).values
+    spread = _spread_of(gradients) if rows else None
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def _evaluated(problem: Problem) -> Callable[[], Returned[Tensor] | Raised]:
+    def values() -> Returned[Tensor] | Raised:
+        result = problem.evaluate(problem.primals)
+        return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
+
+    return values
+
+
+def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
+    """How far the result of a run moves where every operation errs by one rounding; None where it raises."""
+    base, seen = run(), True
+    if isinstance(base, Raised):
+        return None
+    values = torch.zeros_like(base.value)
+    for seed in range(RUNS):
+        with RandomRounding(EPSILON, torch.Generator().manual_seed(seed)) as mode:
+            result = run()
+        if isinstance(result, Raised):
+            return None
+        seen &= not mode.foreign
+        values = torch.maximum(values, (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0))
+    return Spread(base.value, values, seen)

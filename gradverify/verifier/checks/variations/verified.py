@@ -126,7 +126,7 @@ class Verified:
             noise = noise + gradient_noise(VjpProblem(rounding_of, there))
         bound = torch.maximum(bound, ROUND_OFFS * noise)
         if (off > bound).any():
-            bound += gradient_round_off(self.sample.problem, self.grad_outputs(u), base)
+            bound += gradient_round_off(self.sample.problem, self.grad_outputs(u))
         found = _worst(flat, base, off, bound, self.inputs, self.names)
         return found and replace(found, missing=got[self.names.index(found.name)] is None)
 
@@ -181,7 +181,7 @@ class Verified:
         ]
         bound = torch.maximum(bound, (ROUND_OFFS * self._forward_noise).clamp_max(most_excused))
         if (off > bound).any():
-            bound += value_round_off(self.sample.problem, self.values).clamp_max(most_excused)
+            bound += torch.as_tensor(value_round_off(self.sample.problem)).clamp_max(most_excused)
         found = _worst(flat, base, off, bound, layout, names)
         return found and replace(found, entries=found.entries and _of_output(found.entries))
 
