@@ -24,8 +24,10 @@ from gradverify.verifier.lacking import lacking
 from gradverify.verifier.numerics.certificate import Certificate, certify, damping_of
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.differentiable import slopes_along
+from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
+from gradverify.verifier.numerics.rounding import nudged
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -49,6 +51,9 @@ COARSE_GRID = 4096.0
 
 FEWEST_VALUES = 2
 """Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
+
+BESIDE = 2**40
+"""Units in the last place by which inputs move for further values: 2e-4 of themselves."""
 
 RETURN_NONE = (
     "After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, or leave out "
@@ -124,19 +129,20 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
 def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
     """At special points, where values tie or vanish, only rows that have a derivative can be wrong.
 
-    NaN is no gradient wherever forward's slopes are finite from every side.
+    NaN is no gradient where forward's slopes are finite from every side. An output whose slopes are not gives
+    the gradients of all others infinite terms, which zeros make NaN.
     """
     accused = comparison.wrong | comparison.nonfinite
     if sample.point is not Point.SPECIAL or not accused.any():
         return comparison
     slopes = slopes_along(sample.problem, measured, sample.case.seed)
-    rows, finite = slopes.linear[:, None], slopes.finite[:, None]
+    rows = slopes.linear[:, None]
     # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
     kept = rows | (measured.kink > 0)
     return replace(
         comparison,
         wrong=comparison.wrong & kept,
-        nonfinite=comparison.nonfinite & finite,
+        nonfinite=comparison.nonfinite & slopes.finite.all(),
         covered=comparison.covered & (kept | ~accused),
     )
 
@@ -216,11 +222,27 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
         return frozenset()
     found = set()
     for position, block in zip(sample.problem.output_positions, sample.problem.outputs.blocks, strict=True):
-        own = values[block.start : block.stop]
-        informative = own[own.isfinite() & ((own * COARSE_GRID).round() != own * COARSE_GRID)]
-        if informative.numel() >= FEWEST_VALUES and not _needs_float64(informative):
-            found.add(position)
+        own = _informative(values[block.start : block.stop])
+        if own.numel() and not _needs_float64(own):
+            own = _informative(torch.cat([own, *_values_nearby(sample, block)]))
+            if own.numel() >= FEWEST_VALUES and not _needs_float64(own):
+                found.add(position)
     return frozenset(found)
+
+
+def _informative(values: Tensor) -> Tensor:
+    return values[values.isfinite() & ((values * COARSE_GRID).round() != values * COARSE_GRID)]
+
+
+def _values_nearby(sample: Sample, output: Block) -> list[Tensor]:
+    """Values of one output where all inputs move by a little: a loss has one value alone."""
+    flat, found = sample.inputs.flatten(sample.problem.primals), []
+    for seed in range(FEWEST_VALUES):
+        beside = nudged(flat, sample.inputs, torch.Generator().manual_seed(seed), most=BESIDE)
+        result = sample.problem.evaluate(sample.inputs.unflatten(beside))
+        if not isinstance(result, Raised):
+            found.append(sample.problem.outputs.flatten(result.value)[output.start : output.stop])
+    return found
 
 
 def is_given_short(sample: Sample) -> bool:

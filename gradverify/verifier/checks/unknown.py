@@ -86,18 +86,19 @@ def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "f
     before, after = changes[0][row].item(), changes[1][row].item()
     size = typical_values(measured.centre, problem.outputs)[row].item()
     if after >= STAYS * before and after > 0:
-        return _stays(what, after, after / size if size else 1.0)
+        share = after / size if size else 1.0
+        if share <= LARGEST_NOISE:
+            return _rounds(what, share), LOW_PRECISION
+        sides = sorted([abs(fine.left[0, row].item()), abs(fine.right[0, row].item())])
+        if not STAYS * sides[1] < sides[0] < (1 - STAYS) * sides[1]:
+            return f"{what} jumps by {number(after)} next to these inputs", OTHER_VALUES
     if after * KINK_STEPS[0] > GROWS * before * KINK_STEPS[1]:
         return f"{what} is too steep here: its slope grows without limit as the step shrinks", OTHER_VALUES
     return f"{what} changes too fast here for a numerical derivative (it oscillates)", OTHER_VALUES
 
 
-def _stays(what: str, change: float, share: float) -> tuple[str, str]:
-    """A change that does not depend on the step: rounding if it is small beside the values, else a jump."""
-    if share <= LARGEST_NOISE:
-        reason = (
-            f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 rounds "
-            "to 2.2e-16: it computes in lower precision, or large numbers cancel"
-        )
-        return reason, LOW_PRECISION
-    return f"{what} jumps by {number(change)} next to these inputs", OTHER_VALUES
+def _rounds(what: str, share: float) -> str:
+    return (
+        f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 rounds "
+        "to 2.2e-16: it computes in lower precision, or large numbers cancel"
+    )

@@ -19,6 +19,9 @@ NEGLIGIBLE = 1e-8
 """A derivative so small that moving an input by its whole size changes the output by less than this share
 of it counts as zero on both sides."""
 
+UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
+"""Differences below this (1e-292) may be what denormal numbers are rounded by."""
+
 UNSEEN = 64
 """Where f's operations cannot be seen, a difference by which a step as large as the input itself moves the
 output by less than so many roundings of its largest value is one of rounding: inside f, numbers of that size
@@ -83,7 +86,7 @@ def compare(
     rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
-    conflict = known & finite & (difference > bound + room)
+    conflict = known & finite & (difference > (bound + room).clamp_min(UNDERFLOW))
     doubtful = conflict & swallowed
     conflict &= ~swallowed
     # 0 · inf is NaN: an input by which one output has an infinite slope spoils the gradients of all of them.

@@ -38,7 +38,11 @@ class Slopes:
     linear: Tensor
     """Nothing shows that it has no derivative here; also where its Jacobian is not known in every column."""
     finite: Tensor
-    """Its one-sided slopes are finite: it neither jumps nor rises infinitely steeply."""
+    """Its one-sided slopes are finite, and smooth ones are those of its Jacobian.
+
+    Where four atoms lie on each other none of them changes a torsion angle by moving alone, and all together
+    do: what forward gives there is a convention.
+    """
 
 
 def slopes_along(problem: Problem, measured: NumericalJacobian, seed: int) -> Slopes:
@@ -58,8 +62,8 @@ def slopes_along(problem: Problem, measured: NumericalJacobian, seed: int) -> Sl
         visible = VISIBLE_KINK * noise / fine.step + LINEAR * size
         kink = (fine.half_jump > KINK_STAYS * coarse.half_jump) & (fine.half_jump > visible)
         straight &= (linear & ~kink) | ~allowed.isfinite()
-        steeper = fine.half_jump > CUSP_GROWTH * coarse.half_jump + visible
-        finite &= fine.half_jump.isfinite() & ~steeper
+        steep, steeper = (torch.maximum(s.left.abs(), s.right.abs()) for s in (coarse, fine))
+        finite &= (steeper <= CUSP_GROWTH * steep + visible) & (linear | kink | ~allowed.isfinite())
     return Slopes(straight, finite)
 
 
