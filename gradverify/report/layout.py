@@ -15,7 +15,7 @@ INDENT = 2
 """Columns before a field."""
 LABEL = 11
 """Columns of a field's label, the space after it included."""
-LONGEST_LINE = 200
+LONGEST_LINE = 120
 """Characters of a source line that are shown: a third of them before the caret."""
 STYLES = {
     Severity.ERROR: "bold red",

@@ -181,6 +181,7 @@ class Server:
             self._state.restore()
             return Failed(f"{result.error.type}: {result.error.message}", result.error)
         self._module, self._shown_path = result.value, request.shown_path
+        sys.path += [folder for folder in request.folders if folder not in sys.path]
         # What a module sets on import it sets for everyone who imports it, so its targets are to have it;
         # two switches are ours all the same.
         self._state = replace(GlobalState.take(), grad_enabled=True, threads=1)

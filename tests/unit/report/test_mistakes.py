@@ -47,7 +47,7 @@ def test_a_caret_beyond_the_end_of_the_line():
 
 @pytest.mark.parametrize(
     ("column", "shown"),
-    [(1, "abc" + "x" * 197 + "…"), (50_001, "…" + "x" * 66 + "abc" + "x" * 131 + "…")],
+    [(1, "abc" + "x" * 117 + "…"), (50_001, "…" + "x" * 40 + "abc" + "x" * 77 + "…")],
 )
 def test_a_long_line_is_cut_around_the_caret(column, shown):
     line = "x" * (column - 1) + "abc" + "x" * 50_000
@@ -59,7 +59,7 @@ def test_a_long_line_is_cut_around_the_caret(column, shown):
 
 def test_a_long_word_is_underlined_as_far_as_it_is_shown():
     text = render_mistakes([Mistake("bad", Location("a.yaml", 1, 1), "y" * 9000, 9000)], TextStyle())
-    assert text.splitlines()[2] == "      | " + "^" * 201
+    assert text.splitlines()[2] == "      | " + "^" * 121
 
 
 def test_without_a_place():
