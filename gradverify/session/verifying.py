@@ -24,6 +24,7 @@ from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.beside import static_findings
 from gradverify.session.budget import run_within_budget
+from gradverify.session.declared_shapes import with_declared_shapes
 from gradverify.session.dumping import dumped
 from gradverify.session.memory import fitting
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
@@ -93,7 +94,9 @@ def verify_target(planned: Planned, request: Request, progress: TargetProgress) 
         judged = _without_worker(planned, state, error, request)
     else:
         progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
-        judged = Judged(shrunk(report, planned, state, request))
+        report = shrunk(report, planned, state, request)
+        told = (with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+        judged = Judged(replace(report, findings=tuple(told)))
     return replace(judged, report=dumped(judged.report, planned, state, request))
 
 
