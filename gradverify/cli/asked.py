@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gradverify.cli.completion import DTYPES
-from gradverify.cli.options import Format
+from gradverify.cli.destinations import dump_folder
 from gradverify.cli.screen import tell
 from gradverify.config import Config, load_config
 from gradverify.errors import UsageError
@@ -186,49 +186,6 @@ def _settings(
         rtol=_tolerance_or(Settings.rtol, rtol, config, "rtol"),
         atol=_tolerance_or(Settings.atol, atol, config, "atol"),
     )
-
-
-def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
-    """Read `--report`.
-
-    Raises `UsageError` for what is not FORMAT=PATH, and for a file that cannot be written: before the work.
-    """
-    files = []
-    for text in texts or ():
-        name, _, path = text.partition("=")
-        if name not in list(Format) or not path:
-            raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
-        file = Path(path)
-        if file.is_dir() or not file.parent.is_dir():
-            raise UsageError(f"--report: `{path}` cannot be written: {_why_not(file)}")
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise UsageError(f"--report: `{path}` cannot be written: permission denied")
-        files.append((Format(name), file))
-    if len({path for _, path in files}) < len(files):
-        raise UsageError("--report: two reports to one file")
-    return tuple(files)
-
-
-def dump_folder(folder: Path | None) -> Path | None:
-    """Accept a folder to write into, and make it where only its parent exists.
-
-    Raises `UsageError` where nothing can be written into it: before the work.
-    """
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"--dump: `{folder}` is not a folder") from None
-    except OSError as error:
-        raise UsageError(f"--dump: `{folder}` cannot be made: {error.strerror}") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--dump: `{folder}` cannot be written: permission denied")
-    return folder
-
-
-def _why_not(file: Path) -> str:
-    return "it is a folder" if file.is_dir() else f"there is no folder `{file.parent}`"
 
 
 def _repeated(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -160,13 +161,23 @@ def lint_text(found: LintReport, style: TextStyle, output: LintFormat) -> str:
 
 
 def write_file(path: Path, text: str, option: str) -> None:
-    """Write a report into a file.
+    """Write a report into a file: all of it, or the file stays as it was.
 
     Raises `UsageError` where it cannot be written.
     """
+    real = path.resolve()
+    beside = real.with_name(f".{real.name[:99]}.{os.getpid()}")
+    # A device or a pipe is no file to be replaced, and in a folder of somebody else's none can be added.
+    whole = (real.is_file() or not real.exists()) and os.access(real.parent, os.W_OK)
     try:
-        path.write_text(text, "utf-8", "backslashreplace", "\n")
+        (beside if whole else real).write_text(text, "utf-8", "backslashreplace", "\n")
+        if whole:
+            if real.exists():
+                shutil.copymode(real, beside)
+            beside.replace(real)
     except OSError as error:
+        if whole:
+            beside.unlink(missing_ok=True)
         raise UsageError(f"{option}: `{path}` cannot be written: {error.strerror}") from None
 
 

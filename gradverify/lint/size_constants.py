@@ -8,7 +8,8 @@ them are tried. One too many costs a call or two; one that is missed may cost a 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
 
@@ -37,12 +38,8 @@ def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
 
     `attribute` is how the module calls the target.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()
     found: dict[int, SizeConstant] = {}
-    for node in _reachable(tree, attribute.partition(".")[0]):
+    for node in _reachable(_bindings(source), attribute.partition(".")[0]):
         for constant in _constants(node):
             known = found.get(constant.value)
             if known is None or (constant.name and not known.name):
@@ -50,12 +47,22 @@ def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
     return tuple(found[value] for value in sorted(found))
 
 
-def _reachable(tree: ast.Module, name: str) -> Iterator[ast.stmt]:
-    """The statement that binds a name, and those that bind what it uses, as far as the module does."""
+@lru_cache(maxsize=1)
+def _bindings(source: str) -> Mapping[str, Sequence[ast.stmt]]:
+    """The statements of a module by the names that they bind, read once for all of its targets."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
     bound: dict[str, list[ast.stmt]] = {}
     for statement in _statements(tree.body):
         for target in _targets(statement):
             bound.setdefault(target, []).append(statement)
+    return bound
+
+
+def _reachable(bound: Mapping[str, Sequence[ast.stmt]], name: str) -> Iterator[ast.stmt]:
+    """The statement that binds a name, and those that bind what it uses, as far as the module does."""
     waiting, seen = [name], {name}
     while waiting:
         for statement in bound.get(waiting.pop(), ()):

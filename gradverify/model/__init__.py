@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         TargetKind,
         Verdict,
         indexed,
+        memory_text,
     )
 else:
     __getattr__ = on_demand(
@@ -88,7 +89,7 @@ else:
             "target": "Parameter PassedOver Target",
             "words": (
                 "Effort Engine InputSource Nested Outcome Part Point Scalar Severity TargetKind Verdict "
-                "indexed"
+                "indexed memory_text"
             ),
         },
     )
@@ -152,6 +153,7 @@ __all__ = [
     "Verdict",
     "allowance",
     "indexed",
+    "memory_text",
     "price_of",
     "shown_path",
     "tensors_of",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 
+KIBI = 1024
+"""From one unit of memory to the next."""
+
 Scalar = bool | int | float | str | None
 """A literal argument: what a YAML scalar can be."""
 
@@ -105,3 +108,12 @@ class Effort(StrEnum):
     NORMAL = "normal"
     THOROUGH = "thorough"
     """Every combination, more draws, degenerate sizes."""
+
+
+def memory_text(count: float) -> str:
+    """A number of bytes with two digits or three: `7.45 GiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count < KIBI:
+            return f"{count:.2g} {unit}" if unit != "bytes" and count < 10 else f"{count:.0f} {unit}"
+        count /= KIBI
+    return f"{count:.3g} GiB"

@@ -15,6 +15,8 @@ INDENT = 2
 """Columns before a field."""
 LABEL = 11
 """Columns of a field's label, the space after it included."""
+LONGEST_LINE = 120
+"""Characters of a source line that are shown: a third of them before the caret."""
 STYLES = {
     Severity.ERROR: "bold red",
     Severity.WARNING: "yellow",
@@ -59,7 +61,11 @@ def spot(where: Location) -> str:
 
 
 def pointed(source: str, start: int, end: int, gutter: str = "") -> list[Text]:
-    """Set a source line with carets under the characters from `start` up to `end`; none if they are equal."""
+    """Set a source line with carets under the characters from `start` up to `end`; none if they are equal.
+
+    A long line is cut around them.
+    """
+    source, start, end = _cut(source, start, end)
     lines = [Text(gutter + clean(source))]
     if end > start:
         blank = " " * (len(gutter) + cell_len(clean(source[:start])))
@@ -67,6 +73,17 @@ def pointed(source: str, start: int, end: int, gutter: str = "") -> list[Text]:
             blank = " " * (len(gutter) - 2) + "| " + blank[len(gutter) :]
         lines.append(Text(blank) + Text("^" * max(1, cell_len(clean(source[start:end]))), "bold red"))
     return lines
+
+
+def _cut(source: str, start: int, end: int) -> tuple[str, int, int]:
+    """Return what is shown of a line, and where the characters from `start` up to `end` are in it."""
+    if len(source) <= LONGEST_LINE:
+        return source, start, end
+    first = max(0, min(start - LONGEST_LINE // 3, len(source) - LONGEST_LINE))
+    before, after = "…" * (first > 0), "…" * (first + LONGEST_LINE < len(source))
+    moved = len(before) - first
+    shown = before + source[first : first + LONGEST_LINE] + after
+    return shown, start + moved, min(end + moved, len(shown))
 
 
 def raised(error: RaisedError, style: TextStyle) -> list[Text]:

@@ -9,14 +9,11 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Evaluations, InputSource, ModuleReport, Target, TargetPlan
+from gradverify.model import Evaluations, InputSource, ModuleReport, Target, TargetPlan, memory_text
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import field, hang
 from gradverify.report.nothing import module_lines, nothing_lines
 from gradverify.report.words import clean, plural
-
-KIBI = 1024
-"""From one unit of memory to the next."""
 
 _CASES = 4
 """Case ids listed at normal verbosity."""
@@ -37,6 +34,8 @@ class ListedTarget:
     """Forwards, at most, at a point whose Jacobian must be measured; 0 where that is not known."""
     input_bytes: int = 0
     """What the tensors of its largest call take; 0 where that is not known."""
+    too_large: tuple[str, ...] = ()
+    """Why cases would not be run that cannot fit into memory."""
     reason: str = ""
     """Why it would not be checked, in words; empty if it would."""
 
@@ -98,6 +97,7 @@ def _details(one: ListedTarget, plan: TargetPlan, style: TextStyle) -> list[Text
         kept = [*kept, f"({plan.infeasible} more dropped: no valid inputs exist)"]
     checks = ", ".join(one.checks)
     pairs = [("cases" if place == 0 else "", text) for place, text in enumerate(kept)]
+    pairs += [("too large", text) for text in one.too_large]
     pairs += [("checks", checks)] if checks else []
     pairs += [("reference", plan.reference)] if plan.reference else []
     pairs += [("ignored", f"{code}: {reason}") for code, reason in plan.ignore]
@@ -109,16 +109,7 @@ def _details(one: ListedTarget, plan: TargetPlan, style: TextStyle) -> list[Text
 def _in_detail(one: ListedTarget) -> str:
     """Say what a point costs that probes do not settle, and how large the inputs are."""
     more = f"; up to {one.a_point} more at a point that probes do not settle" if one.a_point else ""
-    return f"{more}; inputs of {_memory(one.input_bytes)} a call" if one.input_bytes else more
-
-
-def _memory(count: float) -> str:
-    """Say a number of bytes with two digits."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if count < KIBI:
-            return f"{count:.2g} {unit}" if unit != "bytes" and count < 10 else f"{count:.0f} {unit}"
-        count /= KIBI
-    return f"{count:.3g} GiB"
+    return f"{more}; inputs of {memory_text(one.input_bytes)} a call" if one.input_bytes else more
 
 
 def _calls(cost: Evaluations) -> str:

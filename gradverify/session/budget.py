@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradverify.events import BeyondStarted, CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
-from gradverify.model import Severity
+from gradverify.model import Severity, TargetPlan
 from gradverify.session.aggregate import TargetState
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request, TargetProgress
@@ -18,17 +18,15 @@ SPENT = "the budget was spent"
 
 
 def run_within_budget(
-    planned: Planned, request: Request, state: TargetState, progress: TargetProgress
+    planned: Planned, plan: TargetPlan, request: Request, state: TargetState, progress: TargetProgress
 ) -> None:
-    """Let the worker verify a target, and take in what it says.
+    """Let the worker verify what a plan says of a target, and take in what it answers.
 
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
     started = request.clock()
-    for event in worker.ask(
-        Verify(planned.target, state.plan, state.settings), request.timeout, request.memory
-    ):
+    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
         spent = request.budget is not None and request.clock() - started > request.budget
         if spent and _begins_a_step(event, state):
             planned.module.close()  # its worker is in the middle of an answer

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gradverify.model import Case, Effort, Engine, Evaluations, Settings, TargetPlan, TensorInput, tensors_of
 from gradverify.model.points import is_declared, is_floating, points_of
 from gradverify.rules import RULES, Family
+from gradverify.session.memory import tensor_bytes
 
 FIRST_DRAW = Evaluations(71, 64)
 """The first typical draw with one input: both orders, the contract, the sweep, the transforms."""
@@ -49,9 +50,6 @@ columns can be measured together it takes less."""
 ALL_SUBSETS = 4
 """Up to so many inputs, every requires_grad set is swept; of more, single ones and all but one."""
 
-VALUE_BYTES = 8
-"""Of a float64."""
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -72,7 +70,7 @@ def cost_of(plan: TargetPlan, settings: Settings) -> Cost:
     usual += _times(UNLISTED, len(plan.open_sized) + len(plan.degenerate))
     usual += _times(PAST, len(plan.beyond))
     columns = max((_coordinates(case) for case in every), default=0)
-    return Cost(usual, A_COLUMN * columns, max((_bytes(case) for case in every), default=0))
+    return Cost(usual, A_COLUMN * columns, max((tensor_bytes(case) for case in every), default=0))
 
 
 def check_names(plan: TargetPlan, settings: Settings) -> tuple[str, ...]:
@@ -136,8 +134,3 @@ def _differentiable(case: Case) -> tuple[TensorInput, ...]:
 def _coordinates(case: Case) -> int:
     """Columns of the Jacobian; a hook's are not known before it is called."""
     return sum(math.prod(t.shape) * (1 + t.dtype.startswith("complex")) for t in _differentiable(case))
-
-
-def _bytes(case: Case) -> int:
-    parts = (math.prod(t.shape) * (1 + t.dtype.startswith("complex")) for t in _tensors(case))
-    return VALUE_BYTES * sum(parts)

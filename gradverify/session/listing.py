@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gradverify.model import Mistake, ModuleReport
 from gradverify.report import ListedTarget
 from gradverify.session.costing import check_names, cost_of
+from gradverify.session.memory import fitting
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
 from gradverify.session.request import Progress, Request, TargetProgress
@@ -61,4 +62,5 @@ def _listed(planned: Planned, request: Request, progress: TargetProgress) -> Lis
         cost.usual,
         cost.a_point,
         cost.input_bytes,
+        tuple(finding.message for finding in fitting(plan, request)[1]),
     )

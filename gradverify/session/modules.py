@@ -117,7 +117,7 @@ class Module:
             return self.worker
         self.close()
         worker = self.worker = _started(request)
-        asked = Collect(str(self.path), self.shown_path)
+        asked = Collect(str(self.path), self.shown_path, folders=_folders(self.spec))
         try:
             events = list(worker.ask(asked, request.import_timeout))
         except (WorkerDiedError, WorkerTimedOutError) as error:
@@ -158,7 +158,7 @@ def collect_module(module: Module, request: Request) -> None:
         ready = worker.ready()
         module.torch_version, module.cuda_devices = ready.torch_version, ready.cuda_devices
         _require_device(request.settings.device, ready.cuda_devices)
-        asked = Collect(str(module.path), module.shown_path, to_infer=module.spec is None)
+        asked = Collect(str(module.path), module.shown_path, module.spec is None, _folders(module.spec))
         for event in worker.ask(asked, request.import_timeout):
             _take(module, event)
     except WorkerStartError as error:
@@ -180,6 +180,14 @@ def collect_module(module: Module, request: Request) -> None:
         raise
     if module.error is not None:
         module.close()
+
+
+def _folders(spec: SpecFile | None) -> tuple[str, ...]:
+    """Where what a spec names may lie: its own folder, and that around it, as of a folder of specs."""
+    if spec is None:
+        return ()
+    own = spec.path.absolute().parent
+    return tuple(dict.fromkeys((str(own), str(own.parent))))
 
 
 def bind_module(module: Module, request: Request) -> list[Mistake]:

@@ -23,6 +23,7 @@ from gradverify.model import (
 )
 from gradverify.rules import Family, rule
 from gradverify.session.aggregate import TargetState
+from gradverify.session.declared_shapes import REFUSED
 from gradverify.session.planning import Planned
 from gradverify.session.pool import WorkerError, WorkerTimedOutError
 from gradverify.session.request import Request
@@ -242,7 +243,7 @@ def _resizing(attempts: _Attempts) -> Callable[[dict[str, int]], Case | None] | 
 
 def _with_smaller_sizes(attempts: _Attempts) -> None:
     first = attempts.at
-    at = _resizing(attempts)
+    at = _resizing(attempts) if attempts.finding.code != REFUSED else None
     if at is None:
         return
     known: dict[str, bool] = {}

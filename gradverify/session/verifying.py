@@ -24,7 +24,9 @@ from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.beside import static_findings
 from gradverify.session.budget import run_within_budget
+from gradverify.session.declared_shapes import with_declared_shapes
 from gradverify.session.dumping import dumped
+from gradverify.session.memory import fitting
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
@@ -80,8 +82,10 @@ def verify_target(planned: Planned, request: Request, progress: TargetProgress) 
         reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:
             return Judged(state.skipped(reason))
-        if plan.cases:
-            run_within_budget(planned, request, state, progress)
+        small, too_large = fitting(plan, request)
+        state.findings += too_large
+        if small.cases:
+            run_within_budget(planned, small, request, state, progress)
         report = state.report()
         if request.mutate and report.status is Verdict.PASSED:
             report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
@@ -90,7 +94,9 @@ def verify_target(planned: Planned, request: Request, progress: TargetProgress) 
         judged = _without_worker(planned, state, error, request)
     else:
         progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
-        judged = Judged(shrunk(report, planned, state, request))
+        report = shrunk(report, planned, state, request)
+        told = (with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+        judged = Judged(replace(report, findings=tuple(told)))
     return replace(judged, report=dumped(judged.report, planned, state, request))
 
 

@@ -33,7 +33,7 @@ from gradverify.spec.inputs import (
 from gradverify.spec.schema import TensorEntry
 from gradverify.spec.sizes import Expression
 from gradverify.spec.source import Complaint
-from gradverify.spec.structures import no_values
+from gradverify.spec.structures import no_values, none_left
 from gradverify.spec.wording import number
 
 
@@ -110,9 +110,11 @@ def _tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
         mutated=entry.mutated,
         make=entry.make,
     )
-    why_none = no_values(entry, bound)
-    if why_none:
-        raise InfeasibleError(Complaint(("range" if entry.range else "structure",), f"{why_none}{at}"))
+    of_structure, of_range = no_values(entry, bound), none_left(entry, bound)
+    if of_structure:
+        raise InfeasibleError(Complaint(("range" if entry.range else "structure",), f"{of_structure}{at}"))
+    if of_range:
+        raise InfeasibleError(Complaint(("avoid" if entry.avoid else "range",), f"{of_range}{at}"))
     return bound
 
 

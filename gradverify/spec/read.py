@@ -14,7 +14,7 @@ from gradverify.spec.gate import NOT_YET, Gate
 from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
 from gradverify.spec.schema_file import Defaults
 from gradverify.spec.signature import Signature, check_annotations, check_inputs
-from gradverify.spec.source import At, Complaint, Document, load
+from gradverify.spec.source import MOST_TOLD, At, Complaint, Document, load
 from gradverify.spec.translate import file_complaints
 from gradverify.spec.wording import Path, did_you_mean, shown
 
@@ -75,6 +75,8 @@ def read_document(
     functions: dict[str, SpecFunction] = {}
     signatures: dict[str, Signature] = {}
     for key, raw in entries.items():
+        if len(complaints) > MOST_TOLD:
+            break
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
         function, faults = read_function(key, raw, parts, known_codes, gate)

@@ -105,7 +105,9 @@ class TensorEntry(Entry):
         default_factory=list,
         description="Valid values worth planting; of integers also marks outside of `range`.",
     )
-    avoid: _Points = Field(default_factory=list, description="Kinks: drawn values keep away from them.")
+    avoid: _Points = Field(
+        default_factory=list, description="Kinks that drawn values keep away from; integers not to draw."
+    )
     structure: f.StructureName = Field(default="", description="The manifold it lies on, or the form it has.")
     layout: f.LayoutName = Field(default="", description="A sparse layout; strided without it.")
     ties: bool = Field(default=False, description="Equal values are valid, and planted.")

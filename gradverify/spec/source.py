@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path as FilePath
 
@@ -23,6 +23,11 @@ MAX_BYTES = 1 << 20
 """A spec is read in milliseconds; a file this long is something else."""
 MAX_NODES = 50_000
 """Values after aliases are expanded. Nine lines of aliases can stand for a billion."""
+
+MAX_ENTRIES = 1000
+"""Of one list or mapping, but for `functions:`. No sweep has more cases, and no call as many arguments."""
+MOST_TOLD = 100
+"""Mistakes of one file that are told: whoever mends these asks again."""
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """What PyYAML counts as the end of a line."""
@@ -83,9 +88,14 @@ class Document:
         return _mistake(self.shown_path, self.lines, self._span(complaint), complaint.message)
 
     def mistakes(self, complaints: Iterable[Complaint]) -> list[Mistake]:
-        """Return complaints and what the text itself gave, in the order of the file, each once."""
+        """Return complaints and what the text itself gave, in the order of the file, each once.
+
+        Of more than `MOST_TOLD` the first ones, and one that says so.
+        """
         found = {*self.complaints, *(self.mistake(complaint) for complaint in complaints)}
-        return sorted(found, key=lambda mistake: (mistake.location or Location("", 0), mistake.message))
+        order = sorted(found, key=lambda mistake: (mistake.location or Location("", 0), mistake.message))
+        more = order[MOST_TOLD : MOST_TOLD + 1]
+        return order[:MOST_TOLD] + [replace(one, message="further errors are not shown") for one in more]
 
     def line_of(self, path: Path) -> int:
         """Return the line of the key at `path`."""
@@ -112,12 +122,15 @@ def load(path: FilePath, shown_path: str) -> Document:
             shown_path, f"the spec file cannot be read: {error.strerror or 'no such file'}"
         ) from None
     if len(raw) > MAX_BYTES:
-        raise _failed(shown_path, "the file is larger than 1 MiB: this is no spec file")
+        raise _failed(shown_path, "the file is larger than 1 MiB: this is no spec file", (1, 1))
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise _failed(shown_path, "the file is not UTF-8 text", line) from None
+        before = _BREAK.split(raw[: error.start].decode("utf-8-sig"))
+        place = len(before), len(before[-1]) + 1
+        raise _failed(
+            shown_path, f"the file is not UTF-8 text: byte 0x{raw[error.start]:02X}", place
+        ) from None
     return parse(text, shown_path)
 
 
@@ -126,7 +139,7 @@ def parse(text: str, shown_path: str) -> Document:
     lines = tuple(_BREAK.split(text))
     root = _compose(text, lines, shown_path)
     if root is None or (isinstance(root, yaml.ScalarNode) and not root.value):
-        raise _failed(shown_path, "the file is empty: it needs `module:` and `functions:`")
+        raise _failed(shown_path, "the file is empty: it needs `module:` and `functions:`", (1, 1))
     walk = _Walk(shown_path, lines)
     data = walk.convert(root, (), 0)
     if walk.fatal:
@@ -135,6 +148,7 @@ def parse(text: str, shown_path: str) -> Document:
 
 
 def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | None:
+    loader = None
     try:
         loader = CoreLoader(text)
         return loader.get_single_node()
@@ -151,7 +165,8 @@ def _compose(text: str, lines: tuple[str, ...], shown_path: str) -> yaml.Node | 
         raise SpecError([_mistake(shown_path, lines, span, f"not valid YAML: {problem}{hint}")]) from None
     except (ValueError, OverflowError):
         # PyYAML converts escapes and version numbers without a guard: "\UFFFFFFFF", %YAML 1.<5000 digits>.
-        raise _failed(shown_path, "not valid YAML: an escape or a number is out of range") from None
+        place = (loader.line + 1, loader.column + 1) if loader is not None else (1, 1)
+        raise _failed(shown_path, "not valid YAML: an escape or a number is out of range", place) from None
 
 
 class _Walk:
@@ -183,6 +198,10 @@ class _Walk:
             return self._scalar(node)
         if node.tag not in {MAP, SEQ}:
             self._fatal(node, f"the tag `{shown(node.tag)}` is not supported: a spec is plain YAML")
+            return None
+        if len(node.value) > MAX_ENTRIES and path != ("functions",):
+            kind = "list" if node.tag == SEQ else "mapping"
+            self._fatal(node, f"a {kind} has at most {MAX_ENTRIES} entries, not {len(node.value)}")
             return None
         self._open.add(id(node))
         data = (
@@ -272,5 +291,5 @@ def _mistake(shown_path: str, lines: tuple[str, ...], span: Span, message: str) 
     return Mistake(message, Location(shown_path, span.line, span.column), line, max(1, span.length))
 
 
-def _failed(shown_path: str, message: str, line: int = 1) -> SpecError:
-    return SpecError([Mistake(message, Location(shown_path, line, 0))])
+def _failed(shown_path: str, message: str, place: tuple[int, int] = (1, 0)) -> SpecError:
+    return SpecError([Mistake(message, Location(shown_path, *place))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from gradverify.model import Case, Input, ListInput, LiteralInput, Scalar, TensorInput
 from gradverify.spec.cases import bound_case
@@ -122,13 +123,11 @@ def _unused(n: int, chosen: Sequence[tuple[int, int]]) -> int:
     allow readings that are wrong at the others; where m - n stays 1, m - 1 may be n.
     """
     first = SMALLEST + (SMALLEST + n + 1) % 2
+    neighbours = {other + n - was for was, other in chosen if abs(n - was) == 1}
+    taken = {n, *neighbours, *(other for _, other in chosen)}
+    # One after the other: a size may be a billion.
     near, all_others = range(first, n + REACH, 2), range(SMALLEST, n + REACH + 4 * len(chosen) + 4)
-    sizes: tuple[int, ...] = (*near, *all_others)
-    return next(
-        k
-        for k in sizes
-        if k != n and all(k != other and (abs(n - was) != 1 or k - other != n - was) for was, other in chosen)
-    )
+    return next(k for k in chain(near, all_others) if k not in taken)
 
 
 def _shapes(an_input: Input) -> tuple[tuple[int, ...], ...]:

@@ -106,16 +106,29 @@ def structure_contradictions(entry: TensorEntry, bound: TensorInput, at: str) ->
 
 def no_values(entry: TensorEntry, bound: TensorInput) -> str:
     """Return why no values exist at the sizes of `bound`, or an empty string."""
-    low, high = bound.range or (0, 0)
     if entry.structure == "offsets":
+        _, high = bound.range or (0, 0)
         # Equal offsets are empty segments, valid unless they are said to be distinct.
         return _no_offsets(bound.shape[0], int(high), strict=entry.distinct)
     if entry.structure in _FILLED_ROWS and bound.shape[-1] == 0:
         return f"a row without entries cannot be {entry.structure}"
-    count = math.prod(bound.shape)
-    if entry.distinct and entry.dtype in INTEGERS and bound.range and count > high - low:
-        return f"the range [{number(low)}, {number(high)}] has no {count} distinct integers"
     return ""
+
+
+def none_left(entry: TensorEntry, bound: TensorInput) -> str:
+    """Return why a range has not enough values outside of `avoid` at the sizes of `bound`, or nothing."""
+    if bound.range is None or not math.prod(bound.shape) or entry.structure in {"offsets", "permutation"}:
+        return ""
+    low, high = bound.range
+    whole = f"the range [{number(low)}, {number(high)}]"
+    without = " without those in `avoid`" if entry.avoid else ""
+    if entry.dtype in INTEGERS:
+        left = high - low - len({point for point in entry.avoid if low <= point < high})
+        count = math.prod(bound.shape) if entry.distinct else 1
+        if left < 1:
+            return f"`avoid` leaves no integer of {whole}"
+        return f"{whole} has no {count} distinct integers{without}" if count > left else ""
+    return f"`avoid` leaves no number of {whole}" if low == high and low in entry.avoid else ""
 
 
 def _no_offsets(length: int, total: int, *, strict: bool) -> str:

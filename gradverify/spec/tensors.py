@@ -66,7 +66,7 @@ def _check_keys(entry: TensorEntry, *, floating: bool) -> Iterator[Complaint]:
         if key not in entry.model_fields_set or entry.dtype in FLOATING:
             continue
         whole = entry.dtype == "bool" or (key == "constant_at" and not floating)
-        if whole or (key in {"domain", "avoid"} and entry.dtype in INTEGERS):
+        if whole or (key == "domain" and entry.dtype in INTEGERS):
             yield Complaint((key,), f"`{key}` does not apply to dtype {entry.dtype}", At.KEY)
         elif key == "domain" and entry.domain in DOMAIN_ENDS and entry.dtype in COMPLEX:
             yield Complaint((key,), f"a complex number cannot be {entry.domain}")
@@ -115,12 +115,14 @@ def _check_constant_at(entry: TensorEntry, name: str) -> Iterator[Complaint]:
 
 
 def _check_points(entry: TensorEntry) -> Iterator[Complaint]:
+    for key, points in (("special", entry.special), ("avoid", entry.avoid)):
+        for index, point in enumerate(points if entry.dtype in INTEGERS else ()):
+            if not isinstance(point, int):
+                yield Complaint((key, index), f"{number(point)} is no {entry.dtype}")
+            elif problem := _integer_problem(entry.dtype, point):
+                yield Complaint((key, index), problem)
     for index, point in enumerate(entry.special):
-        if entry.dtype in INTEGERS and not isinstance(point, int):
-            yield Complaint(("special", index), f"{number(point)} is no {entry.dtype}")
-        elif entry.dtype in INTEGERS and (problem := _integer_problem(entry.dtype, point)):
-            yield Complaint(("special", index), problem)
-        elif outside_domain(entry, point):
+        if outside_domain(entry, point):
             yield Complaint(("special", index), f"{number(point)} is outside the domain `{entry.domain}`")
         elif point in entry.avoid:
             yield Complaint(("special", index), f"{number(point)} is in `avoid`")
@@ -144,7 +146,8 @@ def _item_problem(entry: TensorEntry, item: Scalar) -> str:
         return "" if isinstance(item, bool) else f"a value of bool is true or false, not {described(item)}"
     if isinstance(item, bool) or not isinstance(item, int | float):
         return f"a value of {dtype} is a number, not {described(item)}"
-    return _integer_problem(dtype, item) if dtype in INTEGERS else _floating_problem(entry, item)
+    problem = _integer_problem(dtype, item) if dtype in INTEGERS else _floating_problem(entry, item)
+    return problem or (f"{number(item)} is in `avoid`" if item in entry.avoid else "")
 
 
 def _integer_problem(dtype: str, item: float) -> str:
@@ -161,7 +164,7 @@ def _floating_problem(entry: TensorEntry, item: float) -> str:
         return f"{number(item)} cannot be differentiated: values must be finite, or `requires_grad: false`"
     if outside_domain(entry, item):
         return f"{number(item)} is outside the domain `{entry.domain}`"
-    return f"{number(item)} is in `avoid`" if item in entry.avoid else ""
+    return ""
 
 
 def _is_finite(value: float) -> bool:

@@ -11,7 +11,7 @@ from gradverify.spec import schema, schema_file
 from gradverify.spec.fields import OWN_MESSAGE
 from gradverify.spec.gate import Gate, gated, hidden
 from gradverify.spec.schema import INPUT_FORMS, MARK
-from gradverify.spec.source import At, Complaint
+from gradverify.spec.source import MOST_TOLD, At, Complaint
 from gradverify.spec.wording import Path, described, did_you_mean, dotted, nearest, shown
 
 _EXPECTED = {
@@ -101,7 +101,7 @@ def _validate(model: type[BaseModel], raw: object, prefix: Path, level: str) -> 
     try:
         model.model_validate(raw)
     except ValidationError as error:
-        errors = error.errors(include_url=False)
+        errors = error.errors(include_url=False)[: MOST_TOLD + 1]
         told = [one for one in errors if not _told(one, errors)]
         return list(dict.fromkeys(_complaint(one, prefix, level) for one in told))
     return []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from gradverify.model import Case
 from gradverify.spec.cases import case_id
@@ -29,7 +30,7 @@ def open_sized(sweep: Sweep, base: Case) -> tuple[Case, ...]:
     """The base case at other sizes of those that the spec leaves open; without seeds."""
     if sweep.hook or not sweep.automatic:
         return ()
-    return tuple(_cases(sweep, base, _open(sweep.automatic)))[:MOST_OPEN]
+    return tuple(islice(_cases(sweep, base, _open(sweep.automatic)), MOST_OPEN))
 
 
 def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:

@@ -5,6 +5,8 @@ An exception that tells of the machine says nothing of the Function: it is not v
 
 from __future__ import annotations
 
+import re
+
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import accelerators
 
@@ -20,12 +22,20 @@ WANTS_A_GPU = (
 )
 """Parts of messages of a call that a GPU would have answered."""
 
+_SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b", re.IGNORECASE)
+"""In a message, or in the line that raises it: the author refuses tensors that are elsewhere."""
 
-def lacking(error: RaisedError) -> str:
-    """What is missing here, as a sentence with what to do about it; empty for every other error."""
+
+def lacking(error: RaisedError, device: str = "cpu") -> str:
+    """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
     gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
     if error.type == OF_THE_INTERPRETER:
         return f"Triton's interpreter, in which kernels run without a GPU, does not know all of Triton. {gpu}"
-    if not accelerators() and any(words in error.message for words in WANTS_A_GPU):
+    here = bool(accelerators())
+    if not here and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"
+    raised_at = error.frames[-1].source if error.deliberate and error.frames else ""
+    refused = error.deliberate or error.type == "RuntimeError"  # of a C++ operator's check
+    if refused and device == "cpu" and _SPEAKS_OF_A_GPU.search(f"{error.message} {raised_at}"):
+        return f"It takes tensors on a GPU alone{'' if here else ', and there is none here'}. {gpu}"
     return ""

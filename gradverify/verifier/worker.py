@@ -64,6 +64,7 @@ from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.guard import GlobalState, Raised
 from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.interpreting import interpret_kernels, watch_kernels
+from gradverify.verifier.lacking import lacking
 from gradverify.verifier.lifeline import end_with
 from gradverify.verifier.run import verify
 
@@ -179,8 +180,10 @@ class Server:
         result = guard.call(import_file, Path(request.path))
         if isinstance(result, Raised):
             self._state.restore()
-            return Failed(f"{result.error.type}: {result.error.message}", result.error)
+            said = f"{result.error.type}: {result.error.message}"
+            return Failed(". ".join(filter(None, (said, lacking(result.error)))), result.error)
         self._module, self._shown_path = result.value, request.shown_path
+        sys.path += [folder for folder in request.folders if folder not in sys.path]
         # What a module sets on import it sets for everyone who imports it, so its targets are to have it;
         # two switches are ours all the same.
         self._state = replace(GlobalState.take(), grad_enabled=True, threads=1)

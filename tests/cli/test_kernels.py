@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from gradverify.model import RaisedError
+from gradverify.model import Frame, RaisedError
 from gradverify.verifier import interpreting, lacking
 
 pytestmark = [
@@ -49,4 +49,26 @@ def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
     assert lacking.lacking(error)
     assert not lacking.lacking(RaisedError("RuntimeError", "shapes do not match"))
     monkeypatch.setattr(lacking, "accelerators", lambda: ("cuda:0",))
-    assert not lacking.lacking(error)
+    assert not lacking.lacking(error, "cuda:0")
+
+
+REFUSALS = [
+    RaisedError("ValueError", "expected a CUDA tensor", deliberate=True),
+    RaisedError("RuntimeError", "x must be a CUDA tensor"),
+    RaisedError("AssertionError", "", (Frame("m.py", 3, "forward", "assert x.is_cuda"),), deliberate=True),
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS)
+@pytest.mark.parametrize("there", [(), ("cuda:0",)])
+def test_a_refusal_of_tensors_that_are_on_no_gpu_names_the_option(monkeypatch, error, there):
+    monkeypatch.setattr(lacking, "accelerators", lambda: there)
+    assert "`--device cuda` verifies it" in lacking.lacking(error)
+    assert ("none here" in lacking.lacking(error)) == (not there)
+    assert not lacking.lacking(error, "cuda:0")
+
+
+def test_an_accident_in_such_a_line_is_no_refusal():
+    frame = Frame("m.py", 3, "forward", "torch.cuda.synchronise()")
+    message = "module 'torch.cuda' has no attribute 'synchronise'"
+    assert not lacking.lacking(RaisedError("AttributeError", message, (frame,)))

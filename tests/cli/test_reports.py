@@ -148,6 +148,9 @@ def test_spec_errors_go_into_files_too(here):
         ("xml=o.xml", "is not FORMAT=PATH"),
         ("json=nowhere/o.json", "there is no folder `nowhere`"),
         ("json=.", "it is a folder"),
+        ("json=right.py", "`right.py` is named like a module, a spec or a configuration"),
+        ("json=right.gradverify.yaml", "`right.gradverify.yaml` is named like a module"),
+        ("json=pyproject.toml", "`pyproject.toml` is named like a module"),
     ],
 )
 def test_files_that_cannot_be_written(here, report, words):

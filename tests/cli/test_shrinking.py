@@ -180,3 +180,40 @@ def test_the_command_reproduces_it_and_the_script_shows_it(folder, found):
     done = forked_command.python([script], folder)
     assert done.code == 1, done.out + done.err
     assert "b=2,d=1" in script.read_text()
+
+
+MISMATCHED = """\
+import torch
+
+class Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        return grad @ w.t(), x.t() @ grad
+"""
+TRANSPOSED = """\
+module: linear.py
+functions:
+  Linear:
+    sizes: {b: 3, n: 4, m: 5}
+    inputs:
+      x: [b, n]
+      w: {shape: [m, n]}
+"""
+
+
+def test_what_forward_refuses_is_told_at_the_sizes_of_the_spec(place):
+    here = place("screens")
+    (here.folder / "linear.py").write_text(MISMATCHED)
+    (here.folder / "linear.gradverify.yaml").write_text(TRANSPOSED)
+    ran = here("check", "linear.py")
+    assert "mat1 and mat2 shapes cannot be multiplied (3x4 and 5x4)" in ran.out
+    assert (
+        "At b=3,n=4,m=5, `x: [b, n]` is [3, 4] (linear.gradverify.yaml:6), `w: [m, n]` is [5, 4] "
+        "(linear.gradverify.yaml:7)." in ran.out
+    )

@@ -230,3 +230,32 @@ def test_a_spec_as_target_checks_what_it_names_and_says_what_it_does_not(place):
     assert document["not_named"][0]["spec"] == "some.yaml"
     assert document["not_named"][0]["targets"]
     assert "not named" not in here("list", "wrong.py", "some.yaml").out
+
+
+REFERENCES = "def twice(x):\n    return 2 * x\n"
+REFERRING = "module: {}\nfunctions: {{Double: {{inputs: {{x: [n]}}, reference: 'refs:twice'}}}}\n"
+DOUBLE = """\
+from torch.autograd import Function
+
+class Double(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+"""
+
+
+@pytest.mark.parametrize("where", ["specs", "."])
+def test_a_reference_beside_the_spec_or_one_folder_above(place, where):
+    folder = place("screens").folder / f"project_{len(where)}"
+    for part in ("src", "specs"):
+        (folder / part).mkdir(parents=True)
+    (folder / "src" / "double.py").write_text(DOUBLE)
+    (folder / where / "refs.py").write_text(REFERENCES)
+    (folder / "specs" / "double.yaml").write_text(REFERRING.format("../src/double.py"))
+    here = type(place("screens"))(folder)
+    ran = here("check", "src/double.py", "--spec", "specs/double.yaml")
+    assert (ran.code, "1 passed" in ran.out) == (0, True), ran.out + ran.err

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import configuration, random_seed, report_files, request_of
+from gradverify.cli.asked import configuration, random_seed, request_of
+from gradverify.cli.destinations import refuse_source, report_files
 from gradverify.cli.options import Color, Format
 from gradverify.cli.screen import print_bugs, print_report, style_for, told, write, write_file
 from gradverify.errors import InterruptedRunError
@@ -178,6 +179,8 @@ def merge(reports: options.Reports, output: options.MergedTo = None) -> None:
     from gradverify.session.merging import merge_reports  # noqa: PLC0415
 
     with told(style_for(Color.AUTO, 0)):
+        if output is not None:
+            refuse_source(output, "--output")
         text, code = merge_reports(reports)
         if output is None:
             write(sys.stdout, text)

@@ -193,7 +193,7 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
     GV109 where it tells of this machine alone.
     """
     said = f"backward raised {error.type}{when}: {first_line(error.message)}"
-    missing = lacking(error)
+    missing = lacking(error, sample.subject.settings.device)
     if missing:
         return sample.finding("GV109", said, hint=missing, raised=error)
     hint = ""

@@ -40,7 +40,8 @@ def forward_raised(
     arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint, *, inferred: bool
 ) -> NoSample:
     """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
-    missing = lacking(error)
+    devices = [a.value.device.type for a in arguments if isinstance(a.value, Tensor)]
+    missing = lacking(error, devices[0] if devices else "cpu")
     if missing:
         code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
         hint = missing

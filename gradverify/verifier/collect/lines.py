@@ -26,16 +26,30 @@ def line_of(value: Any) -> int:  # noqa: ANN401
         return 1
 
 
+def source_of_class(defined: type) -> str:
+    """The text of its class statement, decorators included.
+
+    Raises as `inspect.getsource` does.
+    """
+    file, span = _span_of_class(defined)
+    if span is None:
+        return inspect.getsource(defined)
+    return "".join(linecache.getlines(file)[span[0] - 1 : span[1]])
+
+
 def _line_of_class(defined: type) -> int:
-    """Of several definitions with one name, the one whose body holds this class's own methods."""
+    _, span = _span_of_class(defined)
+    return inspect.getsourcelines(defined)[1] if span is None else span[0]
+
+
+def _span_of_class(defined: type) -> tuple[str, tuple[int, int] | None]:
+    """File, first and last line; of several with one name, of that which holds its own methods."""
     module = sys.modules.get(defined.__module__)
     file = inspect.getsourcefile(module or defined) or ""
     spans = _classes_of("".join(linecache.getlines(file))).get(defined.__qualname__, ())
-    if not spans:
-        return inspect.getsourcelines(defined)[1]
     own = {code.co_firstlineno for code in _codes_of(defined) if code.co_filename == file}
-    holding = [first for first, last in spans if any(first <= line <= last for line in own)]
-    return (holding or [spans[-1][0]])[0]
+    holding = [span for span in spans if any(span[0] <= line <= span[1] for line in own)]
+    return file, next(iter((*holding, *spans[-1:])), None)
 
 
 def _codes_of(defined: type) -> Iterator[CodeType]:

@@ -15,6 +15,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gradverify.model import TensorInput
+from gradverify.verifier.inputs.values import integers_of
+
 Retraction = Callable[[Tensor], Tensor]
 """From an ambient tensor near the base point to the manifold."""
 
@@ -59,17 +62,16 @@ def retraction(structure: str, base: Tensor) -> Retraction | None:
             return None
 
 
-def place_integers(
-    structure: str, shape: tuple[int, ...], bounds: tuple[int, int], source: random.Random
-) -> list[int]:
+def place_integers(spec: TensorInput, source: random.Random) -> list[int]:
     """Entries of an integer structure in row-major order.
 
     `offsets`: 0 … exactly the upper bound, increasing (cumulative lengths). `permutation`: each of 0 … n - 1
     once. `sorted`: ascending values of the range. `one-hot`: one 1 in each row.
     """
-    count = math.prod(shape)
-    match structure:
+    count = math.prod(spec.shape)
+    match spec.structure:
         case "offsets":
+            bounds = tuple(int(bound) for bound in spec.range or (0, 2))
             inner = range(bounds[0] + 1, bounds[1])
             wanted = max(0, count - 2)
             cuts = (
@@ -81,10 +83,11 @@ def place_integers(
         case "permutation":
             return source.sample(range(count), count)
         case "sorted":
-            return sorted(source.choices(range(*bounds), k=count))
+            places, at = integers_of(spec)
+            return sorted(map(at, source.choices(places, k=count)))
         case "one-hot":
-            return [bit for _ in range(count // shape[-1]) for bit in _one_hot(shape[-1], source)]
-        case _:
+            return [bit for _ in range(count // spec.shape[-1]) for bit in _one_hot(spec.shape[-1], source)]
+        case structure:
             raise ValueError(f"`{structure}` is no integer structure")
 
 

@@ -102,9 +102,8 @@ def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, dra
 def _whole_entries(spec: TensorInput, seed: int, point: Point, draw: int) -> Sequence[int]:
     """Entries of an integer tensor, or of a boolean one."""
     if spec.structure in INTEGER_STRUCTURES:
-        low, high = (int(bound) for bound in spec.range or (0, 2))
         source = random.Random(f"{seed}/{spec.name}/{draw}")
-        values = place_integers(spec.structure, spec.shape, (low, high), source)
+        values = place_integers(spec, source)
         return sorted(with_special(spec, values, seed, point, draw)) if spec.special else values
     if spec.dtype == "bool":
         return draw_booleans(spec, seed, point, draw)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import KEEP_AWAY
@@ -67,17 +68,31 @@ def _integers_in_range(spec: TensorInput, seed: int, point: Point, draw: int) ->
     count = math.prod(spec.shape)
     if not count:
         return []
-    low, high = (int(bound) for bound in spec.range or (0, 2))
     source = source_of(seed, spec.name, point, draw)
-    candidates = range(low, high)
-    if (draw % 2 == 0 or spec.distinct) and len(candidates) >= count:
-        return source.sample(candidates, count)
-    values = [source.choice(candidates) for _ in range(count)]
-    _plant(source, values, [v for v in (low, high - 1) if count > 1])
-    inner = [place for place, value in enumerate(values) if low < value < high - 1]
+    places, at = integers_of(spec)
+    if (draw % 2 == 0 or spec.distinct) and len(places) >= count:
+        return [at(place) for place in source.sample(places, count)]
+    values = [at(source.choice(places)) for _ in range(count)]
+    low, high = at(0), at(places[-1])
+    _plant(source, values, [v for v in (low, high) if count > 1])
+    inner = [place for place, value in enumerate(values) if low < value < high]
     if len(set(values)) == count and inner:
         values[source.choice(inner)] = low
     return values
+
+
+def integers_of(spec: TensorInput) -> tuple[range, Callable[[int], int]]:
+    """Places, and the integer at each: those of a tensor's range without what to avoid, ascending."""
+    low, high = (int(bound) for bound in spec.range or (0, 2))
+    left_out = sorted({int(point) for point in spec.avoid if low <= point < high})
+
+    def at(place: int) -> int:
+        value = low + place
+        for point in left_out:
+            value += point <= value
+        return value
+
+    return range(min(high - low - len(left_out), sys.maxsize)), at
 
 
 def draw_booleans(spec: TensorInput, seed: int, point: Point, draw: int) -> list[bool]:

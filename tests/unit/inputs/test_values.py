@@ -108,3 +108,16 @@ def test_empty_shapes():
     assert typical(spec((3, 0))) == []
     assert draw_integers(spec((0,), dtype="int64"), 0, Point.TYPICAL, 0) == []
     assert draw_booleans(spec((0,), dtype="bool"), 0, Point.TYPICAL, 0) == []
+
+
+@given(seed=st.integers(0, 1000), count=st.integers(1, 12), draw=st.integers(0, 1))
+def test_integers_to_avoid_are_never_drawn(seed, count, draw):
+    wanted = spec((count,), dtype="int64", range=(-2, 7), avoid=(6, 0, -2, 99))
+    values = draw_integers(wanted, seed, Point.TYPICAL, draw)
+    assert set(values) <= {-1, 1, 2, 3, 4, 5}
+    assert draw == 0 or count < 2 or {-1, 5} <= set(values)
+
+
+def test_the_largest_range_is_drawn_from():
+    wanted = spec((3,), dtype="int64", range=(-(2**63), 2**63), avoid=(0,))
+    assert all(-(2**63) <= v < 2**63 for v in draw_integers(wanted, 0, Point.TYPICAL, 0))

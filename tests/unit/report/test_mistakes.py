@@ -45,6 +45,23 @@ def test_a_caret_beyond_the_end_of_the_line():
     assert "    1 | x:\n      |   ^\n" in render_mistakes([mistake], TextStyle())
 
 
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [(1, "abc" + "x" * 117 + "…"), (50_001, "…" + "x" * 40 + "abc" + "x" * 77 + "…")],
+)
+def test_a_long_line_is_cut_around_the_caret(column, shown):
+    line = "x" * (column - 1) + "abc" + "x" * 50_000
+    text = render_mistakes([Mistake("bad", Location("a.yaml", 1, column), line, 3)], TextStyle())
+    source, caret = text.splitlines()[1:3]
+    assert source == f"    1 | {shown}"
+    assert caret.index("^^^") == source.index("abc")
+
+
+def test_a_long_word_is_underlined_as_far_as_it_is_shown():
+    text = render_mistakes([Mistake("bad", Location("a.yaml", 1, 1), "y" * 9000, 9000)], TextStyle())
+    assert text.splitlines()[2] == "      | " + "^" * 121
+
+
 def test_without_a_place():
     text = render_mistakes([Mistake("unknown key `sed`", kind="config")], TextStyle())
     assert text == "unknown key `sed`\n\n1 error in the configuration file; nothing was checked\n"

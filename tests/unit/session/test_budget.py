@@ -74,7 +74,7 @@ def ran(*events, budget=0.5, cases=("a",), **plan):
     module = SimpleNamespace(running=lambda request: worker, close=lambda: setattr(worker, "closed", True))
     request = SimpleNamespace(clock=lambda: worker.seconds, budget=budget, timeout=60.0, memory=0)
     planned = SimpleNamespace(module=module, target=TARGET, plan=None)
-    run_within_budget(planned, request, state, TargetProgress(Silent(), TARGET))
+    run_within_budget(planned, plan, request, state, TargetProgress(Silent(), TARGET))
     return worker, state
 
 

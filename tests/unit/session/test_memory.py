@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from gradverify.model import Verdict
+from gradverify.model import Case, TensorInput, Verdict
 from gradverify.session import processes
+from gradverify.session.memory import tensor_bytes
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target
@@ -54,6 +55,29 @@ def test_too_much(tmp_path, monkeypatch):
     assert ", at m.py:" in finding.message
     assert finding.raised.frames[-1].function == "backward"
     assert "--memory 1024" in finding.reproduce
+
+
+def test_a_case_that_cannot_fit_is_told_and_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(HUNGRY)
+    (tmp_path / "m.gradverify.yaml").write_text(
+        "module: m.py\nfunctions: {Modest: {sizes: {n: [3, 1000000000]}, inputs: {x: [n]}}}\n"
+    )
+    (modest,) = check(Request((parse_target("m.py::Modest"),), memory=1024)).targets
+    assert [case.status for case in modest.case_reports] == [Verdict.PASSED, Verdict.UNCHECKED]
+    (finding,) = modest.findings
+    assert (modest.status, finding.code, finding.case.id) == (Verdict.UNCHECKED, "GV903", "n=1000000000")
+    assert finding.message == (
+        "the inputs of case n=1000000000 take 7.45 GiB (`x` is [1000000000]): verifying it needs at least "
+        "59.6 GiB, more than the 1 GiB that --memory allows"
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taken"), [("float64", 24), ("complex64", 24), ("bfloat16", 6), ("int8", 3), ("bool", 3)]
+)
+def test_bytes_of_a_case(dtype, taken):
+    assert tensor_bytes(Case("base", 1, inputs=(TensorInput("x", (3,), dtype=dtype),))) == taken
 
 
 @pytest.mark.parametrize("by_ps", [False, True])

@@ -5,13 +5,19 @@
 from __future__ import annotations
 
 import random
+import resource
+import sys
 import time
 
+import pytest
 from extent import extent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gradverify.errors import SpecError
+from gradverify.model import Settings
+from gradverify.report import TextStyle, render_mistakes
+from gradverify.session.costing import cost_of
 from gradverify.spec import NOT_YET, OPEN, plan_function
 from gradverify.spec.read import read_document
 from gradverify.spec.schema_file import FunctionEntry, HookedEntry
@@ -68,24 +74,42 @@ functions:
 """
 WORDS = [
     "shape", "inputs", "sizes", "value", "choices", "range", "dtype", "int64", "bool", "complex128", "float32", "null",
-    "true", "no", "1e-6", ".nan", "-.inf", "0", "-1", "010", "9" * 30, "n", "n*n", "n//0", "n-9", "b", "[]", "{}", "[n, [n]]",
+    "true", "no", "1e-6", ".nan", "-.inf", "0", "-1", "010", "9" * 30, "1000000000", "2147483647", "[1000000000, 3]", "n", "n*n", "n//0", "n-9", "b", "[]", "{}", "[n, [n]]",
     "<<", "*a", "&a", "!!int", "!x", "---", "...", "%YAML 1.1", "? ", "- ", ": ", "\n", "\n  ", "\n    ", "\t", "#", "|", ">",
     "'", '"', "\\", "\0", "\u2028", "é", "\ud800", ",", "[", "]", "{", "}", "where", "tuple", "{tuple: [n]}", "optional",
     "list", "concat", "object", "size", "structure", "spd", "offsets", "constant_at", "init", "cases", "{0: [0]}", "[{n: 3}]",
     "of", "count", "make", "xfail", "codes", "n > k", "n > k > 2", "and", "not n", "2027-01-01", "surrogate", "reason", "{size: n}",
     "Linear", "m.py::free", "@", "GV9", "special: [7]", "domain: positive", "__import__('os')", "f(n)", "n if n else 2",
 ]  # fmt: skip
-SECONDS = 3.0
-"""Far above what any example takes; a search without bound would take minutes."""
+SECONDS = 1.0
+MEBIBYTES = 200
+"""Of one example, from its text to what is printed."""
+
+EXECUTED = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect"}
+executed = []
 
 
-def survives(folder, text, gate=OPEN):
-    start = time.process_time()
+@sys.addaudithook
+def _watch(event, arguments):
+    if event in EXECUTED or (event == "import" and arguments[0] in {"m", "somewhere"}):
+        executed.append((event, arguments))
+
+
+def largest():
+    """The most memory that this process has had, in MiB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def survives(folder, text, gate=OPEN, limit=SECONDS):
+    start, before = time.process_time(), largest()
+    executed.clear()
     try:
         spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], gate)
         for key in spec.functions:
-            cases = plan_function(spec, key).cases
-            assert len({case.id for case in cases}) == len(cases)
+            plan = plan_function(spec, key)
+            assert len({case.id for case in plan.cases}) == len(plan.cases)
+            cost_of(plan, Settings())
     except SpecError as error:
         assert error.problems
         for problem in error.problems:
@@ -93,11 +117,14 @@ def survives(folder, text, gate=OPEN):
             assert problem.location.line >= 1
             assert problem.length >= 1
             f"{problem.message}{problem.location}".encode()
-    assert time.process_time() - start < SECONDS
+        assert len(render_mistakes(error.problems, TextStyle())) < 100_000
+    assert time.process_time() - start < limit
+    assert largest() - before < MEBIBYTES
+    assert not executed
 
 
 FUZZ = settings(
-    max_examples=extent(100, 350),
+    max_examples=extent(100, 700),
     deadline=None,  # the clock of the machine is no measure: see `survives`
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -157,3 +184,29 @@ def test_any_value_anywhere(folder, key, first, second):
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=4)), max_size=25).map("".join))
 def test_random_text(folder, text):
     survives(folder, text)
+
+
+MANY = 40_000
+LARGE = {
+    "a size": "sizes: {n: [1000000000, 3]}, inputs: {x: [n], y: [1000000000]}",
+    "a size of a hook": "sizes: {n: [1000000000, 2147483647]}, arguments: 'm:make'",
+    "sizes": f"sizes: {{n: [{', '.join(map(str, range(MANY)))}]}}, inputs: {{x: [n]}}",
+    "choices": f"inputs: {{x: {{choices: [{', '.join(map(str, range(MANY)))}]}}}}",
+    "dimensions": f"inputs: {{x: [{', '.join(f'n{i}' for i in range(900))}]}}",
+    "inputs": f"inputs: {{{', '.join(f'x{i}: [n]' for i in range(900))}}}",
+    "unknown keys": f"inputs: {{x: {{{', '.join(f'k{i}: 1' for i in range(MANY // 2))}}}}}",
+    "expected failures": f"inputs: {{x: [n]}}, xfail: [{'{codes: [GV101], reason: r, cases: [n=3]}, ' * 900}]",
+}
+"""Entries that took minutes or gigabytes."""
+
+
+@pytest.mark.parametrize("entry", LARGE.values(), ids=list(LARGE))
+def test_large_entries(folder, entry):
+    survives(folder, f"module: m.py\nfunctions:\n  free: {{{entry}}}\n", limit=SECONDS * 2)
+
+
+def test_many_functions_with_mistakes(folder):
+    survives(
+        folder,
+        "module: m.py\nfunctions:\n" + "".join(f"  fre{i}: {{inputs: {{x: 3}}}}\n" for i in range(3000)),
+    )

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gradverify.errors import SpecError
-from gradverify.spec.source import parse
+from gradverify.spec.source import MAX_BYTES, parse
 from gradverify.spec.yaml_core import MAX_DEPTH
 
 
@@ -72,9 +72,9 @@ CHAIN = "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1,
 @pytest.mark.parametrize(
     ("text", "line", "column", "message"),
     [
-        ("", 1, 0, "the file is empty: it needs `module:` and `functions:`"),
-        ("---\n", 1, 0, "the file is empty: it needs `module:` and `functions:`"),
-        ("# only this\n", 1, 0, "the file is empty: it needs `module:` and `functions:`"),
+        ("", 1, 1, "the file is empty: it needs `module:` and `functions:`"),
+        ("---\n", 1, 1, "the file is empty: it needs `module:` and `functions:`"),
+        ("# only this\n", 1, 1, "the file is empty: it needs `module:` and `functions:`"),
         (
             "a: 1\n---\nb: 2\n",
             2,
@@ -89,8 +89,9 @@ CHAIN = "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1,
             1,
             "not valid YAML: found character '\\t' that cannot start any token (indent with",
         ),
+        ("a:\n- \x07", 2, 3, "not valid YAML: the character U+0007 is not allowed"),
         ("a: \x07", 1, 4, "not valid YAML: the character U+0007 is not allowed"),
-        ('a: "\\UFFFFFFFF"', 1, 0, "not valid YAML: an escape or a number is out of range"),
+        ('a: "\\UFFFFFFFF"', 1, 7, "not valid YAML: an escape or a number is out of range"),
         ('a: "\\ud800"', 1, 4, "not valid YAML: an escape stands for no character"),
         ("a: *x", 1, 4, "not valid YAML: found undefined alias"),
         ("a: &x [*x]", 1, 4, "an alias (`*name`) stands inside what it names"),
@@ -142,8 +143,23 @@ def test_names_that_yaml_1_1_takes_for_booleans_are_names(plan):
 
 
 def test_a_file_that_cannot_be_read(folder, problems):
-    assert problems("a: 1 # \udcff")[0].message == "the file is not UTF-8 text"
+    problem = problems("a: 1\nb: é \udcff")[0]
+    assert problem.message == "the file is not UTF-8 text: byte 0xED"
+    assert (problem.location.line, problem.location.column) == (2, 6)
+
     (folder / "dir.yaml").mkdir()
+
+
+def test_too_large(problems):
+    problem = problems("# " + "x" * MAX_BYTES)[0]
+    assert problem.message == "the file is larger than 1 MiB: this is no spec file"
+    assert (problem.location.line, problem.location.column) == (1, 1)
+
+
+def test_a_list_without_end(problems):
+    (problem,) = problems(f"module: m.py\nfunctions: {{f: {{sizes: {{n: [{'3, ' * 2000}]}}}}}}")
+    assert problem.message == "a list has at most 1000 entries, not 2000"
+    assert (problem.location.line, problem.location.column) == (2, 28)
 
 
 def test_line_breaks_are_counted_as_the_yaml_parser_counts_them(problems):

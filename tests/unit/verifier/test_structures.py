@@ -64,23 +64,28 @@ def test_the_gradient_through_a_retraction_is_tangential():
     assert torch.allclose((gradient * base).sum(dim=-1), torch.zeros(2, dtype=torch.float64), atol=1e-12)
 
 
+def integers(structure, shape, bounds, **fields):
+    return TensorInput("k", shape, dtype="int64", structure=structure, range=bounds, **fields)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_integer_structures(seed):
     source = random.Random(seed)
-    offsets = place_integers("offsets", (4,), (0, 10), source)
+    offsets = place_integers(integers("offsets", (4,), (0, 10)), source)
     assert offsets[0] == 0
     assert offsets[-1] == 10
     assert offsets == sorted(offsets)
-    assert sorted(place_integers("permutation", (5,), (0, 5), source)) == list(range(5))
-    rows = place_integers("one-hot", (3, 4), (0, 2), source)
+    assert sorted(place_integers(integers("permutation", (5,), (0, 5)), source)) == list(range(5))
+    rows = place_integers(integers("one-hot", (3, 4), (0, 2)), source)
     assert [sum(rows[k : k + 4]) for k in (0, 4, 8)] == [1, 1, 1]
-    ascending = place_integers("sorted", (6,), (2, 9), source)
+    ascending = place_integers(integers("sorted", (6,), (2, 9)), source)
     assert ascending == sorted(ascending)
     assert all(2 <= v < 9 for v in ascending)
+    assert set(place_integers(integers("sorted", (60,), (2, 6), avoid=(2, 4)), source)) == {3, 5}
 
 
 def test_offsets_longer_than_their_range_repeat():
-    assert place_integers("offsets", (6,), (0, 2), random.Random(0))[-1] == 2
+    assert place_integers(integers("offsets", (6,), (0, 2)), random.Random(0))[-1] == 2
 
 
 def test_an_unknown_structure_is_refused():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -101,18 +101,19 @@ class _Reading:
 
     def __init__(self, trees: Sequence[ast.Module]) -> None:
         self._trees = tuple(trees)
-        self._calls = [call for tree in trees for call in _calls_in(tree)]
         self._home = trees[0]
 
     def calls_of(self, function: str, direct: frozenset[str]) -> Iterator[_Call]:
         """Calls of `function.apply`, under any name that the target's file or their own gives to it."""
-        of_home = _aliases(self._home, function)
-        known = {tree: (of_home & _imported(tree)) | _aliases(tree, function) for tree in self._trees}
-        known[self._home] = of_home
-        for call in self._calls:
-            named = bool(direct) and ast.unparse(call.node.func) in direct
-            if named or _applies(call.node, function, known[call.place.tree]):
-                yield call
+        of_home = _aliases(self._home).get(function, frozenset())
+        last = {function, *(expression.rpartition(".")[2] for expression in direct)}
+        for tree in self._trees:
+            taken = of_home if tree is self._home else of_home & _imported(tree)
+            known = taken | _aliases(tree).get(function, frozenset())
+            for call in _called(tree, last | known):
+                named = bool(direct) and ast.unparse(call.node.func) in direct
+                if named or _applies(call.node, function, known):
+                    yield call
 
     def values(self, node: ast.expr, place: _Place, depth: int = 0) -> Iterator[Nested]:
         """The values that the source gives for an argument."""
@@ -145,7 +146,7 @@ class _Reading:
                 called = place.owner.name
             elif called in {"__init__", "forward", "apply", "__call__"}:
                 return
-        for call in self._calls:
+        for call in (call for tree in self._trees for call in _called(tree, {called})):
             if _last_name(call.node.func) == called and holder not in call.place.scopes:
                 for passed, argument in _bound(call.node, order):
                     if passed == name:
@@ -187,20 +188,32 @@ def _is_function(name: str, place: _Place) -> bool:
     return any(isinstance(n, ast.FunctionDef) and n.name == name for n in bodies)
 
 
-def _aliases(tree: ast.Module, function: str) -> set[str]:
-    """Module-level names of `function.apply`."""
-    return {
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign) and _is_apply(node.value, function)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+@lru_cache(maxsize=KEPT_TREES)
+def _aliases(tree: ast.Module) -> Mapping[str, frozenset[str]]:
+    """Module-level names of `function.apply`, by the function."""
+    found: dict[str, set[str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and (function := _applied(node.value)):
+            names = (target.id for target in node.targets if isinstance(target, ast.Name))
+            found.setdefault(function, set()).update(names)
+    return {function: frozenset(names) for function, names in found.items()}
+
+
+def _called(tree: ast.Module, names: Collection[str]) -> Iterator[_Call]:
+    """Calls of what is called so, or of its `apply`, in the order of the file."""
+    calls = _calls_by_name(tree)
+    found = {number: call for name in names for number, call in calls.get(name, {}).items()}
+    yield from (found[number] for number in sorted(found))
 
 
 @lru_cache(maxsize=KEPT_TREES)
-def _calls_in(tree: ast.Module) -> tuple[_Call, ...]:
-    return tuple(_Call(*found) for found in _calls(tree, _Place(tree)))
+def _calls_by_name(tree: ast.Module) -> Mapping[str, Mapping[int, _Call]]:
+    """The calls of a file, numbered, by the last name of what is called; of `f.apply` under `f`, too."""
+    found: dict[str, dict[int, _Call]] = {}
+    for number, call in enumerate(_calls(tree, _Place(tree))):
+        for name in {_last_name(call[0].func), _applied(call[0].func)}:
+            found.setdefault(name, {})[number] = _Call(*call)
+    return found
 
 
 @lru_cache(maxsize=KEPT_TREES)
@@ -219,12 +232,14 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _is_apply(node: ast.expr, function: str) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "apply" and _last_name(node.value) == function
+def _applied(node: ast.expr) -> str:
+    """The `f` of `f.apply`, empty for anything else."""
+    return _last_name(node.value) if isinstance(node, ast.Attribute) and node.attr == "apply" else ""
 
 
-def _applies(call: ast.Call, function: str, aliases: set[str]) -> bool:
-    return _is_apply(call.func, function) or (isinstance(call.func, ast.Name) and call.func.id in aliases)
+def _applies(call: ast.Call, function: str, aliases: Collection[str]) -> bool:
+    is_alias = isinstance(call.func, ast.Name) and call.func.id in aliases
+    return is_alias or (bool(function) and _applied(call.func) == function)
 
 
 def _calls(node: ast.AST, place: _Place) -> Iterator[tuple[ast.Call, _Place]]:

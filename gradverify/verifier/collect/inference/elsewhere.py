@@ -6,6 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -23,17 +24,17 @@ MOST_READ = 8
 SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist"})
 """Folders that hold no source of the package's own."""
 
+_CALLED = re.compile(r"\b(\w+)(?:\.apply)?\s*\(")
+
 
 def trees_elsewhere(module: ModuleType | None, names: Collection[str]) -> list[ast.Module]:
     """Files of the same package, or of the same folder, that call something of this module by its name."""
     own = getattr(module, "__file__", None)
     if not own or not names:
         return []
-    either = "|".join(re.escape(name) for name in sorted(names))
-    called = re.compile(rf"\b(?:{either})(?:\.apply)?\s*\(".encode())
     trees: list[ast.Module] = []
     for path in _nearest_first(Path(own).resolve()):
-        tree = _parsed(path, called)
+        tree = _parsed(path, names)
         if tree is not None:
             trees.append(tree)
         if len(trees) == MOST_READ:
@@ -41,6 +42,7 @@ def trees_elsewhere(module: ModuleType | None, names: Collection[str]) -> list[a
     return trees
 
 
+@lru_cache(maxsize=2)
 def _nearest_first(own: Path) -> Sequence[Path]:
     """Python files of the package around a file, those in folders near to it first."""
     top = own.parent
@@ -68,14 +70,20 @@ def _files(top: Path, *, deep: bool) -> Iterator[Path]:
             return
 
 
-def _parsed(path: Path, called: re.Pattern[bytes]) -> ast.Module | None:
-    """The source of a file that has such a call; None for one that has not, or is none."""
+def _parsed(path: Path, names: Collection[str]) -> ast.Module | None:
+    """The source of a file that calls something of these names; None for one that does not, or is none."""
     try:
-        if path.stat().st_size > MOST_BYTES:
-            return None
-        source = path.read_bytes()
-        if not called.search(source):
-            return None
-        return tree_of(source)
+        return tree_of(path.read_bytes()) if _called_in(path) & set(names) else None
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+@lru_cache(maxsize=MOST_FILES)
+def _called_in(path: Path) -> frozenset[str]:
+    """What a file calls, or calls the `apply` of, by its last name.
+
+    Raises `OSError`.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        return frozenset()
+    return frozenset(_CALLED.findall(path.read_text("utf-8", "replace")))

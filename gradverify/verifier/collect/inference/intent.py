@@ -7,6 +7,8 @@ import re
 from types import ModuleType
 from typing import Any
 
+from gradverify.verifier.collect.lines import source_of_class
+
 _WORDS = re.compile(
     r"straight[- _]?through|(?<![a-z])ste(?![a-z])|surrogate|pseudo[- _]?(?:gradient|derivative)"
     r"|(?:gradient|grad)[- _]?revers\w*|rev(?:ers\w*)?[- _]?grad\w*|natural[- _]gradient"
@@ -44,8 +46,8 @@ def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: 
     """The words by which the class, or the module it stands in, calls its gradient deliberate; else empty."""
     name, place = getattr(value, "__qualname__", ""), getattr(module, "__name__", "").rpartition(".")[2]
     try:
-        own = inspect.getsource(value)
-    except (OSError, TypeError):
+        own = source_of_class(value) if isinstance(value, type) else inspect.getsource(value)
+    except (OSError, TypeError, SyntaxError, ValueError):
         own = getattr(value, "__doc__", None) or ""
     doc, about = getattr(value, "__doc__", None) or "", getattr(module, "__doc__", None) or ""
     told = [(_WORDS, t) for t in (name.replace("_", " "), place.replace("_", " "), own, about)]

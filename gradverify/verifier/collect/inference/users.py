@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any
@@ -66,20 +66,24 @@ def names_that_reach(target: Target, tree: ast.Module) -> frozenset[str]:
 
 def _levels(target: Target, tree: ast.Module) -> dict[str, int]:
     """Names at the top of the file that use the target, by how many others stand between."""
-    levels = {target.attribute.rpartition(".")[2]: 0}
-    users = _statements(tree)
-    for level in range(1, len(users) + 1):  # as long as a chain of names can be
-        further = {n for names, used in users if used & levels.keys() for n in names} - levels.keys()
-        if not further:
-            break
-        levels |= dict.fromkeys(further, level)
+    reached = {target.attribute.rpartition(".")[2]}
+    levels = dict.fromkeys(reached, 0)
+    users = _users_of(tree)
+    while reached:
+        level = levels[next(iter(reached))] + 1
+        reached = {user for name in reached for user in users.get(name, ())} - levels.keys()
+        levels |= dict.fromkeys(reached, level)
     return levels
 
 
 @lru_cache(maxsize=KEPT_TREES)
-def _statements(tree: ast.Module) -> tuple[tuple[set[str], set[str]], ...]:
-    """(names it defines, names it uses) of each statement at the top of the file."""
-    return tuple((_names(node), _used(node)) for node in tree.body)
+def _users_of(tree: ast.Module) -> Mapping[str, set[str]]:
+    """What the statements at the top of the file define, by each name that they use."""
+    found: dict[str, set[str]] = {}
+    for node in tree.body:
+        for name in _used(node):
+            found.setdefault(name, set()).update(_names(node))
+    return found
 
 
 def _names(node: ast.stmt) -> set[str]:

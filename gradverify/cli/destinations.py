@@ -1,0 +1,62 @@
+"""Files and folders that a run writes: refused before the work where they cannot be, or must not be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gradverify.cli.options import Format
+from gradverify.errors import UsageError
+
+SOURCES = frozenset({".py", ".pyi", ".ipynb", ".yaml", ".yml", ".toml"})
+"""Endings of what is verified, and of what says how."""
+
+
+def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
+    """Read `--report`.
+
+    Raises `UsageError` for what is not FORMAT=PATH, and for a file that cannot be written: before the work.
+    """
+    files = []
+    for text in texts or ():
+        name, _, path = text.partition("=")
+        if name not in list(Format) or not path:
+            raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
+        file = Path(path)
+        refuse_source(file, "--report")
+        if file.is_dir() or not file.parent.is_dir():
+            raise UsageError(f"--report: `{path}` cannot be written: {_why_not(file)}")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise UsageError(f"--report: `{path}` cannot be written: permission denied")
+        files.append((Format(name), file))
+    if len({path.resolve() for _, path in files}) < len(files):
+        raise UsageError("--report: two reports to one file")
+    return tuple(files)
+
+
+def dump_folder(folder: Path | None) -> Path | None:
+    """Accept a folder to write into, and make it where only its parent exists.
+
+    Raises `UsageError` where nothing can be written into it: before the work.
+    """
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"--dump: `{folder}` is not a folder") from None
+    except OSError as error:
+        raise UsageError(f"--dump: `{folder}` cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--dump: `{folder}` cannot be written: permission denied")
+    return folder
+
+
+def refuse_source(file: Path, option: str) -> None:
+    """Raise `UsageError` for a file that holds what is verified, or how: no report is called so."""
+    if file.suffix in SOURCES:
+        raise UsageError(f"{option}: `{file}` is named like a module, a spec or a configuration")
+
+
+def _why_not(file: Path) -> str:
+    return "it is a folder" if file.is_dir() else f"there is no folder `{file.parent}`"
