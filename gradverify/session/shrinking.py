@@ -36,8 +36,8 @@ MOST_TRIES = 12
 MOST_SHRUNK = 4
 """Findings of one target that are shrunk: a person reads the first ones."""
 
-TOO_SLOW = "the search for smaller inputs: it took longer than {:g} s"
-"""What is said where the limit of a target's time ended it, whatever it may have cost in calls."""
+TOO_SLOW = "the search for smaller inputs: one step took longer than {:g} s"
+"""What is said where a worker did not answer within the limit of a target's time."""
 
 MOST_BETWEEN = 3
 """Sizes between a small one and the one that is needed, tried once that is known."""
@@ -70,15 +70,7 @@ class _Spent:
 
     calls: int
     """That may be made."""
-    until: float
-    """When far too much time has gone by."""
     made: int = 0
-    too_slow: bool = False
-
-    def is_over(self, now: float) -> bool:
-        """Whether nothing more is tried."""
-        self.too_slow |= now > self.until
-        return self.too_slow or self.made >= self.calls
 
 
 @dataclass
@@ -105,7 +97,7 @@ class _Attempts:
 
         Raises `WorkerError`.
         """
-        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.is_over(self.request.clock()):
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.made >= self.spent.calls:
             return False
         self.tries += 1
         found = self.seen(place, with_cause=self.with_cause)
@@ -134,7 +126,8 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     if worker is None or not worker.alive or state.unchecked_because:
         return report
     allowed = allowance(state.price or Price.LEAST, state.settings.effort)
-    spent = _Spent(allowed.shrunk, request.clock() + request.timeout)
+    spent = _Spent(allowed.shrunk)
+    left_out: tuple[str, ...] = ()
     told = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
     past = {one.case.id for one in state.plan.beyond}  # its size is what it is about
@@ -150,9 +143,9 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
                 places.setdefault(case.id, attempts.at)
                 state.shrunk.append(attempts.at.case)
     except WorkerError as error:
-        spent.too_slow |= isinstance(error, WorkerTimedOutError)
+        if isinstance(error, WorkerTimedOutError):
+            left_out = (TOO_SLOW.format(request.timeout),)
         planned.module.close()
-    left_out = (TOO_SLOW.format(request.timeout),) if spent.too_slow else ()
     found = tuple(told[id(f)] for f in report.findings)
     return replace(report, findings=found, left_out=(*report.left_out, *left_out))
 

@@ -48,6 +48,8 @@ MODULES = [
     ("reported", "right"),
     ("hidden", "right"),
     ("hidden", "wrong"),
+    ("drawn", "right"),
+    ("drawn", "wrong"),
 ]
 
 EXHAUSTIVE = [("guessed", "bare"), ("authors", "wrong"), ("reported", "wrong")]
