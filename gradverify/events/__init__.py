@@ -32,7 +32,7 @@ from gradverify.events.answers import (
     Retried,
     Suggested,
 )
-from gradverify.events.encoding import decode, encode
+from gradverify.events.encoding import decode, encode, from_line, to_line
 from gradverify.events.requests import (
     Bind,
     Collect,
@@ -49,8 +49,12 @@ from gradverify.events.requests import (
 CHANNEL_LOST = 79
 """What a worker exits with when it cannot reach the front any more: user code has closed its descriptors."""
 
+UNASKED = 0
+"""The number of a worker's first message, before any request."""
+
 __all__ = [
     "CHANNEL_LOST",
+    "UNASKED",
     "BeyondDoubted",
     "BeyondJudged",
     "BeyondStarted",
@@ -89,4 +93,6 @@ __all__ = [
     "Verify",
     "decode",
     "encode",
+    "from_line",
+    "to_line",
 ]

@@ -104,6 +104,8 @@ class CaseVerified:
     """Every output is integer or declared non-differentiable: there is nothing to verify."""
     empty: bool = False
     """No Jacobian of its points has an entry: what ran says nothing of the gradient."""
+    unjudged: tuple[tuple[int, str], ...] = ()
+    """(output, input) pairs without a result at any point."""
     remarks: tuple[str, ...] = ()
     swept: Swept = field(default_factory=Swept)
 

@@ -6,6 +6,7 @@ The front alone knows clocks. A worker that dies or hangs costs one target its v
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any, Self
 
 from gradverify.events import (
     CHANNEL_LOST,
+    UNASKED,
     Broken,
     DeviceLost,
     DiagnosisStarted,
@@ -23,8 +25,8 @@ from gradverify.events import (
     Event,
     Ready,
     Request,
-    decode,
-    encode,
+    from_line,
+    to_line,
 )
 from gradverify.model import RaisedError
 from gradverify.session.forked import Process
@@ -34,6 +36,9 @@ from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
 """Seconds for a worker to import torch: cold disks are slow, a hang must still end."""
+
+NUMBER_BITS = 62
+"""Of the number of a request. It is drawn: what user code writes into the channel does not carry it."""
 
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
@@ -124,6 +129,7 @@ class Worker:
         streams = self._log.fileno(), self._faults.fileno()
         self._begin((template.fork(*streams, how) if template is not None else None) or start(*streams, how))
         self._buffer = b""
+        self._number = UNASKED
         self._ready: Ready | None = None
         self._since = 0
         self._memory = 0
@@ -139,8 +145,10 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
-        return self._channel is not None
+        """Whether it still answers. One that wrote or ended while nobody asked does not."""
+        if self._channel is None:
+            return False
+        return self._ready is None or not (self._buffer or self._selector.select(0))
 
     @property
     def running(self) -> bool:
@@ -178,13 +186,16 @@ class Worker:
         deadline = self._clock() + limit
         self._memory = memory
         try:
-            self._channel.send(encode(request))
+            self._number = 1 + secrets.randbits(NUMBER_BITS)
+            self._channel.send(to_line(self._number, request))
         except OSError:
             raise self._died() from None
         while True:
             event = self._next(deadline, self._meanwhile)
             match event:
                 case Done():
+                    if not self.alive:
+                        raise self._over(WorkerLostError, LOST)
                     return
                 case DeviceLost():
                     raise device_lost(self._over(WorkerDeviceLostError, LOST_DEVICE), event)
@@ -254,9 +265,12 @@ class Worker:
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            return decode(line.decode("utf-8"))
+            number, event = from_line(line.decode("utf-8"))
         except (ValueError, TypeError, KeyError):
             raise self._over(WorkerLostError, LOST) from None
+        if number != self._number:
+            raise self._over(WorkerLostError, LOST)
+        return event
 
     def _require_memory(self) -> None:
         """Look at the memory of its processes now and then; kill them where it is too much."""

@@ -29,6 +29,7 @@ import torch
 from gradverify.deduced import Deduced
 from gradverify.events import (
     CHANNEL_LOST,
+    UNASKED,
     Bind,
     Bound,
     Broken,
@@ -52,8 +53,8 @@ from gradverify.events import (
     Retry,
     Suggest,
     Verify,
-    decode,
-    encode,
+    from_line,
+    to_line,
 )
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
@@ -96,17 +97,17 @@ def main(
     threading.Thread(target=_listen, args=(incoming, inbox), daemon=True).start()
     server, ready = serve_here()
     prepare()
-    _send(outgoing, ready)
+    _send(outgoing, UNASKED, ready)
     while True:
-        request: Request = decode(inbox.get())
+        number, request = from_line(inbox.get())
         _renew_streams(log)
         try:
             for event in server.answer(request):
-                _send(outgoing, event, log)
+                _send(outgoing, number, event, log)
         except Exception as error:  # noqa: BLE001 - user code is guarded, so this one is ours
-            _send(outgoing, ended_by(error))
+            _send(outgoing, number, ended_by(error))
         else:
-            _send(outgoing, Done())
+            _send(outgoing, number, Done())
 
 
 def ended_by(error: Exception) -> DeviceLost | Broken:
@@ -306,14 +307,14 @@ def _listen(incoming: IO[str], inbox: queue.SimpleQueue[str]) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _send(outgoing: IO[str], event: Event, log: int | None = None) -> None:
+def _send(outgoing: IO[str], number: int, event: Event, log: int | None = None) -> None:
     for name, _ in STREAMS:
         with contextlib.suppress(Exception):  # user code may have closed or replaced them
             getattr(sys, name).flush()
     if isinstance(event, Found) and log is not None:
         event = replace(event, printed_to=os.fstat(log).st_size)
     try:
-        outgoing.write(encode(event) + "\n")
+        outgoing.write(to_line(number, event) + "\n")
         outgoing.flush()
     except OSError:
         _exit(CHANNEL_LOST)

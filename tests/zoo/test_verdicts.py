@@ -46,6 +46,7 @@ MODULES = [
     ("reported", "right"),
     ("hidden", "right"),
     ("hidden", "wrong"),
+    ("hostile", "channel"),
 ]
 
 EXHAUSTIVE = [("guessed", "bare"), ("authors", "wrong"), ("reported", "wrong")]
