@@ -217,6 +217,9 @@ class Mutated:
 class Done:
     """The request was answered completely."""
 
+    left: tuple[str, ...] = ()
+    """What the calls of user code have left behind: names of state, `a thread`, `a process`."""
+
 
 @dataclass(frozen=True)
 class Failed:
@@ -231,6 +234,15 @@ class DeviceLost:
     """Instead of `Done`: an accelerator's context is lost, and this process is of no use any more."""
 
     error: RaisedError
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """Instead of `Done`: after what user code has done no answer of this process is worth anything."""
+
+    how: str
+    """What it did, as the end of a sentence about it."""
+    raised: RaisedError | None = None
 
 
 @dataclass(frozen=True)
@@ -265,5 +277,6 @@ Event = (
     | Done
     | Failed
     | DeviceLost
+    | Disturbed
     | Broken
 )

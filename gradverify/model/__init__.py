@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from gradverify.model.finding import (
         ACROSS_CASES,
+        LIMITING,
         CasePoint,
         Entries,
         Entry,
@@ -73,8 +74,8 @@ else:
                 "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
             ),
             "finding": (
-                "ACROSS_CASES CasePoint Entries Entry Finding Frame JacobianMap RaisedError ShownInput "
-                "SourceChange"
+                "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
+                "ShownInput SourceChange"
             ),
             "place": "Location shown_path",
             "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
@@ -95,6 +96,7 @@ else:
 
 __all__ = [
     "ACROSS_CASES",
+    "LIMITING",
     "POWER_OF_TWO",
     "Allowance",
     "Annotation",

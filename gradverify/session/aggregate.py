@@ -110,6 +110,8 @@ class TargetState:
     """What the static rules say of it."""
     shrunk: list[Case] = field(default_factory=list)
     """Smaller cases that findings are told at."""
+    beside_another: bool = False
+    """An earlier target has left something in its worker: it is asked again where it does not pass."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -166,8 +168,9 @@ class TargetState:
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
         missing = without_result(self.plan, self.verified)
-        undeclared = self.verified and all(c.no_gradient for c in self.verified)
-        if undeclared and not self.findings and not missing:
+        without_gradient = self.verified and all(c.no_gradient for c in self.verified)
+        told = any(f.severity is not Severity.NOTE for f in self.findings)
+        if without_gradient and not told and not missing:
             return self.skipped("declares no gradient: every output is integer or marked so")
         marked = self._marked()
         findings = tuple(self._placed(f) for f in merge_findings(marked))

@@ -21,6 +21,7 @@ from gradverify.events import (
     Broken,
     DeviceLost,
     DiagnosisStarted,
+    Disturbed,
     Done,
     Event,
     Ready,
@@ -81,6 +82,12 @@ class WorkerDeviceLostError(WorkerDiedError):
     raised: RaisedError | None = None
 
 
+class WorkerDisturbedError(WorkerError):
+    """User code has replaced or broken what answers depend on; `how` says what."""
+
+    raised: RaisedError | None = None
+
+
 class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
 
@@ -97,10 +104,10 @@ class WorkerStartError(WorkerError):
     """The process did not come as far as reading requests: torch cannot be imported."""
 
 
-def device_lost(error: WorkerError, event: DeviceLost) -> WorkerError:
+def with_raised(error: WorkerError, raised: RaisedError | None) -> WorkerError:
     """Add to an error what user code raised."""
-    if isinstance(error, WorkerDeviceLostError):
-        error.raised = event.error
+    if isinstance(error, WorkerDeviceLostError | WorkerDisturbedError):
+        error.raised = raised
     return error
 
 
@@ -131,6 +138,8 @@ class Worker:
         self._buffer = b""
         self._number = UNASKED
         self._ready: Ready | None = None
+        self.touched = False
+        """The calls of an earlier target have left something behind that a later one may find."""
         self._since = 0
         self._memory = 0
         self._looked = 0.0
@@ -193,12 +202,15 @@ class Worker:
         while True:
             event = self._next(deadline, self._meanwhile)
             match event:
-                case Done():
+                case Done(left=left):
                     if not self.alive:
                         raise self._over(WorkerLostError, LOST)
+                    self.touched |= bool(left)
                     return
                 case DeviceLost():
-                    raise device_lost(self._over(WorkerDeviceLostError, LOST_DEVICE), event)
+                    raise with_raised(self._over(WorkerDeviceLostError, LOST_DEVICE), event.error)
+                case Disturbed():
+                    raise with_raised(self._over(WorkerDisturbedError, event.how), event.raised)
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case DiagnosisStarted():
