@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from gradverify.model.finding import (
         ACROSS_CASES,
+        LIMITING,
         CasePoint,
         Entries,
         Entry,
@@ -74,8 +75,8 @@ else:
                 "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
             ),
             "finding": (
-                "ACROSS_CASES CasePoint Entries Entry Finding Frame JacobianMap RaisedError ShownInput "
-                "SourceChange"
+                "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
+                "ShownInput SourceChange"
             ),
             "place": "Location shown_path",
             "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
@@ -96,6 +97,7 @@ else:
 
 __all__ = [
     "ACROSS_CASES",
+    "LIMITING",
     "POWER_OF_TWO",
     "Allowance",
     "Annotation",

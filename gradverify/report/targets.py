@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradverify.model import (
+    LIMITING,
     Closeness,
     Companion,
     Effort,
@@ -252,7 +253,7 @@ def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
 def is_shown(found: Finding, style: TextStyle) -> bool:
     """Tell whether a finding is shown at this verbosity; every one is counted."""
     if found.severity is Severity.NOTE:
-        return style.verbosity > 0
+        return style.verbosity > 0 or (style.verbosity == 0 and found.code in LIMITING)
     return not found.expected or style.verbosity > 0
 
 
@@ -260,7 +261,7 @@ def _short(found: Finding, style: TextStyle) -> list[Text]:
     """Set a finding shortly: its sentence and what to try."""
     severity = f"{found.severity}: " if one.has_severity(found) else ""
     lines = _remark(found.code, severity + found.message, style, one.look(found))
-    if found.hint and style.verbosity <= 0:
+    if found.hint and style.verbosity <= 0 and found.severity is not Severity.NOTE:
         lines += _remark("hint", found.hint, style)
     return lines
 
