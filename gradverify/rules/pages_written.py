@@ -128,4 +128,35 @@ class Exp(torch.autograd.Function):
             " dict or an attribute of the class or module that holds them."
         ),
     ),
+    Rule(
+        code="GV413",
+        name="saved-tensor-hooks",
+        severity=Severity.ERROR,
+        family=Family.CONTRACT,
+        summary="is wrong where saved tensors are offloaded or recomputed",
+        checks=(
+            "Whether backward gives the same gradient where saved tensors come back as other objects: through"
+            " `torch.autograd.graph.saved_tensors_hooks`, as activation offloading uses them, and from a"
+            " second forward, as in `torch.utils.checkpoint`. A refusal is a note."
+        ),
+        matters=(
+            "Large models are trained with both. An attribute of a saved tensor, its identity, or what a call"
+            " leaves in a cache is not there then, and the gradient is wrong in that configuration alone."
+        ),
+        example="""\
+class Threshold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clamp_min(0.5)
+        y.mask = x > 0.5  # hangs on this tensor object
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return grad_output * getattr(y, "mask", 1.0)
+""",
+        remedy="Save every tensor that backward reads with `ctx.save_for_backward`, the mask too.",
+    ),
 )

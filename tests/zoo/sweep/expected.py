@@ -39,6 +39,7 @@ WRONG = {
     "FirstAtASize": ("GV408", "first call"),
     "DrawsAgain": ("GV101", "random numbers of its own"),
     "Accumulates": ("GV409", "retain_graph"),
+    "HungOnTheInput": ("GV413", "offloaded"),
     "FreesEarly": ("GV409", "AttributeError"),
     "Leaks": ("GV411", "memory grows"),
     "ToSparse": ("GV101", "`values`"),

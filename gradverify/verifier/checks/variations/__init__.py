@@ -26,6 +26,7 @@ from gradverify.verifier.checks.variations.repetition import (
 )
 from gradverify.verifier.checks.variations.requires_grad import requires_grad_subsets
 from gradverify.verifier.checks.variations.running import backward, called
+from gradverify.verifier.checks.variations.saved_elsewhere import saved_elsewhere
 from gradverify.verifier.checks.variations.unwritten import read_unwritten, unwritten_memory
 from gradverify.verifier.checks.variations.variation import Variation
 from gradverify.verifier.checks.variations.verified import cotangents, verified
@@ -44,7 +45,20 @@ __all__ = [
 ]
 
 SWEPT_CODES = frozenset(
-    {"GV401", "GV402", "GV403", "GV404", "GV405", "GV406", "GV408", "GV409", "GV410", "GV411", "GV701"}
+    {
+        "GV401",
+        "GV402",
+        "GV403",
+        "GV404",
+        "GV405",
+        "GV406",
+        "GV408",
+        "GV409",
+        "GV410",
+        "GV411",
+        "GV413",
+        "GV701",
+    }
 )
 """Codes that only a variation can give."""
 
@@ -63,6 +77,7 @@ VARIATIONS = (
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
+    Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
     Variation(other_devices, unless=UNREPEATABLE | WRITES),
     Variation(tensor_on_ctx),
