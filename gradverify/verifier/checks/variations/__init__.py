@@ -44,22 +44,7 @@ __all__ = [
     "unrepeatable",
 ]
 
-SWEPT_CODES = frozenset(
-    {
-        "GV401",
-        "GV402",
-        "GV403",
-        "GV404",
-        "GV405",
-        "GV406",
-        "GV408",
-        "GV409",
-        "GV410",
-        "GV411",
-        "GV413",
-        "GV701",
-    }
-)
+SWEPT_CODES = frozenset({f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13)} | {"GV701"})
 """Codes that only a variation can give."""
 
 UNREPEATABLE = frozenset({"GV109", "GV408", "GV410"})

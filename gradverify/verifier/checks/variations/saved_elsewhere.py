@@ -76,7 +76,7 @@ def _offloaded(_: Sample) -> Iterator[None]:
 
 @contextmanager
 def _recomputed(sample: Sample) -> Iterator[None]:
-    """As in a checkpoint: dropped, and taken from a second forward when backward asks for the first of them."""
+    """As in a checkpoint: dropped, and taken from a second forward when backward asks for the first."""
     saved = 0
     again: list[Tensor] = []
 
