@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Any
 
+import torch
+
+from gradverify.verifier import guard
 from gradverify.verifier.devices import accelerators
 
 INTERPRET = "TRITON_INTERPRET"
@@ -43,6 +47,33 @@ class Number(float):
         language: Any = interpreter.tl
         handle = interpreter.TensorHandle(interpreter.np.array([float(self)]), language.float64)
         return language.tensor(handle, language.float64).to(dtype)
+
+
+@cache
+def wrong_product(dtype: torch.dtype) -> str:
+    """Why nothing can be judged in a dtype by interpreted kernels; empty where known products are right.
+
+    The interpreter of Triton 3.9 multiplies the bits of bfloat16 as integers.
+    """
+    from gradverify.verifier.known_product import LEFT, RIGHT, product  # noqa: PLC0415 - imports Triton
+
+    before = launches()
+    expected = [left * right for left, right in zip(LEFT, RIGHT, strict=True)]
+    result = guard.call(product, dtype)
+    _forget_since(before)
+    if not isinstance(result, guard.Raised) and result.value.tolist() == expected:
+        return ""
+    name = str(dtype).removeprefix("torch.")
+    got = result.error.type if isinstance(result, guard.Raised) else f"{result.value[0].item():.3g}"
+    return (
+        f"Triton's interpreter, in which kernels run without a GPU, computes {name} wrongly ({LEFT[0]:g} * "
+        f"{RIGHT[0]:g} is {got} there); `--device cuda` judges it on a GPU"
+    )
+
+
+def _forget_since(before: int) -> None:
+    global _launches  # noqa: PLW0603 - see `watch_kernels`
+    _launches = before
 
 
 def watch_kernels() -> None:

@@ -38,6 +38,25 @@ def test_what_this_machine_lacks_is_no_failure(targets, name):
     assert "`--device cuda` verifies it where there is one" in finding["hint"]
 
 
+SHORT = """\
+gradverify: 1
+functions:
+  functions.py::Square: {inputs: {x: [n]}, dtypes: [bfloat16]}
+"""
+
+
+def test_a_dtype_that_the_interpreter_computes_wrongly_is_not_judged(place):
+    here = place("kernels")
+    (here.folder / "short.yaml").write_text(SHORT)
+    ran = here("check", "functions.py::Square", "--spec", "short.yaml", "--format", "json")
+    (target,) = json.loads(ran.out)["targets"]
+    if target["status"] != "passed":  # a Triton whose interpreter can do it
+        assert target["status"] == "inconclusive"
+        (message,) = {f["message"] for f in target["findings"] if f["code"] == "GV109"}
+        assert "computes bfloat16 wrongly" in message
+        assert "`--device cuda` judges it on a GPU" in message
+
+
 def test_who_wants_compiled_kernels_gets_them(monkeypatch):
     monkeypatch.setenv(interpreting.INTERPRET, "0")
     interpreting.interpret_kernels()

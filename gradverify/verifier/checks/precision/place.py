@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.model import Effort, tensors_of
-from gradverify.verifier.checks.precision.arithmetic import Arithmetic
+from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
 from gradverify.verifier.checks.precision.native import NativeCall, NoCall, native_call
 from gradverify.verifier.checks.precision.regimes import (
@@ -20,6 +20,7 @@ from gradverify.verifier.checks.precision.telling import Where
 from gradverify.verifier.checks.precision.truth import Strategy
 from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.interpreting import launches, wrong_product
 
 COTANGENT_SEED = 61
 """Added to a case's seed for its grad_outputs here."""
@@ -62,6 +63,7 @@ class Place:
         case = self.sample.case
         free = free_inputs(case)
         distinct = frozenset(i.name for i in case.inputs for t in tensors_of(i) if t.distinct)
+        before = launches()
         made = native_call(
             self.sample.problem,
             self.arguments,
@@ -69,6 +71,8 @@ class Place:
             lambda argument: self.regime.moves(argument, free),
             self.seed,
         )
+        if launches() > before and (why := wrong_product(NATIVE[self.arithmetic.rounds_to])):
+            return NoCall(why)
         if isinstance(made, NativeCall) and _ties(made, self.arguments, distinct):
             return NoCall("rounding its inputs makes equal what the spec says is distinct")
         return made
