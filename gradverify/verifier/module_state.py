@@ -53,8 +53,12 @@ class Left:
         return Left(state, threading.active_count(), _processes())
 
     def changed(self, later: Left) -> tuple[str, ...]:
-        """Names of the state that differs, those that came or went included."""
-        names = [*self.state, *(name for name in later.state if name not in self.state)]
+        """Names of the state that differs; of those that came, data alone.
+
+        Functions and modules come with an import at run time; Triton's interpreter puts all of its own there.
+        """
+        came = [name for name, mark in later.state.items() if name not in self.state and _is_data(mark)]
+        names = [*self.state, *came]
         return tuple(name for name in names if self.state.get(name, "") != later.state.get(name, ""))
 
     def running(self, later: Left) -> tuple[str, ...]:
@@ -112,6 +116,11 @@ class _State:
         elif kind.__module__ in self._names or issubclass(kind, Module):
             found = [getattr(value, "__dict__", None)]
         return found
+
+
+def _is_data(mark: Hashable) -> bool:
+    """Whether a mark is that of a value that was looked into: a number, a text, a tensor, a container."""
+    return mark != () and not (isinstance(mark, tuple) and mark[1] == ())
 
 
 def _own(owner: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a module or a class
