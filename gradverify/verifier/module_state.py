@@ -32,6 +32,7 @@ OWN = __name__.partition(".")[0]
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SERIES = (list, tuple, set, frozenset, deque)
+_DATA = (*_PLAIN, *_SERIES, dict, Tensor)
 _THREADS = Path("/proc/self/task")
 
 A_THREAD, A_PROCESS = "a thread", "a process"
@@ -45,19 +46,23 @@ class Left:
     """By name, as `Class._calls`."""
     threads: int
     processes: int
+    data: frozenset[str] = frozenset()
+    """Names of numbers, texts, tensors and containers."""
 
     @staticmethod
     def take(module: ModuleType | None) -> Left:
         """Look at a module and at those beside it that it has imported."""
-        state = {} if module is None else _State(module).named()
-        return Left(state, threading.active_count(), _processes())
+        found = None if module is None else _State(module)
+        state = {} if found is None else found.named()
+        data = frozenset() if found is None else frozenset(found.data)
+        return Left(state, threading.active_count(), _processes(), data)
 
     def changed(self, later: Left) -> tuple[str, ...]:
         """Names of the state that differs; of those that came, data alone.
 
         Functions and modules come with an import at run time; Triton's interpreter puts all of its own there.
         """
-        came = [name for name, mark in later.state.items() if name not in self.state and _is_data(mark)]
+        came = [name for name in later.state if name not in self.state and name in later.data]
         names = [*self.state, *came]
         return tuple(name for name in names if self.state.get(name, "") != later.state.get(name, ""))
 
@@ -74,6 +79,7 @@ class _State:
         self._modules = [module, *_beside(module)]
         self._names = {one.__name__ for one in self._modules}
         self._left = VALUES
+        self.data: set[str] = set()
 
     def named(self) -> dict[str, Hashable]:
         """The mark of every name of the modules and of their classes; dunders belong to Python."""
@@ -83,8 +89,12 @@ class _State:
             for name, value in _own(owner):
                 if type(value) is not type and not issubclass(type(value), type):
                     found[prefix + name] = self._mark(value, DEPTH)
+                    if issubclass(type(value), _DATA):
+                        self.data.add(prefix + name)
                 elif value.__module__ == owner.__name__:
-                    found |= {f"{prefix}{name}.{n}": self._mark(v, DEPTH) for n, v in _own(value)}
+                    inside = {f"{prefix}{name}.{n}": self._mark(v, DEPTH) for n, v in _own(value)}
+                    found |= inside
+                    self.data |= inside.keys()
         return found
 
     def _mark(self, value: Any, depth: int) -> Hashable:  # noqa: ANN401
@@ -116,11 +126,6 @@ class _State:
         elif kind.__module__ in self._names or issubclass(kind, Module):
             found = [getattr(value, "__dict__", None)]
         return found
-
-
-def _is_data(mark: Hashable) -> bool:
-    """Whether a mark is that of a value that was looked into: a number, a text, a tensor, a container."""
-    return mark != () and not (isinstance(mark, tuple) and mark[1] == ())
 
 
 def _own(owner: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a module or a class
