@@ -207,12 +207,11 @@ class HalfInside(torch.autograd.Function):
         return grad_output * x.cos()
 """,
         remedy=(
-            "A guessed input: `gradverify init MODULE` writes what was inferred into a spec; correct what"
-            " it says of the guess, and check again: what stays wrong there fails. Rounding: let forward"
-            " compute in the dtype it is given, or name a `reference`: that judges it in its own precision."
-            " A jump or a kink: `avoid: [0]`, or `surrogate` if a straight-through gradient is meant. Values"
-            " that are not finite, too steep or saturated: a narrower `range` or a `domain`. Too slow:"
-            " smaller sizes, or a larger `--timeout`."
+            "A guessed input: `gradverify init MODULE` writes what was inferred into a spec; correct it, and"
+            " what stays wrong there fails. Rounding: let forward compute in the dtype it is given, or name a"
+            " `reference`, and it is judged in its own precision. A kink or a jump: `avoid: [0]`, or"
+            " `surrogate` if a straight-through gradient is meant. Values that are not finite, too steep or"
+            " saturated: a narrower `range` or a `domain`; too slow: smaller sizes or a larger `--timeout`."
         ),
     ),
     Rule(

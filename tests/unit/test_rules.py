@@ -42,6 +42,7 @@ NAMES = {
     "GV410": "nondeterministic",
     "GV411": "tensor-on-ctx",
     "GV412": "degenerate-size",
+    "GV413": "saved-tensor-hooks",
     "GV501": "jvp-mismatch",
     "GV502": "vmap-mismatch",
     "GV503": "compile-mismatch",
