@@ -25,6 +25,7 @@ from gradverify.report import finding as one
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
 from gradverify.report.words import clean, listed, plural, small
+from gradverify.rules import Family, rule
 
 _MARKS = {
     Verdict.PASSED: ("✓", "ok"),
@@ -64,9 +65,11 @@ def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) ->
         (mark.ljust(marks), STYLES[report.status]),
         f"  {cases_words(report).ljust(cases)}  ",
     )
-    return hang(
-        prefix, verdict_words(report, style.findings), style, indent=2 + names + 2 + marks + 2 + cases + 2
-    )
+    words = verdict_words(report, style.findings)
+    if not style.unicode:
+        for mark_, plain in (_MARKS[Verdict.PASSED], _MARKS[Verdict.FAILED]):
+            words = words.replace(mark_, plain)
+    return hang(prefix, words, style, indent=2 + names + 2 + marks + 2 + cases + 2)
 
 
 def cases_words(report: TargetReport) -> str:
@@ -94,11 +97,8 @@ def _meaning(report: TargetReport, findings: str) -> str:
         case Verdict.PASSED:
             return _verified(report)
         case Verdict.FAILED:
-            return (
-                f"failed: {listed(codes_of(report))} ({findings})"
-                if report.findings
-                else because("failed", report)
-            )
+            told = f"failed: {listed(codes_of(report))} ({findings}){_credit(report)}"
+            return told if report.findings else because("failed", report)
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
         case Verdict.UNCHECKED:
@@ -107,6 +107,13 @@ def _meaning(report: TargetReport, findings: str) -> str:
             return because("skipped", report)
         case Verdict.XFAILED:
             return because(f"expected failure {listed(codes_of(report))}", report)
+
+
+def _credit(report: TargetReport) -> str:
+    """Say that the first order is right where the second alone is wrong."""
+    verified = dict(report.checks).get("gradcheck") is Outcome.PASSED
+    second = all(rule(code).family is Family.GRADGRADCHECK for code in codes_of(report))
+    return "; 1st order ✓, 2nd order ✗" if verified and second else ""
 
 
 def because(word: str, report: TargetReport) -> str:
