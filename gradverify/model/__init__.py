@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TensorInput,
         tensors_of,
     )
+    from gradverify.model.domain import Domain
     from gradverify.model.finding import (
         ACROSS_CASES,
         CasePoint,
@@ -73,6 +74,7 @@ else:
             "case": (
                 "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
             ),
+            "domain": "Domain",
             "finding": (
                 "ACROSS_CASES CasePoint Entries Entry Finding Frame JacobianMap RaisedError ShownInput "
                 "SourceChange"
@@ -106,6 +108,7 @@ __all__ = [
     "Closeness",
     "Companion",
     "ConcatInput",
+    "Domain",
     "Doubt",
     "Effort",
     "Engine",

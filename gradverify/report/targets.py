@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.cells import cell_len
@@ -146,12 +146,26 @@ def _verified(report: TargetReport) -> str:
     verified += _natively(report)
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
+    verified += "".join(f", {phrase}" for phrase in _narrower_than_it_reads(report))
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
     verified += _untried(report.swept.not_past)
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
+
+
+def _narrower_than_it_reads(report: TargetReport) -> Iterator[str]:
+    """Say what a pass is a pass for, where a reader would take it for more."""
+    domain = report.domain
+    if domain.real_alone:
+        yield "real inputs only"
+    if report.inputs is InputSource.INFERRED:
+        yield from domain.ranges
+    if domain.constants:
+        yield f"{listed([f'`{name}`' for name in domain.constants])} constant"
+    if domain.sizes and report.effort is not Effort.QUICK:
+        yield "one size only"
 
 
 _ORDER = tuple(Closeness)
@@ -295,6 +309,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     pairs = (
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
+        ("domain", ", ".join(report.domain.phrases)),
         ("varied", "; ".join(_variations(report.swept))),
         ("left out", listed(report.left_out) if report.points else ""),
         ("precision", "; ".join(_table(report.swept))),

@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from gradverify.model import (
+    Domain,
     Entries,
     Entry,
     Finding,
@@ -267,3 +268,22 @@ def test_a_right_first_order_is_credited(samples, unicode, words):
         for one in (alone, both, beside)
     ]
     assert [words in text for text in texts] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("domain", "inputs", "words"),
+    [
+        (Domain(("real",), real_alone=True), InputSource.SPEC, ", real inputs only, "),
+        (
+            Domain(("real",), ranges=("`x` positive",)),
+            InputSource.INFERRED,
+            ", inputs inferred, `x` positive, ",
+        ),
+        (Domain(("real",), ranges=("`x` positive",)), InputSource.SPEC, "reference, 3 layouts"),
+        (Domain(("real",), constants=("w", "b")), InputSource.SPEC, ", `w` and `b` constant, "),
+        (Domain(("real",), sizes="n=3"), InputSource.SPEC, ", one size only, "),
+    ],
+)
+def test_a_pass_says_its_domain_where_it_is_narrow(samples, domain, inputs, words):
+    report = replace(samples.PASSED, domain=domain, inputs=inputs)
+    assert words in render_text(replace(samples.GREEN, targets=(report,)), TextStyle())
