@@ -16,6 +16,7 @@ from gradverify.events.answers import (
     Contradicted,
     DeviceLost,
     DiagnosisStarted,
+    Disturbed,
     Done,
     Dumped,
     Event,
@@ -32,7 +33,7 @@ from gradverify.events.answers import (
     Retried,
     Suggested,
 )
-from gradverify.events.encoding import decode, encode
+from gradverify.events.encoding import decode, encode, from_line, to_line
 from gradverify.events.requests import (
     Bind,
     Collect,
@@ -49,8 +50,12 @@ from gradverify.events.requests import (
 CHANNEL_LOST = 79
 """What a worker exits with when it cannot reach the front any more: user code has closed its descriptors."""
 
+UNASKED = 0
+"""The number of a worker's first message, before any request."""
+
 __all__ = [
     "CHANNEL_LOST",
+    "UNASKED",
     "BeyondDoubted",
     "BeyondJudged",
     "BeyondStarted",
@@ -64,6 +69,7 @@ __all__ = [
     "Contradicted",
     "DeviceLost",
     "DiagnosisStarted",
+    "Disturbed",
     "Done",
     "Dump",
     "Dumped",
@@ -89,4 +95,6 @@ __all__ = [
     "Verify",
     "decode",
     "encode",
+    "from_line",
+    "to_line",
 ]

@@ -104,8 +104,12 @@ class CaseVerified:
     """Every output is integer or declared non-differentiable: there is nothing to verify."""
     empty: bool = False
     """No Jacobian of its points has an entry: what ran says nothing of the gradient."""
+    unjudged: tuple[tuple[int, str], ...] = ()
+    """(output, input) pairs without a result at any point."""
     remarks: tuple[str, ...] = ()
     swept: Swept = field(default_factory=Swept)
+    not_judged: int = 0
+    """Entries whose difference the rounding of the target's own operations explains."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,9 @@ class Mutated:
 class Done:
     """The request was answered completely."""
 
+    left: tuple[str, ...] = ()
+    """What the calls of user code have left behind: names of state, `a thread`, `a process`."""
+
 
 @dataclass(frozen=True)
 class Failed:
@@ -229,6 +236,15 @@ class DeviceLost:
     """Instead of `Done`: an accelerator's context is lost, and this process is of no use any more."""
 
     error: RaisedError
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """Instead of `Done`: after what user code has done no answer of this process is worth anything."""
+
+    how: str
+    """What it did, as the end of a sentence about it."""
+    raised: RaisedError | None = None
 
 
 @dataclass(frozen=True)
@@ -263,5 +279,6 @@ Event = (
     | Done
     | Failed
     | DeviceLost
+    | Disturbed
     | Broken
 )

@@ -1,4 +1,4 @@
-"""Requests and events as lines of JSON.
+"""Requests and events as lines: the number of the request, then JSON.
 
 Both sides run the same version of this package, so the encoding is private: every value is tagged with its
 class and read back exactly (tuples stay tuples, enums stay enums, NaN stays NaN).
@@ -40,6 +40,20 @@ def decode(line: str) -> Any:  # noqa: ANN401 - the union of requests or events;
     Raises `ValueError` for anything else.
     """
     return _from_data(json.loads(line))
+
+
+def to_line(number: int, message: Request | Event) -> str:
+    """Write a message of one request as a line without the newline."""
+    return f"{number} {encode(message)}"
+
+
+def from_line(line: str) -> tuple[int, Any]:
+    """Read back the number of the request, and the message.
+
+    Raises `ValueError`, `TypeError` or `KeyError` for anything else.
+    """
+    number, _, message = line.partition(" ")
+    return int(number), decode(message)
 
 
 def _to_data(value: object) -> object:

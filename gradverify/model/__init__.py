@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gradverify.model.domain import Domain
     from gradverify.model.finding import (
         ACROSS_CASES,
+        LIMITING,
         CasePoint,
         Entries,
         Entry,
@@ -76,8 +77,8 @@ else:
             ),
             "domain": "Domain",
             "finding": (
-                "ACROSS_CASES CasePoint Entries Entry Finding Frame JacobianMap RaisedError ShownInput "
-                "SourceChange"
+                "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
+                "ShownInput SourceChange"
             ),
             "place": "Location shown_path",
             "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
@@ -98,6 +99,7 @@ else:
 
 __all__ = [
     "ACROSS_CASES",
+    "LIMITING",
     "POWER_OF_TWO",
     "Allowance",
     "Annotation",

@@ -94,6 +94,9 @@ class CasePoint:
     seen there. None where it tells of this case itself."""
 
 
+LIMITING = frozenset({"GV816", "GV817"})
+"""Codes of notes that stand beside a verdict at any verbosity: they say what it is worth."""
+
 ACROSS_CASES = "across cases"
 """The `part` of a finding that needs the calls of several cases: no one of them shows it again."""
 

@@ -136,6 +136,8 @@ class TargetReport:
     evaluations: Evaluations = Evaluations()
     smallest_visible_error: float | None = None
     """The smallest relative error that every covered Jacobian entry would have shown."""
+    not_judged: int = 0
+    """Jacobian entries whose difference the rounding of the target's own operations explains."""
     sizes_swept: int = 0
     points: int = 0
     """Input draws verified, over all cases."""

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gradverify.model import (
+    LIMITING,
     Closeness,
     Companion,
     Effort,
@@ -273,7 +274,7 @@ def _remarks(report: TargetReport, style: TextStyle) -> list[Text]:
 def is_shown(found: Finding, style: TextStyle) -> bool:
     """Tell whether a finding is shown at this verbosity; every one is counted."""
     if found.severity is Severity.NOTE:
-        return style.verbosity > 0
+        return style.verbosity > 0 or (style.verbosity == 0 and found.code in LIMITING)
     return not found.expected or style.verbosity > 0
 
 
@@ -281,7 +282,7 @@ def _short(found: Finding, style: TextStyle) -> list[Text]:
     """Set a finding shortly: its sentence and what to try."""
     severity = f"{found.severity}: " if one.has_severity(found) else ""
     lines = _remark(found.code, severity + found.message, style, one.look(found))
-    if found.hint and style.verbosity <= 0:
+    if found.hint and style.verbosity <= 0 and found.severity is not Severity.NOTE:
         lines += _remark("hint", found.hint, style)
     return lines
 
@@ -303,6 +304,8 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
     called += f"; one of both takes {report.price.shown}" if report.price is not None else ""
+    entries = plural(report.not_judged, "entry", "entries")
+    unjudged = f"{entries}: round-off of the target's own operations" if report.not_judged else ""
     supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)
     origin = report.spec_file or report.deduced
     source = f"{report.inputs}, {origin}" if origin else str(report.inputs)
@@ -316,6 +319,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         ("alone", report.swept.native),
         ("past", "; ".join(report.swept.past)),
         ("not past", "; ".join(report.swept.not_past)),
+        ("not judged", unjudged),
         ("calls", called if calls.forward else ""),
         ("supports", supports),
         ("inputs", source),

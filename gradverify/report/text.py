@@ -10,7 +10,16 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Effort, InputSource, ModuleReport, Report, Severity, TargetReport, Verdict
+from gradverify.model import (
+    LIMITING,
+    Effort,
+    InputSource,
+    ModuleReport,
+    Report,
+    Severity,
+    TargetReport,
+    Verdict,
+)
 from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
@@ -170,7 +179,8 @@ def summary_lines(report: Report, style: TextStyle) -> list[Text]:
     strict = sum(_warned_only(target) for target in report.targets)
     if report.settings.strict and strict:
         parts.append(Text(f"{strict} failed by warnings alone (--strict)"))
-    notes = sum(found.severity is Severity.NOTE for found in findings)
+    hidden = [] if style.verbosity > 0 else LIMITING
+    notes = sum(found.severity is Severity.NOTE and found.code not in hidden for found in findings)
     if notes:
         parts.append(Text(plural(notes, "note") + ("" if style.verbosity > 0 else " (-v shows them)")))
     line = Text("   ").join(parts)

@@ -13,6 +13,7 @@ from gradverify.rules.pages_calling import PAGES as CALLING
 from gradverify.rules.pages_devices import PAGES as DEVICES
 from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
 from gradverify.rules.pages_lint_contract import PAGES as LINT_CONTRACT
+from gradverify.rules.pages_lint_outside import PAGES as LINT_OUTSIDE
 from gradverify.rules.pages_lint_saved import PAGES as LINT_SAVED
 from gradverify.rules.pages_lint_written import PAGES as LINT_WRITTEN
 from gradverify.rules.pages_operators import PAGES as OPERATORS
@@ -41,6 +42,7 @@ RULES: tuple[Rule, ...] = tuple(
         + OPERATORS
         + DEVICES
         + LINT_CONTRACT
+        + LINT_OUTSIDE
         + LINT_SAVED
         + LINT_WRITTEN,
         key=lambda entry: entry.code,

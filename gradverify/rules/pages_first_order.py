@@ -182,9 +182,12 @@ class SquareViaSqrt(torch.autograd.Function):
         family=Family.GRADCHECK,
         summary="backward could not be judged",
         checks=(
-            "Whether the numerical derivative is accurate enough to judge backward. Noise in forward,"
-            " float32 inside it, or a jump can make its error larger than the tolerance; where that is"
-            " so at every typical point, the target is neither right nor wrong but inconclusive."
+            "Whether backward can be judged. Without a spec the commonest reason why not is a guessed"
+            " input: `inputs inferred: ... but that `d` and `m` may differ was guessed` is a mismatch at"
+            " inputs that may not be valid, and is gone at another plausible guess. With a spec it is the"
+            " numerical derivative, where it is not known closely enough at any typical point: rounding"
+            " inside forward (float32, or large numbers that cancel), a jump, a slope without limit, values"
+            " that are not finite, or a saturated function that leaves no digit of the gradient."
         ),
         matters=(
             "A checker that is not sure must not say `wrong`: users have been chasing a `Jacobian"
@@ -204,9 +207,12 @@ class HalfInside(torch.autograd.Function):
         return grad_output * x.cos()
 """,
         remedy=(
-            "Let forward compute in the dtype it is given. Where it cannot, verify at the accuracy it"
-            " has, with a larger `rtol`, or give a `reference` to compare with. Declare kinks with"
-            " `avoid: [0]`."
+            "A guessed input: `gradverify init MODULE` writes what was inferred into a spec; correct what"
+            " it says of the guess, and check again: what stays wrong there fails. Rounding: let forward"
+            " compute in the dtype it is given, or name a `reference`: that judges it in its own precision."
+            " A jump or a kink: `avoid: [0]`, or `surrogate` if a straight-through gradient is meant. Values"
+            " that are not finite, too steep or saturated: a narrower `range` or a `domain`. Too slow:"
+            " smaller sizes, or a larger `--timeout`."
         ),
     ),
     Rule(

@@ -45,10 +45,11 @@ from gradverify.rules import RULES, Family, matching
 from gradverify.session.baseline import Known, mark_known
 from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
+from gradverify.session.completeness import without_result
 from gradverify.session.domain import domain_of
 from gradverify.session.expected import mark_expected
 from gradverify.session.going_on import Asked, with_commands
-from gradverify.session.outcome import merge_findings, status_of
+from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
 
 CHECK_FAMILIES = (
@@ -112,6 +113,8 @@ class TargetState:
     """Its source speaks of complex numbers."""
     shrunk: list[Case] = field(default_factory=list)
     """Smaller cases that findings are told at."""
+    beside_another: bool = False
+    """An earlier target has left something in its worker: it is asked again where it does not pass."""
     unchecked_because: str = ""
     """Why it could not be verified to its end, in words; empty if it could."""
 
@@ -167,18 +170,24 @@ class TargetState:
 
     def report(self) -> TargetReport:
         """The verdict, after the last event."""
-        if self.verified and all(c.no_gradient for c in self.verified) and not self.findings:
+        missing = without_result(self.plan, self.verified)
+        without_gradient = self.verified and all(c.no_gradient for c in self.verified)
+        told = any(f.severity is not Severity.NOTE for f in self.findings)
+        if without_gradient and not told and not missing:
             return self.skipped("declares no gradient: every output is integer or marked so")
         marked = self._marked()
         findings = tuple(self._placed(f) for f in merge_findings(marked))
         reason = self._reason_unchecked()
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
+        if missing and status not in NOT_VERIFIED:
+            case_id, why = next(iter(missing.items()))
+            status, reason = Verdict.UNCHECKED, f"of case {case_id}: {why}"
         if status is Verdict.XFAILED:
             reason = "; ".join(self._reasons(findings))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
         cases = case_reports(
             self.plan.cases,
-            {c.case_id for c in self.verified},
+            missing,
             marked,
             status=status,
             reason=reason,
@@ -241,6 +250,7 @@ class TargetState:
             infeasible=self.plan.infeasible,
             evaluations=sum((c.evaluations for c in self.verified), Evaluations()),
             smallest_visible_error=max(visible) if visible else None,
+            not_judged=sum(c.not_judged for c in self.verified),
             sizes_swept=len(sizes) + len(swept.sizes),
             points=sum(c.points for c in self.verified),
             devices=self._devices(),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gradverify.lint import lint_file
-from gradverify.model import Finding, LintFinding, Outcome, Settings, Severity, Target, TargetKind
+from gradverify.model import LIMITING, Finding, LintFinding, Outcome, Settings, Severity, Target, TargetKind
 from gradverify.session.modules import Module
 
 TWINS: Mapping[str, frozenset[str]] = {
@@ -23,8 +24,12 @@ TWINS: Mapping[str, frozenset[str]] = {
     "GV813": frozenset({"GV102"}),
     "GV814": frozenset({"GV102"}),
     "GV815": frozenset({"GV106"}),
+    "GV816": frozenset({"GV408", "GV411"}),
+    "GV817": frozenset({"GV817"}),
 }
 """The codes of `check` that a static rule foresees; GV806 is left out, since the capabilities say it."""
+
+_NAME = re.compile("`[^`]+`")
 
 
 def static_findings(module: Module, target: Target) -> tuple[LintFinding, ...]:
@@ -62,6 +67,7 @@ def told_beside(
         if one.code in TWINS
         and not TWINS[one.code] & codes
         and one.code not in refuted
+        and not _is_said(one, found)
         and _is_wanted(one.code, settings, ignored)
     ]
 
@@ -73,6 +79,15 @@ def _is_wanted(code: str, settings: Settings, ignored: Sequence[str]) -> bool:
     return chosen and not code.startswith(waived) and not all(t.startswith(waived) for t in TWINS[code])
 
 
+def _is_said(one: LintFinding, found: Sequence[Finding]) -> bool:
+    """Whether what was seen under the same code names all that was read."""
+    seen = " ".join(f.message for f in found if f.code == one.code)
+    return bool(seen) and all(name in seen for name in _NAME.findall(one.message))
+
+
 def _as_finding(one: LintFinding) -> Finding:
     severity = Severity.WARNING if one.severity is Severity.ERROR else one.severity
-    return Finding(one.code, severity, one.message, hint=one.hint, location=one.location)
+    limits = one.code in LIMITING
+    severity = Severity.NOTE if limits else severity
+    part = one.message if limits else ""
+    return Finding(one.code, severity, one.message, hint=one.hint, location=one.location, part=part)

@@ -10,9 +10,13 @@ from collections.abc import Callable
 from gradverify.events import BeyondStarted, CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import Severity, TargetPlan
 from gradverify.session.aggregate import TargetState
+from gradverify.session.outcome import INCONCLUSIVE_CODES, UNCHECKED_CODES
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request, TargetProgress
 from gradverify.spec import OPEN_SIZES
+
+NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
+"""Codes that no verified target has, whatever their severity."""
 
 SPENT = "the budget was spent"
 
@@ -33,6 +37,9 @@ def run_within_budget(
             _end(event, state, request, worker.printed)
             return
         state.add(event, worker.printed)
+        if state.beside_another and _decides(event):
+            planned.module.close()
+            return
         _tell(event, planned, progress)
 
 
@@ -48,6 +55,12 @@ def _tell(event: Event, planned: Planned, progress: TargetProgress) -> None:
                 progress.found(finding)
         case _:
             pass
+
+
+def _decides(event: Event) -> bool:
+    """Whether a target does not pass with this."""
+    found = event.finding if isinstance(event, Found) else None
+    return found is not None and (found.severity is Severity.ERROR or found.code in NOT_GREEN)
 
 
 def _begins_a_step(event: Event, state: TargetState) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from gradverify.model import Case, CaseReport, Finding, Severity, Verdict
 from gradverify.session.outcome import NOT_VERIFIED, status_of
@@ -20,7 +20,7 @@ _BADNESS = (
 
 def case_reports(
     cases: Sequence[Case],
-    ran: Collection[str],
+    missing: Mapping[str, str],
     findings: Sequence[Finding],
     *,
     status: Verdict,
@@ -29,18 +29,18 @@ def case_reports(
 ) -> tuple[CaseReport, ...]:
     """One report for each case, and one for the target where something concerns no case of its own.
 
-    `ran` are the cases verified to their end; `status` and `reason` are the target's.
+    `missing` says of a case why it is not verified; `status` and `reason` are the target's.
     """
     known = {case.id for case in cases}
-    unfinished = reason or "it was not verified to its end"
     reports = [
-        _of_case(case.id, findings, "" if case.id in ran else unfinished, strict=strict) for case in cases
+        _of_case(case.id, findings, (reason or missing[case.id]) if case.id in missing else "", strict=strict)
+        for case in cases
     ]
     rest = [f for f in findings if f.case is None or f.case.id not in known]
     worst = max((_BADNESS.index(r.status) for r in reports), default=-1)
-    missing = not reports or (status in NOT_VERIFIED and worst < _BADNESS.index(status))
-    if missing or _said(rest):
-        own = status if missing else status_of(rest, unchecked=False, strict=strict)
+    untold = not reports or (status in NOT_VERIFIED and worst < _BADNESS.index(status))
+    if untold or _said(rest):
+        own = status if untold else status_of(rest, unchecked=False, strict=strict)
         reports.append(CaseReport("", own, _said(rest), "" if _said(rest) else reason))
     return tuple(reports)
 

@@ -9,13 +9,14 @@ from bdb import BdbQuit
 from collections.abc import Iterator
 from typing import Any
 
-from gradverify.events import DeviceLost, Event, Ready, Request
+from gradverify.events import DeviceLost, Disturbed, Event, Ready, Request
 from gradverify.session.pool import (
     LOST_DEVICE,
     WorkerBrokenError,
     WorkerDeviceLostError,
+    WorkerDisturbedError,
     WorkerStartError,
-    device_lost,
+    with_raised,
 )
 
 
@@ -28,6 +29,7 @@ class InProcess:
         self._ended_by: Any = None
         self._ready: Ready | None = None
         self.alive = True
+        self.touched = False  # there is no other process to ask in
 
     def ready(self) -> Ready:
         """Import torch.
@@ -36,7 +38,7 @@ class InProcess:
         """
         if self._ready is None:
             try:
-                from gradverify.verifier.worker import ended_by, serve_here  # noqa: PLC0415 - loads torch
+                from gradverify.verifier.server import ended_by, serve_here  # noqa: PLC0415 - loads torch
             except Exception as error:  # noqa: BLE001 - whatever a broken torch raises
                 said = f"{type(error).__name__}: {error}"
                 raise WorkerStartError("cannot go on", said) from None
@@ -57,7 +59,9 @@ class InProcess:
         except Exception as error:  # noqa: BLE001 - user code is guarded, so this one is ours
             ended = self._ended_by(error)
             if isinstance(ended, DeviceLost):
-                raise device_lost(WorkerDeviceLostError(LOST_DEVICE), ended) from None
+                raise with_raised(WorkerDeviceLostError(LOST_DEVICE), ended.error) from None
+            if isinstance(ended, Disturbed):
+                raise with_raised(WorkerDisturbedError(ended.how), ended.raised) from None
             raise WorkerBrokenError(ended.traceback) from None
 
     def printed(self, until: int | None = None) -> str:  # noqa: ARG002

@@ -6,6 +6,7 @@ The front alone knows clocks. A worker that dies or hangs costs one target its v
 from __future__ import annotations
 
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -16,15 +17,17 @@ from typing import Any, Self
 
 from gradverify.events import (
     CHANNEL_LOST,
+    UNASKED,
     Broken,
     DeviceLost,
     DiagnosisStarted,
+    Disturbed,
     Done,
     Event,
     Ready,
     Request,
-    decode,
-    encode,
+    from_line,
+    to_line,
 )
 from gradverify.model import RaisedError
 from gradverify.session.forked import Process
@@ -34,6 +37,9 @@ from gradverify.session.traces import fold, read_tail
 
 START_LIMIT = 300.0
 """Seconds for a worker to import torch: cold disks are slow, a hang must still end."""
+
+NUMBER_BITS = 62
+"""Of the number of a request. It is drawn: what user code writes into the channel does not carry it."""
 
 DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
@@ -76,6 +82,12 @@ class WorkerDeviceLostError(WorkerDiedError):
     raised: RaisedError | None = None
 
 
+class WorkerDisturbedError(WorkerError):
+    """User code has replaced or broken what answers depend on; `how` says what."""
+
+    raised: RaisedError | None = None
+
+
 class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
 
@@ -92,10 +104,10 @@ class WorkerStartError(WorkerError):
     """The process did not come as far as reading requests: torch cannot be imported."""
 
 
-def device_lost(error: WorkerError, event: DeviceLost) -> WorkerError:
+def with_raised(error: WorkerError, raised: RaisedError | None) -> WorkerError:
     """Add to an error what user code raised."""
-    if isinstance(error, WorkerDeviceLostError):
-        error.raised = event.error
+    if isinstance(error, WorkerDeviceLostError | WorkerDisturbedError):
+        error.raised = raised
     return error
 
 
@@ -124,7 +136,10 @@ class Worker:
         streams = self._log.fileno(), self._faults.fileno()
         self._begin((template.fork(*streams, how) if template is not None else None) or start(*streams, how))
         self._buffer = b""
+        self._number = UNASKED
         self._ready: Ready | None = None
+        self.touched = False
+        """The calls of an earlier target have left something behind that a later one may find."""
         self._since = 0
         self._memory = 0
         self._looked = 0.0
@@ -139,8 +154,10 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it still answers."""
-        return self._channel is not None
+        """Whether it still answers. One that wrote or ended while nobody asked does not."""
+        if self._channel is None:
+            return False
+        return self._ready is None or not (self._buffer or self._selector.select(0))
 
     @property
     def running(self) -> bool:
@@ -178,16 +195,22 @@ class Worker:
         deadline = self._clock() + limit
         self._memory = memory
         try:
-            self._channel.send(encode(request))
+            self._number = 1 + secrets.randbits(NUMBER_BITS)
+            self._channel.send(to_line(self._number, request))
         except OSError:
             raise self._died() from None
         while True:
             event = self._next(deadline, self._meanwhile)
             match event:
-                case Done():
+                case Done(left=left):
+                    if not self.alive:
+                        raise self._over(WorkerLostError, LOST)
+                    self.touched |= bool(left)
                     return
                 case DeviceLost():
-                    raise device_lost(self._over(WorkerDeviceLostError, LOST_DEVICE), event)
+                    raise with_raised(self._over(WorkerDeviceLostError, LOST_DEVICE), event.error)
+                case Disturbed():
+                    raise with_raised(self._over(WorkerDisturbedError, event.how), event.raised)
                 case Broken():
                     raise self._over(WorkerBrokenError, event.traceback)
                 case DiagnosisStarted():
@@ -254,9 +277,12 @@ class Worker:
             self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            return decode(line.decode("utf-8"))
+            number, event = from_line(line.decode("utf-8"))
         except (ValueError, TypeError, KeyError):
             raise self._over(WorkerLostError, LOST) from None
+        if number != self._number:
+            raise self._over(WorkerLostError, LOST)
+        return event
 
     def _require_memory(self) -> None:
         """Look at the memory of its processes now and then; kill them where it is too much."""

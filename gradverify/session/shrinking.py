@@ -6,7 +6,7 @@ error, and only a finding with its code, output, input and cause takes its place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gradverify.events import Retried, Retry, Verify
@@ -36,8 +36,8 @@ MOST_TRIES = 12
 MOST_SHRUNK = 4
 """Findings of one target that are shrunk: a person reads the first ones."""
 
-TOO_SLOW = "the search for smaller inputs: it took longer than {:g} s"
-"""What is said where the limit of a target's time ended it, whatever it may have cost in calls."""
+TOO_SLOW = "the search for smaller inputs: one step took longer than {:g} s"
+"""What is said where a worker did not answer within the limit of a target's time."""
 
 MOST_BETWEEN = 3
 """Sizes between a small one and the one that is needed, tried once that is known."""
@@ -55,6 +55,13 @@ class _Place:
     case: Case
     point: Point
     draw: int
+    resized: Mapping[str, int] | None = None
+    """The sizes it was asked at, by the names that they have in the first case; None for that case."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What may be made smaller; written sizes are named by what they were at first."""
+        return dict(self.resized or sizes_of(self.case))
 
 
 @dataclass
@@ -63,15 +70,7 @@ class _Spent:
 
     calls: int
     """That may be made."""
-    until: float
-    """When far too much time has gone by."""
     made: int = 0
-    too_slow: bool = False
-
-    def is_over(self, now: float) -> bool:
-        """Whether nothing more is tried."""
-        self.too_slow |= now > self.until
-        return self.too_slow or self.made >= self.calls
 
 
 @dataclass
@@ -98,7 +97,7 @@ class _Attempts:
 
         Raises `WorkerError`.
         """
-        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.is_over(self.request.clock()):
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.made >= self.spent.calls:
             return False
         self.tries += 1
         found = self.seen(place, with_cause=self.with_cause)
@@ -127,7 +126,8 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     if worker is None or not worker.alive or state.unchecked_because:
         return report
     allowed = allowance(state.price or Price.LEAST, state.settings.effort)
-    spent = _Spent(allowed.shrunk, request.clock() + request.timeout)
+    spent = _Spent(allowed.shrunk)
+    left_out: tuple[str, ...] = ()
     told = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
     past = {one.case.id for one in state.plan.beyond}  # its size is what it is about
@@ -143,9 +143,9 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
                 places.setdefault(case.id, attempts.at)
                 state.shrunk.append(attempts.at.case)
     except WorkerError as error:
-        spent.too_slow |= isinstance(error, WorkerTimedOutError)
+        if isinstance(error, WorkerTimedOutError):
+            left_out = (TOO_SLOW.format(request.timeout),)
         planned.module.close()
-    left_out = (TOO_SLOW.format(request.timeout),) if spent.too_slow else ()
     found = tuple(told[id(f)] for f in report.findings)
     return replace(report, findings=found, left_out=(*report.left_out, *left_out))
 
@@ -208,11 +208,11 @@ def _told(attempts: _Attempts) -> Finding:
 def _with_one_size_back(attempts: _Attempts, small: _Place) -> None:
     """Take the small sizes but for one: a factor that is a size shows itself as told at that size alone."""
     first = attempts.at
-    told = sizes_of(first.case)
+    told = first.sizes
     at = _resizing(attempts)
     if at is None:
         return
-    sizes = sizes_of(small.case)
+    sizes = small.sizes
 
     def fails(name: str, size: int) -> bool:
         case = at({**sizes, name: size})
@@ -246,7 +246,7 @@ def _with_smaller_sizes(attempts: _Attempts) -> None:
         if smaller is None:
             return False
         if smaller.id not in known and attempts.tries < MOST_TRIES:
-            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw))
+            known[smaller.id] = attempts.fails(_Place(smaller, first.point, first.draw, sizes))
         return known.get(smaller.id, False)
 
     smallest(sizes_of(first.case), fails)
@@ -254,9 +254,9 @@ def _with_smaller_sizes(attempts: _Attempts) -> None:
 
 def _with_plainer_values(attempts: _Attempts) -> None:
     """Take the first draw of plain values that shows it; extreme values stay as they are."""
-    case = attempts.at.case
-    if attempts.at.point is Point.TYPICAL and _are_drawn(case):
-        any(attempts.fails(_Place(case, Point.PLAIN, draw)) for draw in range(PLAIN_DRAWS))
+    at = attempts.at
+    if at.point is Point.TYPICAL and _are_drawn(at.case):
+        any(attempts.fails(replace(at, point=Point.PLAIN, draw=draw)) for draw in range(PLAIN_DRAWS))
 
 
 def _are_drawn(case: Case) -> bool:

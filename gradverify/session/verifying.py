@@ -30,10 +30,12 @@ from gradverify.session.dumping import dumped
 from gradverify.session.memory import fitting
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
+from gradverify.session.outcome import NOT_VERIFIED
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.pool import (
     WorkerBrokenError,
     WorkerDeviceLostError,
+    WorkerDisturbedError,
     WorkerError,
     WorkerLostError,
     WorkerTimedOutError,
@@ -69,7 +71,24 @@ def timed_verification(planned: Planned, request: Request, progress: TargetProgr
 
 
 def verify_target(planned: Planned, request: Request, progress: TargetProgress) -> Judged:
-    """Verify one target. Whatever its code does costs at most its own verdict."""
+    """Verify one target. Whatever its code does costs at most its own verdict.
+
+    One that is not verified where an earlier target has left something behind is asked again without that.
+    """
+    worker = planned.module.worker
+    if worker is None or not worker.alive or not worker.touched:
+        return _verified(planned, request, progress)
+    judged = _verified(planned, replace(request, dump=None), progress, beside_another=True)
+    if judged.report.status not in NOT_VERIFIED:
+        return judged
+    planned.module.close()
+    return _verified(planned, request, progress)
+
+
+def _verified(
+    planned: Planned, request: Request, progress: TargetProgress, *, beside_another: bool = False
+) -> Judged:
+    """Verify it once; where an earlier target may be the reason of what is found, no further than that."""
     progress.at("")
     state = _state(planned, None, request)
     try:
@@ -78,7 +97,7 @@ def verify_target(planned: Planned, request: Request, progress: TargetProgress) 
             state.findings.append(plan.finding)
             state.unchecked_because = plan.finding.message
             return Judged(state.report())
-        state = _state(planned, plan, request)
+        state = replace(_state(planned, plan, request), beside_another=beside_another)
         state.findings += _of_guesses(plan, state.settings)
         reason = plan.skip or _not_for(plan, state.settings.device)
         if reason:
@@ -178,6 +197,12 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             state.unchecked_because = (
                 f"after an earlier target had ended its process, the module could not be imported again: "
                 f"it {error.how}"
+            )
+        case WorkerDisturbedError():
+            frames = error.raised.frames if error.raised is not None else ()
+            place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
+            state.unchecked_because = (
+                f"{error.how}{place}, after which nothing in its process can be believed"
             )
         case WorkerTooBigError():
             state.findings.append(_too_big(planned, state, error, request))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 from gradverify.events import CaseVerified
@@ -34,6 +35,7 @@ class CaseState:
     evaluations: Evaluations = field(default_factory=Evaluations)
     points: int = 0
     visible: float | None = None
+    not_judged: int = 0
     capability: str = ""
     transforms: dict[str, str] = field(default_factory=dict)
     uncovered: list[dict[tuple[int, str], Uncovered]] = field(default_factory=list)
@@ -43,12 +45,15 @@ class CaseState:
     remarks: list[str] = field(default_factory=list)
     last: Sample | None = None
     swept: Swept = field(default_factory=Swept)
+    judged: dict[tuple[int, str], bool] = field(default_factory=dict)
+    """By (output position, input name): whether some entry, if there is any, was judged at some point."""
     launches_before: int = field(default_factory=launches)
 
     def add(self, family: Family, result: CheckResult) -> None:
         """Add what one family of checks says of a point."""
         self.outcomes[family] = max(self.outcomes[family], result.outcome, key=_WORSE.index)
         self.swept = self.swept.joined(result.swept)
+        self.not_judged += result.not_judged
 
     def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
         """Add a judged point."""
@@ -56,6 +61,7 @@ class CaseState:
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.points += 1
         self.entries |= has_entries(sample)
+        self._add_pairs(sample, results)
         for family in (Family.CONTRACT, Family.PRECISION):
             self.transforms |= dict(results[family].capabilities)
         self.capability = results[Family.GRADGRADCHECK].capability or self.capability
@@ -65,6 +71,14 @@ class CaseState:
         visible = results[Family.GRADCHECK].smallest_visible_error
         if visible is not None:
             self.visible = visible if self.visible is None else min(self.visible, visible)
+
+    def _add_pairs(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
+        ran = any(results[family].outcome is not Outcome.NOT_RUN for family in Family if family in results)
+        uncovered = results[Family.GRADCHECK].uncovered
+        for pair in itertools.product(sample.problem.output_positions, sample.problem.input_names):
+            unknown = uncovered.get(pair)
+            judged = ran and (unknown is None or not (unknown.mask.numel() and unknown.mask.all()))
+            self.judged[pair] = self.judged.get(pair, False) or judged
 
 
 def has_entries(sample: Sample) -> bool:
@@ -80,6 +94,7 @@ def case_verified(case: Case, state: CaseState, *, no_gradient: bool = False) ->
         evaluations=state.evaluations,
         points=state.points,
         smallest_visible_error=state.visible,
+        not_judged=state.not_judged,
         capabilities=(
             ("double_backward", state.capability or "not-run"),
             *((("contract", "partial"),) if state.last is not None and _is_compiled(state.last) else ()),
@@ -87,6 +102,7 @@ def case_verified(case: Case, state: CaseState, *, no_gradient: bool = False) ->
         ),
         no_gradient=no_gradient,
         empty=state.last is not None and not state.entries,
+        unjudged=tuple(pair for pair, judged in state.judged.items() if not judged),
         remarks=tuple(state.remarks),
         swept=replace(state.swept, interpreted=launches() > state.launches_before),
     )

@@ -6,13 +6,13 @@ import ast
 import contextlib
 import importlib
 import linecache
-import os
 import random
 import sys
+import sysconfig
 import traceback
 from bdb import BdbQuit
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -22,12 +22,18 @@ import torch
 
 from gradverify.model import Frame, RaisedError
 from gradverify.repeatable import repeatable
+from gradverify.verifier.global_state import leave_modes, modes
 
 T = TypeVar("T")
 
 _OUR_CODE = str(Path(__file__).resolve().parent)
 _TORCH_CODE = str(Path(torch.__file__).resolve().parent)
+_STANDARD = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib"))
+_INSTALLED = "site-packages"
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
+
+DEVICE = ""
+"""The default device while user code runs, where its module has set one; empty leaves it alone."""
 
 LET_THROUGH: Callable[[BaseException], bool] | None = None
 """Whether an exception is not user code's: none is in a worker; in a caller's process, those that end it."""
@@ -91,17 +97,31 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     Raises `DeviceLostError` where nothing can be asked of the device any more: kernels are waited for, so
     that it is this call's.
     """
+    entered = modes()
     try:
-        result = function(*arguments)
+        result = function(*arguments) if not DEVICE else _with_its_device(function, arguments)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         return Returned(result)
     except BaseException as error:
-        if LET_THROUGH is not None and LET_THROUGH(error):
+        if lets_through(error):
             raise
         if is_device_lost(error):
             raise DeviceLostError(describe(error)) from error
         return Raised(describe(error))
+    finally:
+        if modes() != entered:  # those of the code's own, which ours must not run in
+            leave_modes(entered)
+
+
+def lets_through(error: BaseException) -> bool:
+    """Whether an exception is not user code's, but whoever's who debugs it."""
+    return LET_THROUGH is not None and LET_THROUGH(error)
+
+
+def _with_its_device(function: Callable[..., T], arguments: Sequence[Any]) -> T:
+    with torch.device(DEVICE):
+        return function(*arguments)
 
 
 class LeavingTheCallers:
@@ -257,6 +277,15 @@ def describe(error: BaseException) -> RaisedError:
     )
 
 
+def raised_by_users(error: BaseException) -> RaisedError | None:
+    """An exception that came through our own code, where the user's raised it; None where it is ours."""
+    described = describe(error)
+    own = tuple(
+        f for f in described.frames if not (f.file.startswith(_STANDARD) and _INSTALLED not in f.file)
+    )
+    return replace(described, frames=own) if own else None
+
+
 def _whole_traceback(error: BaseException) -> str:
     try:
         return repeatable("".join(traceback.format_exception(error)))[-MAXIMAL_TRACEBACK:]
@@ -300,46 +329,6 @@ def _lines_that_raise(source: str) -> frozenset[int]:
         return frozenset()
     statements = (node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert))
     return frozenset(line for s in statements for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
-
-
-@dataclass(frozen=True)
-class GlobalState:
-    """Process-wide switches that a module may flip.
-
-    Remembered before user code runs, set back between targets.
-    """
-
-    dtype: torch.dtype
-    grad_enabled: bool
-    threads: int
-    deterministic: int
-    """0 off, 1 warns, 2 raises; as torch's debug mode, which can be set back without loading its compiler."""
-    folder: str
-    environment: dict[str, str]
-
-    @staticmethod
-    def take() -> GlobalState:
-        """Remember the switches as they are."""
-        return GlobalState(
-            torch.get_default_dtype(),
-            torch.is_grad_enabled(),
-            torch.get_num_threads(),
-            torch.get_deterministic_debug_mode(),
-            str(Path.cwd()),
-            dict(os.environ),
-        )
-
-    def restore(self) -> None:
-        """Set every switch back."""
-        torch.set_default_dtype(self.dtype)
-        torch.set_grad_enabled(self.grad_enabled)
-        torch.set_num_threads(self.threads)
-        torch.set_deterministic_debug_mode(self.deterministic)
-        with contextlib.suppress(OSError):  # user code may have removed it
-            os.chdir(self.folder)
-        if dict(os.environ) != self.environment:
-            os.environ.clear()
-            os.environ.update(self.environment)
 
 
 @contextlib.contextmanager

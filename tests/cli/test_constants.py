@@ -62,3 +62,24 @@ def test_what_backward_detaches_is_not_laid_on_what_forward_keeps(cut):
     hints = [f["hint"] for f in cut["Detached"]["findings"] if f["code"] in {"GV201", "GV202"}]
     assert hints
     assert not any("which forward keeps" in hint for hint in hints)
+
+
+INTENDED = {
+    "OtherVariable": "failed",
+    "NeverAssigned": "failed",
+    "Unpacked": "failed",
+    "Masked": "passed",
+    "Rotated": "passed",
+    "Refusing": "passed",
+    "Warning": "passed",
+    "Offset": "passed",
+    "Boxes": "passed",
+}
+
+
+def test_a_gradient_that_the_source_intends_is_missing_and_no_constant(place):
+    ran = by_name(place("constants")("check", "intended.py", "--format", "json"))
+    assert {name: target["status"] for name, target in ran.items()} == INTENDED
+    for name in ("NeverAssigned", "Unpacked"):
+        errors = {(f["code"], f["input"]) for f in ran[name]["findings"] if f["severity"] == "error"}
+        assert errors == {("GV107", "b")}

@@ -73,3 +73,21 @@ def test_an_option_that_is_never_verified_is_said_unless_that_is_ignored(place):
     assert (told.code, "`log_input` is True in every case" in told.out) == (1, True)
     ignored = here("check", "hidden.py::Poisson", "--ignore", "GV109")
     assert (ignored.code, "`log_input` is True in every case" in ignored.out) == (0, False)
+
+
+EXCUSED = {
+    "Causal": "failed",
+    "CausalRight": "passed",
+    "Doubled": "failed",
+    "Unsummed": "passed",
+    "OtherLength": "failed",
+    "OneLength": "inconclusive",
+}
+
+
+def test_a_doubt_excuses_only_what_is_gone_where_it_names(place):
+    ran = place("guessed")("check", "excused.py", "--format", "json")
+    targets = {t["name"]: t for t in json.loads(ran.out)["targets"]}
+    assert {name: target["status"] for name, target in targets.items()} == EXCUSED
+    (wrong,) = [f for f in targets["Causal"]["findings"] if f["severity"] == "error"]
+    assert (wrong["code"], wrong["input"]) == ("GV101", "k")

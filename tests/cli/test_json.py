@@ -9,7 +9,7 @@ import pytest
 REPORT = {"schema", "gradverify", "torch", "seed", "exit_code", "settings", "summary", "targets", "errors"}
 TARGET = {
     "target", "name", "kind", "file", "line", "status", "inputs", "cases", "infeasible", "evaluations",
-    "smallest_visible_error", "swept", "checks", "capabilities", "findings",
+    "smallest_visible_error", "not_judged", "swept", "checks", "capabilities", "findings",
 }  # fmt: skip
 FINDING = {
     "code", "name", "severity", "expected", "message", "hint", "cause", "factor", "case", "output", "input",

@@ -66,12 +66,15 @@ NAMES = {
     "GV813": "saved-tensor-count",
     "GV814": "grad-output-count",
     "GV815": "grad-output-unused",
+    "GV816": "state-outside-ctx",
+    "GV817": "differentiates-forward",
     "GV901": "crashed",
     "GV902": "timed-out",
     "GV903": "out-of-memory",
 }
-WARNINGS = {"GV001", "GV109", "GV110", "GV411", "GV801", "GV802", "GV808", "GV809", "GV810", "GV902", "GV903"}
-NOTES = {"GV203", "GV806"}
+WARNINGS = {"GV001", "GV109", "GV110", "GV411", "GV801", "GV802", "GV808", "GV809", "GV810", "GV816", "GV902"}
+WARNINGS |= {"GV903"}
+NOTES = {"GV203", "GV806", "GV817"}
 every_rule = pytest.mark.parametrize("entry", RULES, ids=lambda entry: entry.code)
 
 

@@ -35,6 +35,8 @@ MODULES = [
     ("general", "wrong"),
     ("regimes", "right"),
     ("regimes", "wrong"),
+    ("saturated", "right"),
+    ("saturated", "wrong"),
     ("authors", "right"),
     ("sizes", "right"),
     ("sizes", "wrong"),
@@ -46,6 +48,13 @@ MODULES = [
     ("reported", "right"),
     ("hidden", "right"),
     ("hidden", "wrong"),
+    ("drawn", "right"),
+    ("drawn", "wrong"),
+    ("hostile", "channel"),
+    ("hostile", "broken"),
+    ("hostile", "subclasses"),
+    ("hostile", "switches"),
+    ("hostile", "state"),
 ]
 
 EXHAUSTIVE = [("guessed", "bare"), ("authors", "wrong"), ("reported", "wrong")]
@@ -133,6 +142,18 @@ def assert_a_pass_says_what_it_was_swept_over(report: dict) -> None:
     assert swept["NeedsBoth"]["requires_grad"] == 1
 
 
+def assert_what_was_replaced_is_named(report: dict) -> None:
+    """And nothing of it is told as a bug of gradverify."""
+    reasons = {t["name"]: t["reason"] for t in report["targets"] if t["status"] == "unchecked"}
+    assert (
+        "`torch.equal`" in reasons["AlwaysEqual"] or "`torch.allclose` and 1 more" in reasons["AlwaysEqual"]
+    )
+    assert "`builtins.len`" in reasons["ReplacesABuiltin"]
+    assert "entries of sys.modules" in reasons["ClearsModules"]
+    assert "`WrongAfterMendsAnother.backward`" in reasons["MendsAnother"]
+    assert all("nothing in its process can be believed" in reason for reason in reasons.values())
+
+
 def run_on(stem: str, *options: str) -> tuple[int, dict]:
     """The transforms zoo under other options."""
     done = forked_command.run(["check", stem, "--format", "json", *options], ZOO / "transforms")
@@ -149,6 +170,7 @@ ALSO = {
     ("sweep", "right"): assert_a_pass_says_what_it_was_swept_over,
     ("transforms", "right"): partial(assert_the_table_of_capabilities_is_what_was_found, "right"),
     ("transforms", "wrong"): partial(assert_the_table_of_capabilities_is_what_was_found, "wrong"),
+    ("hostile", "broken"): assert_what_was_replaced_is_named,
 }
 """What else a module's report must say."""
 

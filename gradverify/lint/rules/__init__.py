@@ -8,6 +8,7 @@ from gradverify.lint.alarm import Alarm, Source
 from gradverify.lint.functions import FunctionClass
 from gradverify.lint.rules import (
     ctx_attributes,
+    differentiates_forward,
     grad_output_count,
     grad_output_layout,
     grad_output_unused,
@@ -19,6 +20,7 @@ from gradverify.lint.rules import (
     no_setup_context,
     old_style,
     opaque_backward,
+    outside_ctx,
     saved_count,
     saving,
     tensor_on_ctx,
@@ -42,5 +44,7 @@ CHECKS: tuple[Check, ...] = (
     saved_count.check,
     grad_output_count.check,
     grad_output_unused.check,
+    outside_ctx.check,
+    differentiates_forward.check,
 )
 """In the order of their codes."""

@@ -89,8 +89,9 @@ def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
     measurable = results.first.verified and not stops_judgement(results.contract)
     if not declared or not measurable or sample.subject.settings.engine is Engine.TORCH:
         return CheckResult(outcome=Outcome.NOT_RUN)
-    gross = tuple(f for f in second_order(sample, results.first).findings if is_gross(f))
-    return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN)
+    found = second_order(sample, results.first)
+    gross = tuple(f for f in found.findings if is_gross(f))
+    return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN, not_judged=found.not_judged)
 
 
 def _run_reference(sample: Sample, results: Results) -> CheckResult:

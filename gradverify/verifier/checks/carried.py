@@ -23,7 +23,8 @@ def carried_parameters(sample: Sample) -> list[Finding]:
     """One note for each argument that carries tensors which require grad, without being one."""
     found = []
     for argument in sample.arguments:
-        names = list(_requiring_grad(argument.value))
+        inputs = {id(tensor) for _, tensor in argument.holds}
+        names = [name for name, tensor in _requiring_grad(argument.value) if id(tensor) not in inputs]
         if names:
             found.append(_told(sample, argument.name, names))
     return found
@@ -43,14 +44,16 @@ def _told(sample: Sample, name: str, carried: list[str]) -> Finding:
     )
 
 
-def _requiring_grad(value: object) -> Iterator[str]:
-    """Names of tensors inside of an object, or of what a bound method belongs to.
+def _requiring_grad(value: object) -> Iterator[tuple[str, Tensor]]:
+    """Names and tensors inside of an object, or of what a bound method belongs to.
 
     The base class lists parameters: a method that an author overrides is not called here.
     """
     owner = value.__self__ if isinstance(value, MethodType) else value
     if isinstance(owner, nn.Module):
-        yield from (name for name, p in nn.Module.named_parameters(owner) if p.requires_grad)
+        yield from ((name, p) for name, p in nn.Module.named_parameters(owner) if p.requires_grad)
     elif not isinstance(owner, Tensor):
         held = getattr(owner, "__dict__", {})
-        yield from (name for name, one in held.items() if isinstance(one, Tensor) and one.requires_grad)
+        yield from (
+            (name, one) for name, one in held.items() if isinstance(one, Tensor) and one.requires_grad
+        )

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from gradverify.model import TensorInput
-from gradverify.verifier.checks.other_sizes import Shapes, at_shapes
+from gradverify.verifier.checks.other_sizes import at_shapes
 from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.inference.bodies import bodies
 from gradverify.verifier.collect.inference.uses import called_name

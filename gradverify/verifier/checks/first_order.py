@@ -13,19 +13,21 @@ from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
-from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
-from gradverify.verifier.checks.wording import blocks, number, output_name, part
+from gradverify.verifier.checks.unknown import uncovered_part
+from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.checks.zeros import wrong_with_zeros
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.lacking import lacking
-from gradverify.verifier.numerics.certificate import Certificate, certify
+from gradverify.verifier.numerics.certificate import Certificate, certify, damping_of
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.differentiable import differentiable_rows
+from gradverify.verifier.numerics.differentiable import slopes_along
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
+from gradverify.verifier.numerics.rounding import nudged
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -49,6 +51,9 @@ COARSE_GRID = 4096.0
 
 FEWEST_VALUES = 2
 """Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
+
+BESIDE = 2**40
+"""Units in the last place by which inputs move for further values: 2e-4 of themselves."""
 
 RETURN_NONE = (
     "After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, or leave out "
@@ -74,7 +79,8 @@ def _dense(sample: Sample) -> FirstOrder:
         return refused
     settings = sample.subject.settings
     if settings.engine is not Engine.JACOBIAN and settings.effort is not Effort.THOROUGH:
-        certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
+        damping = damping_of(sample.problem)
+        certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key, damping=damping)
         if certificate is not None:
             return FirstOrder(CheckResult(smallest_visible_error=certificate.visible), proven=True)
     return measured_first_order(sample)
@@ -114,22 +120,29 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
-    result = CheckResult(tuple(findings), outcome, uncovered, visible)
+    result = CheckResult(
+        tuple(findings), outcome, uncovered, visible, not_judged=int(judged.comparison.not_judged.sum())
+    )
     return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
 
 
 def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """At special points, where values tie or vanish, only rows that have a derivative can be wrong."""
+    """At special points, where values tie or vanish, only rows that have a derivative can be wrong.
+
+    NaN is no gradient where forward's slopes are finite from every side. An output whose slopes are not gives
+    the gradients of all others infinite terms, which zeros make NaN.
+    """
     accused = comparison.wrong | comparison.nonfinite
     if sample.point is not Point.SPECIAL or not accused.any():
         return comparison
-    rows = differentiable_rows(sample.problem, measured, sample.case.seed)[:, None]
+    slopes = slopes_along(sample.problem, measured, sample.case.seed)
+    rows = slopes.linear[:, None]
     # Beyond both one-sided slopes, a value at a kink is wrong whatever happens in other directions.
     kept = rows | (measured.kink > 0)
     return replace(
         comparison,
         wrong=comparison.wrong & kept,
-        nonfinite=comparison.nonfinite & rows,
+        nonfinite=comparison.nonfinite & slopes.finite.all(),
         covered=comparison.covered & (kept | ~accused),
     )
 
@@ -145,7 +158,7 @@ def _judge_blocks(
         finding = describe_block(sample, judged.comparison, positions[o], output, names[i], source)
         if finding is not None:
             findings.append(_of_single_precision(finding) if single else finding)
-        unknown = _uncovered(judged.comparison, judged.measured, output, source)
+        unknown = uncovered_part(sample.problem, judged, output, source)
         if positions[o] in single:
             everything = torch.ones_like(part(judged.comparison.wrong, output, source))
             said = (NO_FLOAT64_PATH, WITHOUT_FLOAT64_PATH) if not is_given_short(sample) else GIVEN_SHORT
@@ -209,11 +222,27 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
         return frozenset()
     found = set()
     for position, block in zip(sample.problem.output_positions, sample.problem.outputs.blocks, strict=True):
-        own = values[block.start : block.stop]
-        informative = own[own.isfinite() & ((own * COARSE_GRID).round() != own * COARSE_GRID)]
-        if informative.numel() >= FEWEST_VALUES and not _needs_float64(informative):
-            found.add(position)
+        own = _informative(values[block.start : block.stop])
+        if own.numel() and not _needs_float64(own):
+            own = _informative(torch.cat([own, *_values_nearby(sample, block)]))
+            if own.numel() >= FEWEST_VALUES and not _needs_float64(own):
+                found.add(position)
     return frozenset(found)
+
+
+def _informative(values: Tensor) -> Tensor:
+    return values[values.isfinite() & ((values * COARSE_GRID).round() != values * COARSE_GRID)]
+
+
+def _values_nearby(sample: Sample, output: Block) -> list[Tensor]:
+    """Values of one output where all inputs move by a little: a loss has one value alone."""
+    flat, found = sample.inputs.flatten(sample.problem.primals), []
+    for seed in range(FEWEST_VALUES):
+        beside = nudged(flat, sample.inputs, torch.Generator().manual_seed(seed), most=BESIDE)
+        result = sample.problem.evaluate(sample.inputs.unflatten(beside))
+        if not isinstance(result, Raised):
+            found.append(sample.problem.outputs.flatten(result.value)[output.start : output.stop])
+    return found
 
 
 def is_given_short(sample: Sample) -> bool:
@@ -244,39 +273,6 @@ def smallest_visible_error(comparison: Comparison) -> float | None:
     judged = comparison.covered & ~comparison.kinks & ~comparison.wrong
     visible = comparison.visible[judged & (comparison.visible > 0)]
     return visible.max().item() if visible.numel() else None
-
-
-def _uncovered(
-    comparison: Comparison, measured: NumericalJacobian, output: Block, source: Block
-) -> Uncovered | None:
-    covered, kinks = part(comparison.covered, output, source), part(comparison.kinks, output, source)
-    wrong = part(comparison.wrong | comparison.nonfinite, output, source)
-    mask = ~covered & ~wrong & ~kinks
-    if not covered.any() and not wrong.any() and kinks.any():
-        mask |= kinks
-    if not mask.any():
-        return None
-    error = part(measured.error, output, source)[mask]
-    if (~measured.centre.isfinite())[output.start : output.stop][mask.any(dim=1)].all():
-        # Nothing jumps: there is no value at all, as of a deviation over one element.
-        return Uncovered(mask, "forward itself is not finite at these inputs", NO_VALUE)
-    if not error.isfinite().all():
-        reason = "forward jumps or is not finite around these inputs"
-    elif part(comparison.kinks, output, source)[mask].all():
-        reason = "these inputs lie on a kink of forward"
-    elif _conflicts(comparison, output, source)[mask].any():
-        reason = "a difference that was measured did not repeat itself: forward is noisy"
-    else:
-        reason = (
-            f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "
-            "(float32 inside, or large numbers that cancel)"
-        )
-    return Uncovered(mask, reason)
-
-
-def _conflicts(comparison: Comparison, output: Block, source: Block) -> Tensor:
-    difference = (comparison.analytical - comparison.numerical).abs()
-    return part(difference > comparison.bound, output, source)
 
 
 def _nothing_known(sample: Sample, reason: str) -> CheckResult:

@@ -36,10 +36,11 @@ from gradverify.verifier.checks.other_sizes import (
     at_fewer_dimensions,
     at_other_shapes,
     odd_sizes_alone,
-    of_returned_ranks,
+    right_at,
 )
 from gradverify.verifier.checks.repeatable import is_repeatable
 from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.returned_shapes import of_returned_ranks
 from gradverify.verifier.checks.steadiness import is_steady
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.written_sizes import at_written_sizes
@@ -61,6 +62,9 @@ OF_A_WRITE = "GV402"
 
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output, whatever forward is."""
+
+OF_A_SHAPE = "GV103"
+"""A gradient in another shape than its input has."""
 
 OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
 """Codes that a wrong guess of a shape can have made."""
@@ -129,8 +133,8 @@ class _Guard:
     """By input and kind of finding: whether the mismatch is there whatever was invented."""
     kinds: dict[tuple[str | None, bool], str] = field(default_factory=dict)
     """By input and order: the constants, and their kind, for which it is not there."""
-    unread: dict[bool, str] = field(default_factory=dict)
-    """By order: what forward does not read where that makes the mismatch."""
+    unread: dict[tuple[str | None, bool], str] = field(default_factory=dict)
+    """By input and order: what forward does not read where that makes the mismatch."""
     too_small: tuple[str, ...] | None = None
     """Inputs past whose ends forward seems to read."""
     reshaped: tuple[str, ...] | None = None
@@ -169,7 +173,7 @@ class _Guard:
     def _past_an_end(self) -> tuple[str, ...]:
         """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
         if self.too_small is None:
-            summed = of_returned_ranks(self.sample)
+            summed = tuple(of_returned_ranks(self.sample))
             self.too_small = summed if summed and not is_repeatable(self.sample) else ()
         return self.too_small
 
@@ -229,7 +233,7 @@ class _Guard:
                 yield invented(finding, (f"that negative values of `{name}` are valid",))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
-        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else ()
+        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else {}
         key = (finding.input, _is_second_order(finding))
         if key not in self.lengths:
             self.lengths[key] = at_equal_lengths(self.sample, finding.input, second_order=key[1])
@@ -241,7 +245,7 @@ class _Guard:
             yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
         if finding.code not in OF_SHAPES | {"GV102"}:
             return
-        if summed:
+        if summed and (finding.code == OF_A_SHAPE or right_at(self.sample, summed, finding.input)):
             yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))
         if finding.input not in self.odd:
             self.odd[finding.input] = odd_sizes_alone(self.sample, finding.input)
@@ -289,10 +293,10 @@ class _Guard:
         return self.kinds[key]
 
     def _unread(self, finding: Finding) -> str:
-        second_order = _is_second_order(finding)
-        if second_order not in self.unread:
-            self.unread[second_order] = unread_slice(self.sample, second_order=second_order)
-        return self.unread[second_order]
+        key = (finding.input, _is_second_order(finding))
+        if key not in self.unread:
+            self.unread[key] = unread_slice(self.sample, key[0], second_order=key[1])
+        return self.unread[key]
 
     def _is_steady(self) -> bool:
         if self.steady is None:

@@ -18,6 +18,7 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause
 from gradverify.verifier.numerics.diagnosis.nonlinear import Mixture, cotangent_function
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.own_rounding import gradient_round_off
 
 MAGNITUDES = (6.0, 2.0**-20, 2.0**20)
 """Sizes of the grad_outputs tried: moderate (clamps), small (thresholds; a mean over many tokens sends such)
@@ -56,16 +57,19 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
     rounding = roundings(sample)
     slope = _natural_slope(inputs.flatten(problem.primals), measured)
     round_off = rounding * (analytical.abs().max() + slope)
+    same = len(mixtures) > 1 and torch.equal(mixtures[0][1], mixtures[1][1])
     for u, gradient in mixtures:
         mixed = u @ analytical
         share = max(LINEAR, rounding) * (u.abs() @ analytical.abs())
         excess = (gradient - mixed).abs() - share - round_off * u.abs().max()
+        if (excess > 0).any() and not same:
+            excess -= gradient_round_off(problem, problem.outputs.unflatten(u))
         if (excess > 0).any() or not gradient.isfinite().all():
             worst = int(excess.nan_to_num(torch.inf).argmax())
             name, cause = _cause(sample, worst, mixtures, measured.value)
             if cause is not None and cause.name == "grad-output-ones":
                 return _acts_as_ones(sample, name)
-            if len(mixtures) > 1 and torch.equal(mixtures[0][1], mixtures[1][1]) and gradient.any():
+            if same and gradient.any():
                 return _ignores(sample, name)
             coarse = rounded_to_16_bits(sample, analytical, name)
             shown = (gradient[worst].item(), mixed[worst].item())

@@ -129,12 +129,12 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
     return found if second_order else found | ignoring_grad_output(sample.problem)
 
 
-def unread_slice(sample: Sample, *, second_order: bool = False) -> str:
+def unread_slice(sample: Sample, wanted: str | None = None, *, second_order: bool = False) -> str:
     """A dimension of an input of which forward leaves whole slices unread, in words; empty for none.
 
     A pair of real and imaginary parts has a last dimension of two: of three, the third is never read, and
-    what backward says of it means nothing. Where the mismatch is there as well if what is not read is zero,
-    and in what is read, it has nothing to do with them.
+    what backward says of it means nothing. Where the mismatch (for the input `wanted`, or any) is there
+    as well if what is not read is zero, and in what is read, it has nothing to do with them.
     """
     for place, (name, primal) in enumerate(
         zip(sample.problem.input_names, sample.problem.primals, strict=True)
@@ -147,20 +147,25 @@ def unread_slice(sample: Sample, *, second_order: bool = False) -> str:
             slices = read.any(dim=others) if others else read
             if slices.all() or not slices.any():
                 continue
-            if not _mismatch_in_read(sample, place, read, second_order=second_order):
+            if not _mismatch_in_read(sample, place, read, wanted, second_order=second_order):
                 return f"the size of dimension {dimension} of `{name}`, part of which is never read,"
     return ""
 
 
-def _mismatch_in_read(sample: Sample, place: int, read: Tensor, *, second_order: bool) -> bool:
+def _mismatch_in_read(
+    sample: Sample, place: int, read: Tensor, wanted: str | None, *, second_order: bool
+) -> bool:
     name = sample.problem.input_names[place]
     moved = with_values(sample, {name: torch.where(read, sample.problem.primals[place], 0.0)})
     problem = second_order_problem(moved) if second_order else moved.problem
     judged = judge(problem, rtol=sample.subject.settings.rtol)
     if not isinstance(judged, Judged):
         return False
-    block = judged.inputs.blocks[place]
-    return bool(judged.comparison.wrong[:, block.start : block.stop][:, read.reshape(-1)].any())
+    wrong = judged.comparison.wrong.clone()
+    blocks = dict(zip(problem.input_names, judged.inputs.blocks, strict=True))
+    wrong[:, blocks[name].start : blocks[name].stop][:, ~read.reshape(-1)] = False
+    block = blocks.get(wanted or "")
+    return bool(wrong.any() if block is None else wrong[:, block.start : block.stop].any())
 
 
 def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:

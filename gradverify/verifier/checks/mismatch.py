@@ -60,7 +60,8 @@ def describe_block(
     named = _named(sample, finding, position, name)
     if nonfinite.any():
         where = where_nonfinite(sample, name, nonfinite)
-        made = _nonfinite(finding, named)
+        at_kink = part(comparison.kinks, output, source)[nonfinite].any()
+        made = _nonfinite(finding, named, "has finite slopes on either side" if at_kink else _FINITE)
         return replace(made, cause="branch", hint=f"{where} {made.hint}") if where else made
     whole = output.chosen is None and is_declared(sample.point, sample.draw)
     if wrong.any() and not analytical.any() and whole:
@@ -157,13 +158,16 @@ def _among_chosen(finding: Finding) -> Finding:
     )
 
 
-def _nonfinite(finding: Finding, named: _Named) -> Finding:
+_FINITE = "has a finite derivative"
+
+
+def _nonfinite(finding: Finding, named: _Named, has: str) -> Finding:
+    expected = f": {named.place} is {number(named.worst.expected)}" if has == _FINITE else ""
     return replace(
         finding,
         code="GV108",
         message=f"the gradient{named.of_output} with respect to `{named.input}` is NaN or infinite at "
-        f"{_how_many(finding)}, where the derivative is finite: {named.place} is "
-        f"{number(named.worst.expected)}",
+        f"{_how_many(finding)}, where forward {has}{expected}",
         hint="Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
         "denominator, not on the result.",
     )

@@ -93,6 +93,18 @@ def nothing_chosen(outputs: Sequence[int], returned: int, where: CasePoint) -> N
     return NoSample((finding,))
 
 
+def unsupported(kind: str, where: CasePoint) -> NoSample:
+    """Forward returns a tensor with rules of its own, which nothing here knows."""
+    finding = Finding(
+        "GV001",
+        rule("GV001").severity,
+        f"forward returns `{kind}`, a subclass of Tensor with operations of its own: that is not supported",
+        hint="Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
+        case=where,
+    )
+    return NoSample((finding,))
+
+
 def returns_nothing(name: str, where: CasePoint) -> NoSample:
     """Forward returns no tensor at all."""
     finding = Finding(

@@ -9,18 +9,14 @@ even sizes, for one dimension more or for the shape that it returned may be righ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from gradverify.model import Case, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched
-from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.returned_shapes import Shapes, returned_shapes
 from gradverify.verifier.checks.subject import Sample, prepare
-from gradverify.verifier.guard import Raised
-
-Shapes = Mapping[str, tuple[int, ...]]
-"""Other shapes, by the name of the input."""
 
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
@@ -75,41 +71,12 @@ def at_even_sizes(sample: Sample) -> Sample | None:
     return None
 
 
-def of_returned_ranks(sample: Sample) -> tuple[str, ...]:
-    """Inputs whose gradient came back in another shape that they might just as well have.
-
-    Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
-    with more dimensions, or with fewer, of a shape that gives the same output.
-    """
-    reader = sample.subject.reader
-    if reader is None:
-        return ()
-    names = []
-    for (kind, _), remark in reader.remarks.items():
-        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
-            continue
-        name = sample.arguments[remark.position].name
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
-            names.append(name)
-    return tuple(names)
-
-
-def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
-    problem = sample.problem
-    if name not in problem.input_names:
+def right_at(sample: Sample, shapes: Shapes, name: str | None) -> bool:
+    """Whether the mismatch for an input, or any, is gone at other shapes, or at what may be meant by them."""
+    other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
+    if not isinstance(other, Sample):
         return False
-    place = problem.input_names.index(name)
-    value = problem.primals[place]
-    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
-        return False
-    fewer = value[(0,) * (value.dim() - len(shape))]
-    moved = (*problem.primals[:place], fewer, *problem.primals[place + 1 :])
-    before, after = problem.evaluate(problem.primals), problem.evaluate(moved)
-    if isinstance(before, Raised) or isinstance(after, Raised):
-        return False
-    return [t.shape for t in before.value] == [t.shape for t in after.value]
+    return mismatched(other, name) is False or bool(at_other_shapes(other))
 
 
 def at_equal_lengths(sample: Sample, name: str | None, *, second_order: bool = False) -> tuple[str, ...]:
@@ -153,7 +120,7 @@ def at_other_shapes(sample: Sample) -> tuple[str, ...]:
         return ()
     few = entries <= MOST_ENTRIES
     further = _further_dimensions(sample) if few else ()
-    found = _first_right(_taken(sample, [*_returned_shapes(sample), *further]), MOST_JUDGED)
+    found = _first_right(_taken(sample, [*returned_shapes(sample), *further]), MOST_JUDGED)
     if not found and few:
         found = _first_right(_taken(sample, _broadcast_along_a_last(sample)), MOST_JUDGED)
         found = found or _first_right(_taken(sample, _rows_beside_numbers(sample)), MOST_JUDGED)
@@ -261,28 +228,6 @@ def _keeps_the_largest(sample: Sample, shapes: Shapes) -> bool:
     most = max((len(i.shape) for i in given), default=0)
     names = set(sample.problem.input_names) - set(shapes)
     return any(i.name in names and len(i.shape) == most for i in given)
-
-
-def _returned_shapes(sample: Sample) -> Iterator[Shapes]:
-    """Shapes of gradients that autograd refused, with no more dimensions than the input: all at once, each.
-
-    None becomes a single number: a gradient that sums all of a vector is a mistake well known.
-    """
-    found = dict(_refused_shapes(sample))
-    if len(found) > 1:
-        yield found
-    yield from ({name: shape} for name, shape in found.items())
-
-
-def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
-    reader = sample.subject.reader
-    for (kind, _), remark in reader.remarks.items() if reader is not None else ():
-        argument = sample.arguments[remark.position]
-        if kind is not Irregularity.SHAPE_REFUSED or not argument.differentiable:
-            continue
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if 0 < len(shape) <= argument.value.dim():
-            yield argument.name, shape
 
 
 def _broadcast_along_a_last(sample: Sample) -> Iterator[Shapes]:

@@ -16,7 +16,8 @@ from gradverify.verifier.checks.subject import Sample, first_line, reference_pro
 from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Block, Layout
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.own_rounding import gradient_round_off, value_round_off
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 
 SAME_FACTOR = 1e-8
 """Two gradients are multiples of each other within this share of an entry."""
@@ -90,6 +91,8 @@ def _compare_forward(sample: Sample, mine: CallProblem, other: CallProblem) -> l
         return []
     x, y = mine.outputs.flatten(a.value), other.outputs.flatten(b.value)
     noise = value_spread(mine, x) + value_spread(other, y)
+    if _differs(sample, x, y, noise).any():
+        noise += (value_round_off(mine) + value_round_off(other)) / ROUND_OFF_SAFETY
     findings = []
     for position, block in zip(mine.output_positions, mine.outputs.blocks, strict=True):
         rows = slice(block.start, block.stop)
@@ -126,7 +129,7 @@ def compare_gradients(
         if isinstance(a, Raised) or isinstance(b, Raised):
             continue
         x, y = inputs.flatten(a.value), inputs.flatten(b.value)
-        noise = gradient_spread(mine, alone, x) + gradient_spread(other, alone, y)
+        noise = _noise_of_both(sample, (mine, x), (other, y), alone)
         if first is not None and first.proven and _differs(sample, x, y, noise).any():
             first = measured_first_order(sample)  # where are the kinks, and who is right?
         smooth = _smooth_columns(first, inputs)
@@ -193,7 +196,7 @@ def _compare_second(sample: Sample, mine: CallProblem, other: CallProblem) -> li
     if isinstance(left, Raised) or isinstance(right, Raised):
         return []
     x, y = layout.flatten(left.value), layout.flatten(right.value)
-    noise = gradient_spread(a, w, x) + gradient_spread(b, w, y)
+    noise = _noise_of_both(sample, (a, x), (b, y), w)
     findings = []
     for name, block in zip(a.input_names, layout.blocks, strict=True):
         columns = slice(block.start, block.stop)
@@ -212,6 +215,17 @@ def _compare_second(sample: Sample, mine: CallProblem, other: CallProblem) -> li
                 )
             )
     return findings
+
+
+def _noise_of_both(
+    sample: Sample, mine: tuple[Problem, Tensor], other: tuple[Problem, Tensor], u: tuple[Tensor | None, ...]
+) -> Tensor:
+    """How far rounding may move two gradients (flat); that of their own operations where they differ."""
+    noise = torch.stack([gradient_spread(problem, u, base) for problem, base in (mine, other)]).sum(dim=0)
+    if _differs(sample, mine[1], other[1], noise).any():
+        for problem, _ in (mine, other):
+            noise += gradient_round_off(problem, u) / ROUND_OFF_SAFETY
+    return noise
 
 
 def _differs(sample: Sample, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:

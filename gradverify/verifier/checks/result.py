@@ -13,6 +13,15 @@ from gradverify.verifier.numerics.jacobian import NumericalJacobian
 NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have no derivative."
 """What to try where no step is to blame."""
 
+OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+"""What to try where values are to blame."""
+
+ROUNDED_AWAY = (
+    "the gradient and the numerical derivative differ by no more than the round-off of the target's own "
+    "operations, which leaves no digit of either (a saturated function, or numbers that cancel)"
+)
+"""Why a pair without a single judged entry is inconclusive."""
+
 
 @dataclass(frozen=True)
 class Uncovered:
@@ -21,7 +30,7 @@ class Uncovered:
     mask: Tensor
     """bool, the block's shape: True where nothing is known."""
     reason: str
-    hint: str = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
+    hint: str = OTHER_VALUES
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,8 @@ class CheckResult:
     """What torch's transforms made of it: (name, `yes` | `no` | `wrong` | `not-run`) pairs."""
     swept: Swept = field(default_factory=Swept)
     """What the variations of a verified case went over."""
+    not_judged: int = 0
+    """Entries that differ by what the rounding of the target's own operations explains."""
 
     def beside(self, other: CheckResult) -> CheckResult:
         """Both results of one family as one: the worse outcome, and all that they say."""

@@ -19,11 +19,19 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.result import NO_VALUE, CheckResult, FirstOrder, Uncovered, outcome_of
+from gradverify.verifier.checks.result import (
+    NO_VALUE,
+    ROUNDED_AWAY,
+    CheckResult,
+    FirstOrder,
+    Uncovered,
+    outcome_of,
+)
 from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
 from gradverify.verifier.checks.sharpening import settled_second_order
 from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.unknown import why_unknown
 from gradverify.verifier.checks.wording import (
     by_how_much,
     count_of,
@@ -126,9 +134,10 @@ def compare_second_order(
     return CheckResult(
         tuple(findings),
         outcome_of(findings),
-        _uncovered(sample, judged, pairs, first),
+        _uncovered(sample, second, judged, pairs, first),
         smallest_visible_error(comparison),
         "wrong" if findings else "yes",
+        not_judged=int(comparison.not_judged.sum()),
     )
 
 
@@ -214,26 +223,34 @@ def _mismatch(sample: Sample, judged: Judged, pair: SecondPair) -> Finding:
 
 
 def _uncovered(
-    sample: Sample, judged: Judged, pairs: list[SecondPair], first: FirstOrder
+    sample: Sample, second: VjpProblem, judged: Judged, pairs: list[SecondPair], first: FirstOrder
 ) -> dict[tuple[int, str], Uncovered]:
     """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
     found = {}
     for pair in pairs:
         covered = part(judged.comparison.covered, pair.output, pair.source)
         kinks = part(judged.comparison.kinks, pair.output, pair.source)
-        mask = ~covered & ~kinks & ~wrong_in(judged, pair)
+        rounded_away = part(judged.comparison.not_judged, pair.output, pair.source)
+        wrong = wrong_in(judged, pair)
+        mask = ~covered & ~kinks & ~wrong & ~rounded_away
+        if not covered.any() and not wrong.any():
+            mask |= rounded_away
         if mask.any() and not _vanishes(sample, first, pair.position):
-            found[pair.position, f"second order, {pair.by}"] = _why(judged, pair, mask)
+            found[pair.position, f"second order, {pair.by}"] = _why(second, judged, pair, mask)
     return found
 
 
-def _why(judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
+def _why(second: VjpProblem, judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
     """Why a second-order pair could not be judged."""
+    if part(judged.comparison.not_judged, pair.output, pair.source)[mask].all():
+        return Uncovered(mask, ROUNDED_AWAY)
     rows = slice(pair.output.start, pair.output.stop)
     if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
         return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)
     if not part(judged.measured.error, pair.output, pair.source)[mask].isfinite().all():
-        return Uncovered(mask, "the gradient jumps or is not finite around these inputs")
+        places = torch.zeros_like(judged.comparison.covered)
+        part(places, pair.output, pair.source)[mask] = True
+        return Uncovered(mask, *why_unknown(second, judged, places, "the gradient"))
     return Uncovered(mask, "the numerical second derivative is too noisy here")
 
 

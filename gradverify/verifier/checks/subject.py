@@ -21,12 +21,14 @@ from gradverify.verifier.checks.no_sample import (
     not_built,
     nothing_chosen,
     returns_nothing,
+    unsupported,
 )
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
 from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
 from gradverify.verifier.numerics.verdict import Judged
@@ -213,8 +215,9 @@ def prepared(
     continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
     connected = [i for i in continuous if returned[i].requires_grad]
     marks = subject.has_python_backward
-    if not any(isinstance(r, Tensor) for r in returned):
-        return returns_nothing(subject.target.name, where)
+    foreign = foreign_kind(result.value)
+    if foreign or not any(isinstance(r, Tensor) for r in returned):
+        return unsupported(foreign, where) if foreign else returns_nothing(subject.target.name, where)
     if continuous and marks and not any(a.differentiable for a in arguments):
         return all_constant(where)
     if not continuous or (marks and not connected):

@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, Point, RaisedError
+from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
-from gradverify.verifier.checks.own_rounding import explained_by_own_rounding
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
@@ -23,7 +22,7 @@ from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.certificate import certify
-from gradverify.verifier.numerics.compare import Comparison
+from gradverify.verifier.numerics.compare import VAGUE, Comparison
 from gradverify.verifier.numerics.confirm import SAME
 from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
@@ -40,9 +39,6 @@ NEGLIGIBLE = 1e-9
 ABSORBED = 1e-13
 """So do those below this, absolute: beside numbers of order one forward absorbs small terms that backward
 still has (log(1 + exp(-40)) is exactly 0), and then its own values do not tell how large those were."""
-
-VAGUE = 1e-3
-"""A derivative is known to exist if it is measured to within this share of itself, or of |f|/|x|."""
 
 STEEPEST = 1 / EPSILON
 """Where a derivative is larger, no digit of the input counts any more, and nobody computes there."""
@@ -103,12 +99,23 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return replace(_SILENCE, raised=judged.error)
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
-    findings = () if judged.in_groups else tuple(_findings(sample, _confirmed(sample, judged)))
+    findings = () if judged.in_groups else tuple(_told(sample, judged))
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
 
 
 _SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
+
+
+def _told(sample: Sample, judged: Judged) -> list[Finding]:
+    """The certain mistakes; where there are none, NaN at zeros and ties as a warning."""
+    found = _findings(sample, _confirmed(sample, judged))
+    if found or sample.point is not Point.SPECIAL or not judged.comparison.nonfinite.any():
+        return found
+    nothing = torch.zeros_like(judged.comparison.wrong)
+    nonfinite = replace(judged.comparison, wrong=nothing, imprecise=nothing)
+    found = _findings(sample, where_differentiable(sample, nonfinite, judged.measured))
+    return [replace(one, severity=Severity.WARNING) for one in found]
 
 
 def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
@@ -126,9 +133,7 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
 
 def _confirmed(sample: Sample, judged: Judged) -> Comparison:
     comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
-    comparison = where_differentiable(sample, comparison, judged.measured)
-    explained = explained_by_own_rounding(sample, comparison, judged.measured)
-    return replace(comparison, wrong=comparison.wrong & ~explained)
+    return where_differentiable(sample, comparison, judged.measured)
 
 
 def _certain(sample: Sample, judged: Judged) -> Comparison:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradverify.model import TensorInput
-from gradverify.verifier.checks.other_sizes import Shapes, at_shapes, takes
+from gradverify.verifier.checks.other_sizes import at_shapes, takes
 from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.inference.bodies import bodies
 

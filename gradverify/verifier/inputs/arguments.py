@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from gradverify.model import (
     TensorInput,
     tensors_of,
 )
-from gradverify.verifier.guard import Returned, call
+from gradverify.verifier.guard import Raised, Returned, call
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
 __all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "shown_inputs"]
@@ -43,6 +44,8 @@ class Argument:
     """bool, the value's shape: entries that numerical steps leave alone."""
     in_list: str = ""
     """Name of the list argument that this is an item of; items of one list stand together."""
+    holds: tuple[tuple[str, Tensor], ...] = ()
+    """Tensors inside of an object that are arguments, too, by the names of these."""
 
     def moved(self, value: Tensor) -> Any:  # noqa: ANN401 - a tensor of any layout
         """What the target is called with for another value."""
@@ -51,6 +54,52 @@ class Argument:
     def without_held(self, value: Tensor) -> Tensor:
         """Another value, with the held entries as they were."""
         return value if self.held is None else torch.where(self.held, self.value, value)
+
+
+def tied(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
+    """The values of a call, with objects that hold some of them as copies that hold the ones of this call.
+
+    Each call gets its own, so that calls may overlap.
+    """
+    if not any(a.holds for a in arguments):
+        return list(values)
+    given = {a.name: value for a, value in zip(arguments, values, strict=True)}
+    memo = {id(t): given[name] for a in arguments for name, t in a.holds}
+    pairs = zip(arguments, values, strict=True)
+    return [copy.deepcopy(value, memo) if a.holds else value for a, value in pairs]
+
+
+class _Met(dict[int, Any]):
+    """What stands for itself while an object is copied, noting what of it is met."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__({id(t): t for t in tensors.values()})
+        self._names = {id(t): name for name, t in tensors.items()}
+        self._tensors = tensors
+        self.met: dict[str, Tensor] = {}
+
+    def get(self, key: int, default: Any = None) -> Any:  # noqa: ANN401 - as of a dictionary
+        name = self._names.get(key)
+        if name is not None:
+            self.met[name] = self._tensors[name]
+        return super().get(key, default)
+
+
+def with_ties(arguments: Sequence[Argument], tensors: Mapping[str, Tensor]) -> tuple[Argument, ...]:
+    """The arguments of which objects know the tensors inside of them that are arguments, too.
+
+    `tensors` are those of the call as they were built, by name. Raises what copying such an object does.
+    """
+    return tuple(a if isinstance(a.value, Tensor) else _with_ties(a, tensors) for a in arguments)
+
+
+def _with_ties(argument: Argument, tensors: Mapping[str, Tensor]) -> Argument:
+    met = _Met(tensors)
+    copied = call(copy.deepcopy, argument.value, met)
+    if isinstance(copied, Raised) and met.met:
+        said = f"`{argument.name}` holds `{next(iter(met.met))}`, and cannot be copied for each call"
+        raise TypeError(f"{said}: {copied.error.message}")
+    return replace(argument, holds=tuple(met.met.items()))
 
 
 def paths_of(case: Case) -> tuple[str, ...]:

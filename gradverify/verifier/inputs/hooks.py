@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.model import Annotation, Case, Parameter, RaisedError
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.arguments import Argument, with_ties
 from gradverify.verifier.inputs.tensors import held_of
 
 
@@ -45,12 +45,9 @@ def call_hook(
     annotations = {a.name: a for a in case.annotations}
     continuous = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
     chosen = [t for t in continuous if t.requires_grad] or continuous
-    return Returned(
-        tuple(
-            _argument(name, v, any(v is t for t in chosen), annotations.get(name))
-            for name, v in zip(named, values, strict=True)
-        )
-    )
+    given = dict(zip(named, values, strict=True))
+    built = [_argument(n, v, any(v is t for t in chosen), annotations.get(n)) for n, v in given.items()]
+    return guard.call(with_ties, built, {n: v for n, v in given.items() if isinstance(v, Tensor)})
 
 
 def _argument(name: str, value: Any, chosen: bool, annotation: Annotation | None) -> Argument:  # noqa: ANN401, FBT001

@@ -36,6 +36,7 @@ def draw_values(spec: TensorInput, seed: int, point: Point, draw: int) -> list[f
     if point is Point.TYPICAL and draw % 2:
         values = _other_sign(values, draw_values(spec, seed, point, draw - 1), interval)
     if point is Point.WIDE and spec.range is not None:
+        _spread_over_decades(values, interval, spec.avoid)
         low, high = DOMAINS[spec.domain]
         _plant(source, values, [end for end in spec.range if low < end < high])
     if point is Point.SPECIAL and spec.special:
@@ -171,6 +172,25 @@ def _other_sign(values: list[float], before: list[float], interval: tuple[float,
     if is_symmetric(interval) and sum(values) * sum(before) > 0:
         return [-v for v in values]
     return values
+
+
+def _spread_over_decades(values: list[float], interval: tuple[float, float], avoid: Sequence[float]) -> None:
+    """Give every second entry a magnitude between the typical ones and the ends, each decade alike.
+
+    In a range of ±100, evenly drawn values are nearly all past where exp, erf and tanh saturate, and a wrong
+    tail before that has no entry.
+    """
+    low, high = interval
+    end = max(abs(low), abs(high))
+    if end <= 2 * MODERATE:
+        return
+    margin = KEEP_AWAY * MODERATE
+    for place in range(0, len(values), 2):
+        share = abs(values[place]) / end
+        moved = math.copysign(float(f"{MODERATE * (end / MODERATE) ** share:.2e}"), values[place])
+        near = any(abs(moved - point) < margin for point in avoid)
+        if low < moved < high and moved not in values and not near:
+            values[place] = moved
 
 
 def _plant(

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _disabled_torch_dispatch_impl, _disabled_torch_function_impl
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
 from gradverify.verifier.engine import ENGINE, vjp
-from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call, tied
 
 Tensors = tuple[Tensor, ...]
 Gradients = tuple[Tensor | None, ...]
@@ -32,7 +33,7 @@ def substitute(arguments: Sequence[Argument], primals: Sequence[Tensor]) -> list
         else a.value
         for a in arguments
     ]
-    return arguments_of_call(arguments, substituted)
+    return arguments_of_call(arguments, tied(arguments, substituted))
 
 
 def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what user code returned
@@ -44,6 +45,28 @@ def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what use
         parts = result if isinstance(result, tuple | list) else (result,)
         return tuple(map(_dense, parts))
     return tuple(map(_dense, tree_leaves(_unpacked(result))))
+
+
+def foreign_kind(result: Any) -> str:  # noqa: ANN401 - what user code returned
+    """A subclass of Tensor with operations of its own among what forward returned, by name; else empty."""
+    if type(result) in (tuple, list):
+        return next(filter(None, map(foreign_kind, result)), "")
+    if type(result) is dict:
+        return foreign_kind(list(result.values()))
+    return type(result).__qualname__ if _has_own_operations(type(result)) else ""
+
+
+def _has_own_operations(kind: type) -> bool:
+    if not issubclass(kind, Tensor) or kind is Tensor:
+        return False
+    for name, disabled in (
+        ("__torch_function__", _disabled_torch_function_impl),
+        ("__torch_dispatch__", _disabled_torch_dispatch_impl),
+    ):
+        own, plain = getattr(kind, name), getattr(Tensor, name)
+        if getattr(own, "__func__", own) not in (getattr(plain, "__func__", plain), disabled):
+            return True
+    return False
 
 
 def _dense(returned: Any) -> Any:  # noqa: ANN401
@@ -141,6 +164,14 @@ def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
     """
     if gradient is None or leaf.layout is not torch.strided:
         return gradient
+    if type(gradient) is not Tensor and _has_own_operations(type(gradient)):
+        gradient = _as_plain(gradient)
     if gradient.layout is not torch.strided:
         return gradient.to_dense()
     return gradient.clone() if gradient._is_zerotensor() else gradient  # noqa: SLF001 - no public name
+
+
+def _as_plain(gradient: Tensor) -> Tensor:
+    """The values of a subclass with operations of its own: the next backward gets them as they are."""
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - no public name
+        return gradient.as_subclass(Tensor)

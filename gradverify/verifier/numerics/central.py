@@ -145,11 +145,17 @@ class CentralDifference:
 
 
 def central_difference(
-    problem: Forward, inputs: Layout, x: Tensor, tangent: Tensor, level: Level, least: float = 0.0
+    problem: Forward,
+    inputs: Layout,
+    x: Tensor,
+    tangent: Tensor,
+    level: Level,
+    least: float = 0.0,
+    damping: float = DAMPING,
 ) -> CentralDifference | None:
     """The derivative along a direction; None where forward raises or is not finite there.
 
-    A row counts by no less than `least`, a derivative.
+    A row counts by no less than `least`, a derivative, and the mean of its output's over `damping`.
     """
     exact = exact_step(x, tangent, level.step)
     moved = inputs.moving(x, exact)
@@ -157,7 +163,8 @@ def central_difference(
     far = None if near is None else difference(problem, moved, 2)
     if near is None or far is None:
         return None
-    weighed = weigh(problem.outputs, near[0] * 8 - far[0], near[1], FOUR_POINTS * level.step, least)
+    unit = FOUR_POINTS * level.step
+    weighed = weigh(problem.outputs, near[0] * 8 - far[0], near[1], unit, least=least, damping=damping)
     return None if weighed is None else CentralDifference(x, tangent, level.step, weighed, near[0].mul_(6))
 
 
@@ -167,7 +174,15 @@ def exact_step(x: Tensor, tangent: Tensor, length: float) -> Tensor:
     return exact if math.isfinite(exact.sum().item()) else torch.where(x.isfinite(), exact, 0.0)
 
 
-def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float, least: float = 0.0) -> Weighed | None:
+def weigh(
+    outputs: Layout,
+    change: Tensor,
+    value: Tensor,
+    unit: float,
+    *,
+    least: float = 0.0,
+    damping: float = DAMPING,
+) -> Weighed | None:
     """By what each row of a change counts beside the size of f; None where a row is not finite.
 
     `value` is f at one of the points, M entries. `unit` is what makes a derivative along v a change, and
@@ -177,7 +192,7 @@ def weigh(outputs: Layout, change: Tensor, value: Tensor, unit: float, least: fl
     total = magnitude.sum().item()
     if not math.isfinite(total):
         return None
-    negligible = _negligible(outputs, magnitude, total, least * unit)
+    negligible = _negligible(outputs, magnitude, total, least * unit, damping)
     value = value.abs()
     largest = NOISY * unit * value.max().item()
     size = magnitude.add_(value, alpha=NOISY * unit).add_(negligible + TINIEST)
@@ -213,14 +228,14 @@ def value_at(problem: Forward, point: Sequence[Tensor]) -> Tensor | None:
     return problem.outputs.flatten(result.value)
 
 
-def _negligible(outputs: Layout, size: Tensor, total: float, least: float) -> Tensor | float:
+def _negligible(outputs: Layout, size: Tensor, total: float, least: float, damping: float) -> Tensor | float:
     """For each row a share of the mean of its output's rows; of all rows where its output does not move.
 
     No less than `least`.
     """
     mean = total / size.numel()
     if len(outputs.blocks) == 1:
-        return max(mean / DAMPING, least)
+        return max(mean / damping, least)
     parts = [part for part in outputs.cut(size) if part.numel()]
     means = torch.cat([part.new_tensor(part.mean().item() or mean).expand(part.numel()) for part in parts])
-    return (means / DAMPING).clamp_(min=least)
+    return (means / damping).clamp_(min=least)

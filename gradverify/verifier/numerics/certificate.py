@@ -15,11 +15,12 @@ Soundings Analysis*, 1992, ch. 5.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from gradverify.verifier.numerics.central import CentralDifference, Level
+from gradverify.verifier.numerics.central import DAMPING, CentralDifference, Level
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.functionals import (
     ALONE,
@@ -44,6 +45,10 @@ database."""
 LONG_STEP = 2.0**-8
 """Step for what is smooth at the first level and does not close: 16 times less rounding, and a truncation,
 h^4 / 30, that is still half of what the first level allows."""
+
+UNDAMPED = 4096
+"""Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
+that does not close, this many entries are quickly measured."""
 
 SHARE = 2.0**-14
 """Share of atol that is still seen in an entry where that is asked for instead of relative errors: in rows
@@ -93,12 +98,14 @@ def certify(
     key: int = 0,
     back_each: BackEach | None = None,
     atol: float | None = None,
+    damping: float = DAMPING,
 ) -> Certificate | None:
     """Try to prove a problem's backward with probes; None where the proof does not close.
 
     `rtol` is the relative error in the gradient of any one input that must be visible. `key` chooses the
     probes. `back_each` goes back through a graph that is there already. With an `atol` it tries for what rtol
-    asks for and no more, and need not see what in a noisy row is below `atol`. At most 8
+    asks for and no more, and need not see what in a noisy row is below `atol`. A row counts by no less than
+    the mean of its output's over `damping`. At most 8
     forwards (16 with an `atol`, where two steps contradict each other) and one graph with a backward for each
     grad_output; inputs whose share of
     the derivative is too small to be seen among the others are probed once more, alone. Where that does not
@@ -109,7 +116,15 @@ def certify(
         return None
     x = inputs.flatten(problem.primals)
     point = ProofPoint(
-        problem, inputs, x, tangent_of(x, inputs, key, short=atol is None), key, back_each, rtol, atol
+        problem,
+        inputs,
+        x,
+        tangent_of(x, inputs, key, short=atol is None),
+        key,
+        back_each,
+        rtol,
+        atol,
+        damping=damping,
     )
     tried = _tried(point, point.tangent, MAGNITUDES)
     point = tried.within or point
@@ -123,6 +138,12 @@ def certify(
         return _certificate(point, tried.level) if proven else None
     smooth = tried.open is not None and tried.open.smooth
     return _certificate(point, _levels(point)[1]) if _closes_in_parts(point, smooth=smooth) else None
+
+
+def damping_of(problem: Problem) -> float:
+    """The damping at which a proof sees a wrong tail of a function whose values span many decades."""
+    few = problem.outputs.size * Layout.of(problem.primals).size <= UNDAMPED
+    return math.inf if few else DAMPING
 
 
 def _within(point: ProofPoint) -> ProofPoint:

@@ -19,13 +19,19 @@ NEGLIGIBLE = 1e-8
 """A derivative so small that moving an input by its whole size changes the output by less than this share
 of it counts as zero on both sides."""
 
+UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
+"""Differences below this (1e-292) may be what denormal numbers are rounded by."""
+
 UNSEEN = 64
-"""A difference by which a step as large as the input itself moves the output by less than so many roundings
-of its largest value is one of rounding: inside f, numbers of that size may have been rounded before they
-cancel, to the dtype of the output at least, if that is float32."""
+"""Where f's operations cannot be seen, a difference by which a step as large as the input itself moves the
+output by less than so many roundings of its largest value is one of rounding: inside f, numbers of that size
+may have been rounded before they cancel, to the dtype of the output at least, if that is float32."""
 
 SINGLE = torch.finfo(torch.float32).eps
 """The coarsest rounding of an output that is allowed for so."""
+
+VAGUE = 1e-3
+"""A slope is known to be finite if it is measured to within this share of itself, or of |f|/|x|."""
 
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
@@ -44,13 +50,15 @@ class Comparison:
     imprecise: Tensor
     """Different by more than the bound, but within the tolerance."""
     nonfinite: Tensor
-    """Backward gave NaN or infinity where the derivative is finite."""
+    """Backward gave NaN or infinity where the derivative, or at a kink each one-sided slope, is finite."""
     kinks: Tensor
     """At a kink, with a gradient between the one-sided slopes: neither right nor wrong."""
     covered: Tensor
     """A relative error of `COVERED` would have been seen."""
     visible: Tensor
     """The smallest relative error that would have been seen, entry by entry."""
+    not_judged: Tensor
+    """Different, but the rounding of the target's own operations explains it."""
 
 
 def compare(
@@ -75,16 +83,14 @@ def compare(
     known = measured.error.isfinite()
     tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
-    # Of 16 bits so many roundings would be half of a value: there, stairs are told from slopes otherwise.
-    rounding = torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)[:, None]
-    unseen = UNSEEN * rounding * natural_slope(measured.centre, measured.scale, outputs)
+    rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
-    conflict = known & finite & (difference > bound + room) & (difference > unseen)
+    conflict = known & finite & (difference > (bound + room).clamp_min(UNDERFLOW))
     doubtful = conflict & swallowed
     conflict &= ~swallowed
-    # 0 · inf is NaN: an input by which one output has no derivative spoils the gradients of all of them.
-    nonfinite = known & ~finite & ~(at_kink | ~known).any(dim=0, keepdim=True)
+    # 0 · inf is NaN: an input by which one output has an infinite slope spoils the gradients of all of them.
+    nonfinite = known & ~finite & ~vague(measured, outputs).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
     negligible = measured.flat | _negligible(analytical, measured, bound, outputs)
     return Comparison(
@@ -97,7 +103,22 @@ def compare(
         kinks=at_kink & ~conflict,
         covered=known & finite & ~doubtful & (negligible | (bound <= COVERED * scale)),
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
+        not_judged=torch.zeros_like(known),
     )
+
+
+def vague(measured: NumericalJacobian, outputs: Layout) -> Tensor:
+    """Entries (bool, M × N) that are not known well enough to say that slopes are finite there."""
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    return ~(measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope))
+
+
+def finest_rounding(outputs: Layout) -> Tensor:
+    """The relative rounding of each output's dtype (M), at most float32's.
+
+    Of 16 bits many roundings would be half of a value: there, stairs are told from slopes otherwise.
+    """
+    return torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)
 
 
 def _row_median(numerical: Tensor, inputs: Layout) -> Tensor:

@@ -7,6 +7,8 @@ a differentiable f has the slope J·v from both sides.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.refine import KINK_STEPS, SAFETY, VISIBLE_KINK
+from gradverify.verifier.numerics.refine import CUSP_GROWTH, KINK_STEPS, SAFETY, VISIBLE_KINK
 
 DIRECTIONS = 2
 """A direction may lie in a plane of symmetry by luck; two do not."""
@@ -29,15 +31,27 @@ KINK_STAYS = 0.3
 """Smooth curvature makes the half-jump 64 times smaller from step to step, a kink leaves it."""
 
 
-def differentiable_rows(problem: Problem, measured: NumericalJacobian, seed: int) -> Tensor:
-    """Rows of f (bool, M) that nothing shows to have no derivative here.
+@dataclass(frozen=True)
+class Slopes:
+    """What each row of f has along random directions (both bool, M)."""
 
-    Rows whose Jacobian is not known in every column cannot be tested, and count as differentiable.
+    linear: Tensor
+    """Nothing shows that it has no derivative here; also where its Jacobian is not known in every column."""
+    finite: Tensor
+    """Its one-sided slopes are finite, and smooth ones are those of its Jacobian.
+
+    Where four atoms lie on each other none of them changes a torsion angle by moving alone, and all together
+    do: what forward gives there is a convention.
     """
+
+
+def slopes_along(problem: Problem, measured: NumericalJacobian, seed: int) -> Slopes:
+    """How each row of f behaves along directions in which every input moves."""
     own = own_noise(measured.centre, problem.outputs)
     noise = torch.maximum(own, measured.noise)
     generator = torch.Generator().manual_seed(seed % 2**63)
-    result = torch.ones_like(measured.centre, dtype=torch.bool)
+    straight = torch.ones_like(measured.centre, dtype=torch.bool)
+    finite = straight.clone()
     for _ in range(DIRECTIONS):
         uniform = torch.rand(2, measured.scale.numel(), generator=generator, dtype=torch.float64)
         v = measured.scale * (uniform[0] + 0.5) * torch.where(uniform[1] < 0.5, -1.0, 1.0)
@@ -47,8 +61,10 @@ def differentiable_rows(problem: Problem, measured: NumericalJacobian, seed: int
         linear = (coarse.derivative - expected).abs() <= allowed
         visible = VISIBLE_KINK * noise / fine.step + LINEAR * size
         kink = (fine.half_jump > KINK_STAYS * coarse.half_jump) & (fine.half_jump > visible)
-        result &= (linear & ~kink) | ~allowed.isfinite()
-    return result
+        straight &= (linear & ~kink) | ~allowed.isfinite()
+        steep, steeper = (torch.maximum(s.left.abs(), s.right.abs()) for s in (coarse, fine))
+        finite &= (steeper <= CUSP_GROWTH * steep + visible) & (linear | kink | ~allowed.isfinite())
+    return Slopes(straight, finite)
 
 
 def _along(problem: Problem, centre: Tensor, v: Tensor, step: float) -> Samples:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.central import (
+    DAMPING,
     FOUR_POINTS,
     CentralDifference,
     Level,
@@ -66,6 +67,8 @@ class ProofPoint:
     atol: float | None
     least: float = 0.0
     """The derivative along v by which a row counts at least."""
+    damping: float = DAMPING
+    """A row counts by no less than the mean of its output's over this."""
 
     @cached_property
     def typical(self) -> float:
@@ -117,7 +120,7 @@ class ProofPoint:
 
     def along(self, tangent: Tensor, level: Level) -> CentralDifference | None:
         """What forward has along a direction."""
-        return central_difference(self.problem, self.inputs, self.x, tangent, level, self.least)
+        return central_difference(self.problem, self.inputs, self.x, tangent, level, self.least, self.damping)
 
 
 @dataclass(frozen=True)

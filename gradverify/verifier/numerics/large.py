@@ -21,6 +21,7 @@ from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.grouped import Grouped, along
 from gradverify.verifier.numerics.jacobian import KnownColumns, numerical_jacobian
+from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
@@ -140,7 +141,7 @@ def _compared(
     worst[list(_worst_rows(comparison, conflicts))] = True
     round_off = backward_round_off(line, worst, claimed)
     comparison = compare(claimed, measured, inputs, line.outputs, rtol=rtol, atol=atol, round_off=round_off)
-    return confirmed(line, measured, comparison)
+    return without_own_rounding(line, inputs, measured, confirmed(line, measured, comparison))
 
 
 def _claimed(line: Grouped) -> Returned[Tensor] | NotJudged | Raised:

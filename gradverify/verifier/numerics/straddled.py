@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.central import (
-    DAMPING,
     FOUR_POINTS,
     NOISY,
     Level,
@@ -74,6 +73,7 @@ class _Stencil:
     """The larger of third and fourth difference, M entries."""
     unit: float
     """`change` is this times the derivative along v."""
+    damping: float
 
     def rough(self, allowed: float) -> Tensor:
         """Rows (bool, M) that straddle something, or are not finite."""
@@ -81,7 +81,7 @@ class _Stencil:
         surely = ~(self.bent <= allowed * own)
         ordinary = self.change[~surely].abs()
         mean = ordinary.mean().item() if ordinary.numel() else 0.0
-        return ~(self.bent <= allowed * (own + mean / DAMPING))
+        return ~(self.bent <= allowed * (own + mean / self.damping))
 
 
 def faint_after_turns(
@@ -160,7 +160,7 @@ def _stencil(point: ProofPoint, tangent: Tensor, level: Level) -> _Stencil | Non
     third = far[0] - 2 * near[0]
     fourth = (2 * (far[1] - here) - far[0]) - 4 * (2 * near[1] - near[0])
     bent = torch.maximum(third.abs(), fourth.abs())
-    return _Stencil(tangent, step, near[0] * 8 - far[0], here, bent, FOUR_POINTS * level.step)
+    return _Stencil(tangent, step, near[0] * 8 - far[0], here, bent, FOUR_POINTS * level.step, point.damping)
 
 
 def _closed(
@@ -169,7 +169,7 @@ def _closed(
     """Inputs that are faint in the rows (bool, M) that were asked, if backward agrees there; else None."""
     nothing = torch.zeros((), dtype=torch.float64)
     change, value = (torch.where(rows, t, nothing) for t in (stencil.change, stencil.value))
-    weighed = weigh(point.problem.outputs, change, value, stencil.unit)
+    weighed = weigh(point.problem.outputs, change, value, stencil.unit, damping=point.damping)
     functionals = None if weighed is None else pull_back(point, weighed, magnitudes, rows)
     if weighed is None or functionals is None:
         return None

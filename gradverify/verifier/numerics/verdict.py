@@ -27,6 +27,7 @@ from gradverify.verifier.numerics.jacobian import (
 )
 from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
 from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
@@ -123,6 +124,7 @@ def judge(
         )
         already = None if found is None else found.confirmed
         comparison = confirmed(problem, measured, comparison, known, already, rtol)
+        comparison = without_own_rounding(problem, inputs, measured, comparison)
     return Judged(comparison, measured, inputs, problem.outputs)
 
 

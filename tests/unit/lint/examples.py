@@ -150,6 +150,24 @@ WRONG = {
         .replace("g * ", "2 * ")
         .replace("(ctx, *", "(ctx, one, *"),
     ],
+    "GV816": [
+        started("Example.calls += 1\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("CACHE[x.shape] = w\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        started("global LAST\nLAST = 1\nctx.save_for_backward(x, w)\nreturn x * w") + BACKWARD,
+        of(UNPACKED + "LOG.append(g)\n" + RETURN),
+        of(UNPACKED + "torch.equal = None\n" + RETURN),
+        of(UNPACKED + "setattr(Example, 'last', 1)\n" + RETURN),
+        of(UNPACKED + "remember(1)\n" + RETURN),
+        of(UNPACKED + "import os\nif os.environ.get('CHECKED'):\n    g = 1 * g\n" + RETURN),
+        of(UNPACKED + "import sys\ncaller = sys._getframe(1)\n" + RETURN),
+    ],
+    "GV817": [
+        of(
+            UNPACKED + "with torch.enable_grad():\n    a = x.detach().requires_grad_()\n    y = a * w\n"
+            "return torch.autograd.grad(y, a, g)[0], g * x"
+        ),
+        of(UNPACKED + "y = x * w\ny.backward(g)\nreturn x.grad, g * x"),
+    ],
 }
 """By code: each gives that code, and nothing else but GV806."""
 
@@ -294,6 +312,18 @@ RIGHT = {
         of(UNPACKED + "return torch.zeros_like(x), torch.zeros_like(w)"),
         started("ctx.save_for_backward(x, w)\nreturn x * w, x") + BACKWARD.replace("(ctx, g)", "(ctx, _, g)"),
     ],
+    "GV816": [
+        started(
+            "seen = []\nseen.append(x)\nctx.seen = {}\nctx.seen['x'] = 1\nctx.scale = BLOCK\nreturn x * w"
+        )
+        + BACKWARD,
+        started("x.grad_name = 1\nout = torch.add(x, w)\nout[0] = 1\nreturn out") + BACKWARD,
+        of(UNPACKED + "out = launching(g, w)\nreturn out, g * x"),
+    ],
+    "GV817": [
+        of(UNPACKED + "return Other.backward(ctx, g)"),
+        of(UNPACKED + "with torch.enable_grad():\n    out = g * w\nreturn out, g * x"),
+    ],
 }
 """By code: none of these gives that code."""
 
@@ -308,6 +338,10 @@ def launching(g, w):
     out = torch.empty_like(w)
     kernel[(4,)](g, w, out, 4)
     return out
+
+
+def remember(value):
+    KEPT.update(value=value)
 
 
 class Example(Function):

@@ -12,7 +12,14 @@ ZOO = Path(__file__).parents[2] / "zoo"
 TRUE_OF_RIGHT = {
     ("tutorial", "OldStyleProduct", "GV810"),  # runs through .apply, and is of the old style
     ("tutorial", "NumPyExp", "GV801"),  # its spec ignores the second derivative, with a reason
+    ("contract", "Apply", "GV817"),
+    ("sweep", "Cached", "GV816"),
+    ("sweep", "OtherOrder", "GV816"),
 }
+ON_A_CLASS_OR_GLOBAL = (
+    *("OnTheClass", "FirstInFirstOut", "ReturnsItsBuffer", "FirstAtASize", "Leaks", "Mean", "Power"),
+    *("Reshaped", "Clipped"),
+)
 SEEN_IN_WRONG = {
     ("tutorial", "OldStyleProductSwapped", "GV810"),
     ("tutorial", "NumPyExp", "GV801"),
@@ -25,6 +32,7 @@ SEEN_IN_WRONG = {
     ("sweep", "CrossEntropy", "GV811"),
     ("sweep", "OnlyWhatIsNeeded", "GV803"),
     ("sweep", "KeepsInput", "GV802"),
+    *(("sweep", name, "GV816") for name in ON_A_CLASS_OR_GLOBAL),
 }
 
 

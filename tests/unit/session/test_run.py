@@ -34,16 +34,20 @@ class Third(First):
 SABOTEUR = """
 import sys
 sys.path.append({package!r})
-from gradverify.verifier import worker
+from gradverify.verifier import server, worker
 
-honest = worker.verify
+honest = server.verify
 
+planted = '''
 def verify(request, live):
     if request.target.name == "Second":
         raise RuntimeError("planted")
     yield from honest(request, live)
+'''
+exec(compile(planted, server.__file__, "exec"), globals())  # as if it stood there
 
-worker.verify = verify
+server.verify = verify
+server.AS_LOADED = server.Surroundings.take()
 worker.main(*{descriptors})
 """
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gradverify.verifier import guard
+from gradverify.verifier.global_state import GlobalState
 from gradverify.verifier.guard import Raised, Returned
 
 
@@ -100,10 +101,10 @@ def test_random_states_are_replayed():
 
 
 def test_global_state_is_restored(monkeypatch, tmp_path):
-    state = guard.GlobalState.take()
+    state = GlobalState.take()
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRADVERIFY_TEST", "set by user code")
     state.restore()
-    assert guard.GlobalState.take() == state
+    assert GlobalState.take() == state

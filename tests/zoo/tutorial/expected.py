@@ -56,6 +56,7 @@ EXPECTED = {
     },
     ("right", "FFTMagnitude", "with spec"): {
         "status": "passed",
+        "warnings": {"GV108"},  # 0 / 0 in a row of zeros, which no spec declares
         "twin": "wrong:FFTMagnitude",
         "notes": {"GV203"},
     },

@@ -21,6 +21,7 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.own_rounding import gradient_round_off, value_round_off
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.rounding import ROUND_OFF, SCALES, gradient_noise, nudged
 
@@ -123,7 +124,10 @@ class Verified:
         if rounding_of is not None:
             there = rounding_of.outputs.unflatten(self.u if u is None else u)
             noise = noise + gradient_noise(VjpProblem(rounding_of, there))
-        found = _worst(flat, base, off, torch.maximum(bound, ROUND_OFFS * noise), self.inputs, self.names)
+        bound = torch.maximum(bound, ROUND_OFFS * noise)
+        if (off > bound).any():
+            bound += gradient_round_off(self.sample.problem, self.grad_outputs(u))
+        found = _worst(flat, base, off, bound, self.inputs, self.names)
         return found and replace(found, missing=got[self.names.index(found.name)] is None)
 
     def unrepeated(self, gradient: Tensor) -> Difference | None:
@@ -176,6 +180,8 @@ class Verified:
             f"output {p}" if len(layout.blocks) > 1 else "y" for p in self.sample.problem.output_positions
         ]
         bound = torch.maximum(bound, (ROUND_OFFS * self._forward_noise).clamp_max(most_excused))
+        if (off > bound).any():
+            bound += torch.as_tensor(value_round_off(self.sample.problem)).clamp_max(most_excused)
         found = _worst(flat, base, off, bound, layout, names)
         return found and replace(found, entries=found.entries and _of_output(found.entries))
 

@@ -23,9 +23,9 @@ from gradverify.deduced import (
 )
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.collect.inference.apart import apart
-from gradverify.verifier.collect.inference.call_sites import Passed
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.complexes import with_complex
+from gradverify.verifier.collect.inference.constants import with_constants
 from gradverify.verifier.collect.inference.doubted import doubts_of_source
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.held import with_lengths_held
@@ -145,7 +145,7 @@ def _mixes_dtypes(found: NoSolution) -> bool:
 def _entry(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     state, ran = found.state, found.ran
     caller, facts = known.caller, known.evidence.facts
-    state, remarks = _constants(caller, with_lengths_held(state), ran, facts, known.passed)
+    state, remarks = with_constants(caller, with_lengths_held(state), ran, facts, known.passed)
     state, ran = without_unread(caller, state, ran)
     state, complexes = with_complex(state, known.evidence.complexes, partial(works, caller))
     state = shrunk(caller, state, ran)
@@ -239,40 +239,6 @@ def _is_used(symbol: int, arguments: Sequence[Argument]) -> bool:
 
 def _without_trailing_omissions(arguments: Sequence[Argument]) -> list[Argument]:
     return [a for a in arguments if a.guess.kind is not Kind.OMITTED]
-
-
-def _constants(
-    caller: Caller, state: State, ran: Ran, facts: Mapping[str, Facts], passed: Mapping[str, Passed]
-) -> tuple[State, list[tuple[str, str]]]:
-    """Inputs whose gradient the author leaves out count as constants, unless a module trains them."""
-    remarks = []
-    for place, argument in enumerate(state.arguments):
-        left_out = facts[argument.name].gradient is False and argument.guess.kind is Kind.FLOAT
-        known = left_out and ran.connected  # where no output has a gradient, that is all there is to say
-        missing = known if ran.gradients is None else argument.name in ran.gradients
-        if not missing or (ran.gradients or {}).get(argument.name) is not None:
-            continue
-        if facts[argument.name].gradient is True or passed[argument.name].is_parameter:
-            continue
-        state = state.with_argument(place, replace(argument, requires_grad=False))
-        depends = ", though the output depends on it" if _moves(caller, state, ran, place) else ""
-        sentence = f"`{argument.name}` counts as a constant: backward always returns None for it{depends}"
-        remarks.append((argument.name, sentence))
-    return state, remarks
-
-
-def _moves(caller: Caller, state: State, ran: Ran, place: int) -> bool:
-    """Whether the output changes with one argument alone, which other values of it tell."""
-    argument = state.arguments[place]
-    scaled = state.with_argument(
-        place, replace(argument, domain="unit" if argument.domain == "real" else "real")
-    )
-    again = attempt(caller, scaled)
-    if not isinstance(again, Ran) or len(again.outputs) != len(ran.outputs):
-        return True
-    return any(
-        a.shape != b.shape or not torch.equal(a, b) for a, b in zip(again.outputs, ran.outputs, strict=True)
-    )
 
 
 def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:

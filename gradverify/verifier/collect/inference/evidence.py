@@ -14,11 +14,12 @@ from typing import Any
 from gradverify.verifier.collect.inference.complexes import provided_for
 from gradverify.verifier.collect.inference.cuts import NO_CUTS, Cuts, cuts_of
 from gradverify.verifier.collect.inference.facts import Facts
+from gradverify.verifier.collect.inference.gradient_slots import note_gradients
 from gradverify.verifier.collect.inference.likely_ranks import likely_ranks, rank_of_outputs
 from gradverify.verifier.collect.inference.options import note_numbers, note_options
 from gradverify.verifier.collect.inference.saved import Saved
 from gradverify.verifier.collect.inference.through_helpers import Helpers
-from gradverify.verifier.collect.inference.uses import UseReader, called_name, is_none
+from gradverify.verifier.collect.inference.uses import UseReader, called_name
 
 TRUSTING = re.compile(
     r"chol|triang|(?<![a-z])eig(?!val)|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq|pinv"
@@ -110,7 +111,7 @@ def gather(
         in_backward = saved.in_backward(undone) if undone is not None else {}
         likely = likely_ranks(definition, called, undone, in_backward)
     if undone is not None:
-        _note_gradients(facts, list(names), undone)
+        note_gradients(facts, list(names), undone)
         undone = rewriting(undone, {}) if rewriting is not None else undone
         own_names = saved.in_backward(undone) | {n: n for n in beside}
         more = {name: Facts() for name in own_names.values()}
@@ -210,67 +211,3 @@ def _trusting(definition: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(definition):
         if isinstance(node, ast.Call) and TRUSTING.search(called_name(node)):
             yield called_name(node)
-
-
-def _note_gradients(facts: Mapping[str, Facts], names: Sequence[str], backward: ast.FunctionDef) -> None:
-    returns = [r for r in _own_returns(backward) if r.value is not None]
-    nothing = _always_none(backward)
-    rows = [_elements(r.value) for r in returns if r.value is not None]
-    if not rows or any(row is None for row in rows):
-        return
-    for position, name in enumerate(names):
-        given = [row[position] for row in rows if row is not None and position < len(row)]
-        if given:
-            facts[name].gradient = not all(
-                is_none(g) or (isinstance(g, ast.Name) and g.id in nothing) for g in given
-            )
-
-
-def _always_none(definition: ast.FunctionDef) -> set[str]:
-    """Local names that are only ever given None."""
-    given: dict[str, list[bool]] = {}
-    for node in ast.walk(definition):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                _note_assigned(target, node.value, given)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            given.setdefault(node.id, [])
-    return {name for name, nones in given.items() if nones and all(nones)}
-
-
-def _note_assigned(target: ast.expr, value: ast.expr, given: dict[str, list[bool]]) -> None:
-    if isinstance(target, ast.Name):
-        given.setdefault(target.id, []).append(is_none(value))
-    elif isinstance(target, ast.Tuple | ast.List):
-        several = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
-        for place, entry in enumerate(target.elts):
-            if several is not None:
-                _note_assigned(entry, several[place], given)
-            elif isinstance(entry, ast.Name):
-                given.setdefault(entry.id, []).append(False)
-
-
-def _own_returns(definition: ast.FunctionDef) -> Iterator[ast.Return]:
-    pending: list[ast.AST] = list(definition.body)
-    while pending:
-        node = pending.pop(0)
-        if isinstance(node, ast.Return):
-            yield node
-        elif not isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
-            pending += ast.iter_child_nodes(node)
-
-
-def _elements(value: ast.expr) -> list[ast.expr] | None:
-    """The entries of a returned tuple; None where its length cannot be read."""
-    match value:
-        case ast.Tuple(elts=entries):
-            return None if any(isinstance(e, ast.Starred) for e in entries) else list(entries)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            first, second = _elements(left), _elements(right)
-            return None if first is None or second is None else first + second
-        case ast.BinOp(left=ast.Tuple(elts=entries), op=ast.Mult(), right=ast.Constant(value=int() as count)):
-            return list(entries) * count
-        case ast.Name() | ast.Call():
-            return None if isinstance(value, ast.Call) and called_name(value) == "tuple" else [value]
-        case _:
-            return [value]

@@ -33,6 +33,8 @@ class Facts:
     """Names that it is unpacked to."""
     gradient: bool | None = None
     """Whether backward returns anything but None for it; None where that cannot be read."""
+    intended: bool = False
+    """Whether backward asks if it needs a gradient, or initialises one beside those that it computes."""
 
     def add(self, more: Facts) -> None:
         """Take in what another body tells, where forward itself does not say otherwise."""

@@ -1,0 +1,138 @@
+"""What calls of user code leave behind for the next target: state of its module, threads, processes."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import CellType, FunctionType, ModuleType
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+DEPTH = 4
+"""Containers within containers that are looked into."""
+
+MOST = 1000
+"""Entries of a container that are looked at; its length tells of further ones."""
+
+VALUES = 50_000
+"""Values of a module that are looked at: it takes some 20 ms."""
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Folders of packages that are none of the user's, although they may lie beside a module."""
+
+OWN = __name__.partition(".")[0]
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SERIES = (list, tuple, set, frozenset, deque)
+_THREADS = Path("/proc/self/task")
+
+A_THREAD, A_PROCESS = "a thread", "a process"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a process holds at one time that calls of user code may change."""
+
+    state: Mapping[str, Hashable]
+    """By name, as `Class._calls`."""
+    threads: int
+    processes: int
+
+    @staticmethod
+    def take(module: ModuleType | None) -> Left:
+        """Look at a module and at those beside it that it has imported."""
+        state = {} if module is None else _State(module).named()
+        return Left(state, threading.active_count(), _processes())
+
+    def changed(self, later: Left) -> tuple[str, ...]:
+        """Names of the state that differs, those that came or went included."""
+        names = [*self.state, *(name for name in later.state if name not in self.state)]
+        return tuple(name for name in names if self.state.get(name, "") != later.state.get(name, ""))
+
+    def running(self, later: Left) -> tuple[str, ...]:
+        """What has been started since, and still runs."""
+        more = (later.threads > self.threads, A_THREAD), (later.processes > self.processes, A_PROCESS)
+        return tuple(name for is_more, name in more if is_more)
+
+
+class _State:
+    """Marks of the values that a module holds, and those beside it that it has imported."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._modules = [module, *_beside(module)]
+        self._names = {one.__name__ for one in self._modules}
+        self._left = VALUES
+
+    def named(self) -> dict[str, Hashable]:
+        """The mark of every name of the modules and of their classes; dunders belong to Python."""
+        found: dict[str, Hashable] = {}
+        for owner in self._modules:
+            prefix = "" if owner is self._modules[0] else f"{owner.__name__}."
+            for name, value in _own(owner):
+                if type(value) is not type and not issubclass(type(value), type):
+                    found[prefix + name] = self._mark(value, DEPTH)
+                elif value.__module__ == owner.__name__:
+                    found |= {f"{prefix}{name}.{n}": self._mark(v, DEPTH) for n, v in _own(value)}
+        return found
+
+    def _mark(self, value: Any, depth: int) -> Hashable:  # noqa: ANN401
+        """What differs where the value does; of what is not looked into, which object it is."""
+        kind = type(value)  # `isinstance` would ask the value
+        self._left -= 1
+        if kind in _PLAIN:
+            return kind.__name__, value
+        if issubclass(kind, Tensor):
+            return id(value), value._version  # noqa: SLF001 - torch's own name for it
+        if kind is functools._lru_cache_wrapper:  # noqa: SLF001
+            return id(value), value.cache_info().currsize
+        looked_into = depth > 0 and self._left > 0 and not issubclass(kind, type | ModuleType)
+        inside = self._inside(value, kind) if looked_into else ()
+        return id(value), tuple(self._mark(inner, depth - 1) for inner in inside)
+
+    def _inside(self, value: Any, kind: type) -> Iterable[Any]:  # noqa: ANN401
+        found: Iterable[Any] = ()
+        if issubclass(kind, dict):
+            found = [len(value), *islice(dict.keys(value), MOST), *islice(dict.values(value), MOST)]
+        elif issubclass(kind, _SERIES):
+            found = [len(value), *islice(value, MOST)]
+        elif kind is CellType and value != CellType():
+            found = [value.cell_contents]
+        elif kind is FunctionType:
+            found = [value.__defaults__, value.__kwdefaults__, value.__dict__, value.__closure__]
+        elif issubclass(kind, staticmethod | classmethod):
+            found = [value.__func__]
+        elif kind.__module__ in self._names or issubclass(kind, Module):
+            found = [getattr(value, "__dict__", None)]
+        return found
+
+
+def _own(owner: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - a module or a class
+    return [(name, value) for name, value in list(vars(owner).items()) if not name.startswith("__")]
+
+
+def _beside(module: ModuleType) -> list[ModuleType]:
+    """Loaded modules of files in the module's folder and below."""
+    folder = str(Path(module.__file__ or "/nowhere").parent)
+    found = []
+    for name, one in list(sys.modules.items()):
+        file = getattr(one, "__dict__", {}).get("__file__")  # a lazy module stays one
+        mine = isinstance(file, str) and file.startswith(f"{folder}/") and not INSTALLED & {*Path(file).parts}
+        if mine and one is not module and name.partition(".")[0] != OWN:
+            found.append(one)
+    return found
+
+
+def _processes() -> int:
+    """How many children this process has; 0 where the system does not list them."""
+    try:
+        return sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
+    except OSError:
+        return 0

@@ -1,0 +1,168 @@
+"""Whether the rounding of the target's own operations explains a difference.
+
+Where a right formula saturates, it may lose every digit: `1 + erf(x)` is exactly 0 below -6, the sine of 1e17
+is arbitrary. What comes out says nothing about the derivative, and nothing about a wrong formula either.
+Forward and backward run again with a random error of one rounding in every operation (Parker, *Monte Carlo
+arithmetic*, 1997); a difference that this reproduces is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.analytical import unit_cotangent
+from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
+from gradverify.verifier.numerics.difference import EPSILON, OFFSETS
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
+from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
+from gradverify.verifier.numerics.problem import Problem
+
+RUNS = 4
+"""Runs with random errors: the largest of four is rarely far below what rounding can do."""
+
+FEW_DIGITS = 64.0
+"""Differences up to this many times what rounding moves are explained: of such a value not two digits are
+left, and no step is so small that it would show the derivative."""
+
+FIRST_ROWS = 8
+"""Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How far random errors move a result."""
+
+    base: Tensor
+    """The result without them."""
+    values: Tensor
+    """The largest distance from it, entry by entry."""
+    seen: bool
+    """Every operation is torch's own, so that errors could be put into each."""
+
+
+def without_own_rounding(
+    problem: Problem, inputs: Layout, measured: NumericalJacobian, comparison: Comparison
+) -> Comparison:
+    """The comparison in which differences that own rounding explains are not judged.
+
+    Wrong entries become `not_judged`; imprecise ones are within the tolerance and pass.
+    """
+    off = (comparison.analytical - comparison.numerical).abs()
+    accused = (comparison.wrong | comparison.imprecise) & off.isfinite()
+    if not accused.any():
+        return comparison
+    explained = accused & ((off <= _of_forward(problem, measured)) | _below_last_place(measured, comparison))
+    left = accused & ~explained
+    rows = left.any(dim=1).nonzero().flatten().tolist()
+    for some in (rows[:FIRST_ROWS], rows[FIRST_ROWS:]):
+        explained[some] |= left[some] & (off[some] <= _of_backward(problem, inputs, some))
+        if not (explained & left).any():
+            break
+    not_judged = comparison.wrong & explained
+    return replace(
+        comparison,
+        wrong=comparison.wrong & ~explained,
+        imprecise=comparison.imprecise & ~explained,
+        covered=comparison.covered & ~not_judged,
+        not_judged=comparison.not_judged | not_judged,
+    )
+
+
+def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
+    """Differences that own rounding explains in the gradient for some grad_outputs (flat, N entries)."""
+    inputs = Layout.of(problem.primals)
+
+    def gradient() -> Returned[Tensor] | Raised:
+        result = problem.pull_back(problem.primals, cotangents)
+        return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
+
+    spread = _spread_of(gradient)
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def value_round_off(problem: Problem) -> Tensor | float:
+    """Differences that own rounding explains in the outputs (flat, M entries)."""
+    spread = _spread_of(_evaluated(problem))
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def _of_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
+    """Differences that forward's rounding explains (M × N): its noise over the size of each input.
+
+    Where rounding could not be put into forward (NumPy, C++, kernels; a lower precision), numbers as large as
+    the largest output may have been rounded before they cancelled.
+    """
+    spread = _spread_of(_evaluated(problem))
+    largest = _of_any_forward(problem, measured)
+    if spread is None:
+        return largest
+    known = spread.values[:, None] / measured.scale
+    return torch.where(_is_unseen(problem, measured, spread)[:, None], largest, FEW_DIGITS * known)
+
+
+def _of_any_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
+    outputs = problem.outputs
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    return UNSEEN * finest_rounding(outputs)[:, None] * slope
+
+
+def _is_unseen(problem: Problem, measured: NumericalJacobian, spread: Spread) -> Tensor:
+    """Rows (bool, M) into whose computation no errors could be put, or of lower precision."""
+    nothing = spread.values == 0
+    foreign = (nothing & (measured.centre != 0)) | nothing.all() | (not spread.seen)
+    return foreign | (problem.outputs.rounding > EPSILON)
+
+
+def _below_last_place(measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+    """Entries (bool, M × N) where forward stands still and the claimed slope would not have moved it.
+
+    Over the whole stencil forward is the same to the last bit, and what backward claims changes it by less
+    than the last place of its largest value.
+    """
+    reach = max(OFFSETS) * measured.step
+    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
+    return measured.flat & (comparison.analytical.abs() * reach <= last_place)
+
+
+def _of_backward(problem: Problem, inputs: Layout, rows: Sequence[int]) -> Tensor | float:
+    """Differences that backward's rounding explains, for some rows of the Jacobian (len(rows) × N)."""
+
+    def gradients() -> Returned[Tensor] | Raised:
+        units = (unit_cotangent(problem, position) for position in rows)
+        result = problem.pull_back_each(problem.primals, units)
+        if isinstance(result, Raised):
+            return result
+        return Returned(torch.stack([inputs.flatten(one) for one in result.value]))
+
+    spread = _spread_of(gradients) if rows else None
+    return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def _evaluated(problem: Problem) -> Callable[[], Returned[Tensor] | Raised]:
+    def values() -> Returned[Tensor] | Raised:
+        result = problem.evaluate(problem.primals)
+        return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
+
+    return values
+
+
+def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
+    """How far the result of a run moves where every operation errs by one rounding; None where it raises."""
+    base, seen = run(), True
+    if isinstance(base, Raised):
+        return None
+    values = torch.zeros_like(base.value)
+    for seed in range(RUNS):
+        with RandomRounding(EPSILON, torch.Generator().manual_seed(seed)) as mode:
+            result = run()
+        if isinstance(result, Raised):
+            return None
+        seen &= not mode.foreign
+        values = torch.maximum(values, (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0))
+    return Spread(base.value, values, seen)

@@ -1,0 +1,292 @@
+"""Answers the requests of the front with events; holds the user's module between them."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from gradverify.deduced import Deduced
+from gradverify.events import (
+    Bind,
+    Bound,
+    Broken,
+    CaseVerified,
+    Collect,
+    Collected,
+    DeviceLost,
+    Disturbed,
+    Dump,
+    Event,
+    Failed,
+    Faults,
+    Found,
+    Infer,
+    Inferred,
+    ListFaults,
+    Mutate,
+    NotBound,
+    NotInferred,
+    Ready,
+    Request,
+    Retry,
+    Suggest,
+    Verify,
+)
+from gradverify.verifier import guard, surroundings
+from gradverify.verifier.asked import is_wanted
+from gradverify.verifier.building import Live
+from gradverify.verifier.checks.kept import Kept
+from gradverify.verifier.collect.discover import describe_target, discover, target_behind
+from gradverify.verifier.collect.importing import import_file, loaded_files, resolve
+from gradverify.verifier.collect.operators import overloads_of
+from gradverify.verifier.global_state import GlobalState, default_device
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import paths_of
+from gradverify.verifier.interpreting import interpret_kernels, watch_kernels
+from gradverify.verifier.lacking import lacking
+from gradverify.verifier.module_state import Left
+from gradverify.verifier.run import verify
+from gradverify.verifier.state_outside import outside_ctx
+from gradverify.verifier.surroundings import DisturbedError, Surroundings
+
+AS_LOADED = Surroundings.take()
+"""Before any user code: workers are forked from a process that has this."""
+
+TELLING = (Found, CaseVerified)
+"""Events that say something of the target: not to be believed once its code has replaced what judges it."""
+
+
+def ended_by(error: Exception) -> DeviceLost | Disturbed | Broken:
+    """What an exception that came through the guard says: a lost device shows wherever it is asked next."""
+    if isinstance(error, DisturbedError):
+        return Disturbed(error.how, error.raised)
+    if isinstance(error, guard.DeviceLostError):
+        return DeviceLost(error.error)
+    if guard.is_device_lost(error):
+        return DeviceLost(guard.describe(error))
+    return Broken("".join(traceback.format_exception(error)))
+
+
+def serve_here(lets_through: tuple[type[BaseException], ...] = ()) -> tuple[Server, Ready]:
+    """Make this process ready to answer requests.
+
+    `lets_through` are exceptions that belong to whoever debugs, not to the user code that raises them.
+    """
+    torch.set_num_threads(1)
+    interpret_kernels()
+    guard.LET_THROUGH = lambda error: isinstance(error, lets_through)
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return Server(), Ready(torch.__version__, devices)
+
+
+class Server:
+    """Holds the imported module between requests."""
+
+    def __init__(self) -> None:
+        self._module: ModuleType | None = None
+        self._shown_path = ""
+        self._state = GlobalState.take()
+        self._kept = Kept()
+        self._has_device = False
+        """The module has set a default device."""
+        self._surroundings = AS_LOADED
+        self._functions = Surroundings((), ())
+        self._on_import: tuple[str, ...] = ()
+        """What the module replaced when it was imported."""
+        self.left: tuple[str, ...] = ()
+        """What the calls of the last request have left behind."""
+
+    def answer(self, request: Request) -> Iterator[Event]:
+        """Answer one request with its events.
+
+        Raises `DisturbedError` once user code has replaced what an answer depends on, and for what it raises
+        where its objects are used without a guard.
+        """
+        runs = not isinstance(request, Collect | Bind | ListFaults)
+        before = self._look() if runs else Left({}, 0, 0)
+        try:
+            for event in self._answer(request):
+                if isinstance(event, TELLING):
+                    _require(self._surroundings)
+                yield event
+            _require(self._surroundings)
+            _require(self._functions)
+        except Exception as error:
+            self._require_no_other_reason(error)
+            raise
+        if runs:
+            yield from self._left_behind(before, request)
+
+    def _require_no_other_reason(self, error: Exception) -> None:
+        """Raise `DisturbedError` where user code is the reason of an exception of ours."""
+        _require(self._surroundings)
+        of_another = DisturbedError | guard.DeviceLostError
+        if isinstance(error, of_another) or guard.is_device_lost(error) or guard.lets_through(error):
+            return
+        _require(AS_LOADED, "importing its module")
+        if raised := guard.raised_by_users(error):
+            said = f"raised {raised.type} where its results were used"
+            raise DisturbedError(f"its code {said}", raised) from error
+
+    def _left_behind(self, before: Left, request: Request) -> Iterator[Event]:
+        """See what is not as it was; of a verification it is told."""
+        now = self._look()
+        changed, running = before.changed(now), before.running(now)
+        self.left = (*changed, *running)
+        if isinstance(request, Verify) and is_wanted("GV816", request.settings, request.ignored):
+            yield from map(Found, outside_ctx(changed, running, self._on_import))
+
+    def _look(self) -> Left:
+        looked = guard.call(Left.take, self._module)  # objects of user code may refuse to be looked at
+        return Left({}, 0, 0) if isinstance(looked, Raised) else looked.value
+
+    def _answer(self, request: Request) -> Iterator[Event]:
+        """The events. What few are asked for is loaded when it is asked for."""
+        watch_kernels()
+        match request:
+            case Collect():
+                yield self._collect(request)
+            case Bind():
+                yield from self._bind(request)
+            case Infer():
+                yield self._infer(request)
+            case Verify():
+                self._kept = Kept(request.target)
+                yield from verify(request, self._live(request, self._kept))
+                self._state.restore()
+            case Retry():
+                from gradverify.verifier.retrying import retry  # noqa: PLC0415
+
+                yield retry(request, self._live(request.verified, self._kept))
+                self._state.restore()
+            case Dump():
+                yield from self._dump(request)
+            case Suggest():
+                from gradverify.verifier.suggesting.suggest import suggest  # noqa: PLC0415
+
+                yield suggest(request, self._live(request))
+                self._state.restore()
+            case ListFaults():
+                from gradverify.verifier.mutation.run import NAMES  # noqa: PLC0415
+
+                yield Faults(NAMES)
+            case Mutate():
+                from gradverify.verifier.mutation.run import mutate  # noqa: PLC0415
+
+                yield from mutate(request, self._live(request))
+                self._state.restore()
+
+    def _collect(self, request: Collect) -> Event:
+        result = guard.call(_imported, Path(request.path))
+        if isinstance(result, Raised):
+            self._state.restore()
+            said = f"{result.error.type}: {result.error.message}"
+            return Failed(". ".join(filter(None, (said, lacking(result.error)))), result.error)
+        sys.path += [folder for folder in request.folders if folder not in sys.path]
+        self._module, device = result.value
+        self._shown_path, self._has_device = request.shown_path, device is not None
+        self._state = self._state.after_import()
+        self._state.restore()
+        self._on_import = AS_LOADED.replaced()
+        self._surroundings, self._functions = Surroundings.take(), Surroundings.of_functions(self._module)
+        targets, passed_over = discover(self._module, request.shown_path)
+        if not request.to_infer:
+            return Collected(targets, passed_over)
+        loaded = guard.call(loaded_files)  # whatever user code has put among the modules
+        return Collected(targets, passed_over, "" if isinstance(loaded, Raised) else loaded.value)
+
+    def _bind(self, request: Bind) -> Iterator[Event]:
+        value = target_behind(self._find(request.attribute))
+        if isinstance(value, str):
+            yield NotBound("attribute", request.attribute, value, self._names())
+        elif refusal := _not_a_target(value, init=request.init):
+            yield NotBound("attribute", request.attribute, f"`{request.attribute}` is {refusal}")
+        else:
+            yield Bound(
+                describe_target(value, request.name, request.attribute, self._shown_path, self._module)
+            )
+        parts = [
+            *(("reference", name) for name in request.references),
+            *(("hook", name) for name in request.hooks),
+        ]
+        for part, name in parts:
+            found = self._find(name)
+            if isinstance(found, str):
+                yield NotBound(part, name, found, self._names())
+            elif part == "reference" and not callable(found):
+                yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
+
+    def _infer(self, request: Infer) -> Event:
+        from gradverify.verifier.collect.inference.deduce import deduce  # noqa: PLC0415
+
+        value = target_behind(self._find(request.target.attribute))
+        self._set_device("cpu")
+        found = deduce(value, request.target, self._module)
+        self._state.restore()
+        return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
+
+    def _dump(self, request: Dump) -> Iterator[Event]:
+        from gradverify.verifier.dump.write import dump  # noqa: PLC0415
+
+        assert self._module is not None  # noqa: S101 - it was collected before it was verified
+        yield from dump(request, self._live(request.verified), self._module)
+        self._state.restore()
+
+    def _live(self, request: Verify | Suggest | Mutate, kept: Kept | None = None) -> Live:
+        plan = request.plan
+        self._set_device(request.settings.device)
+        names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}
+        names |= {name for case in plan.cases for name in (case.hook, *paths_of(case))}
+        value = target_behind(self._find(request.target.attribute))
+        own = kept if kept is not None and kept.target == request.target else Kept(request.target)
+        return Live(value, {name: self._find(name) for name in names if name}, own)
+
+    def _set_device(self, device: str) -> None:
+        """Where a module has set a default device, its code has the one that it is verified on."""
+        guard.DEVICE = device if self._has_device else ""
+
+    def _find(self, name: str) -> Any:  # noqa: ANN401 - any live object, or the reason as text
+        """The object a name stands for, or a sentence why there is none."""
+        result = guard.call(resolve, name, self._module)
+        if not isinstance(result, Raised):
+            return result.value
+        if result.error.type == "LookupError":
+            return f"`{name}` cannot be found: {result.error.message}"
+        return f"`{name}` cannot be imported: {result.error.type}: {result.error.message}"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(n for n in vars(self._module or object) if not n.startswith("__"))
+
+
+def _require(before: Surroundings, who: str = "its code") -> None:
+    """Raise `DisturbedError` where something is not what it was."""
+    if names := before.replaced():
+        before.put_back()
+        raise DisturbedError(f"{who} {surroundings.told(names)}")
+
+
+def _imported(path: Path) -> tuple[ModuleType, torch.device | None]:
+    """A module, and the default device that it has set."""
+    module = import_file(path)
+    return module, default_device()
+
+
+def _not_a_target(value: Any, *, init: bool) -> str:  # noqa: ANN401 - any live object
+    """Why an object cannot be verified, as the end of a sentence; empty where it can."""
+    overloads = overloads_of(value)
+    if len(overloads) > 1:
+        named = ", ".join(f"`{name}`" for name in overloads[:4])
+        return f"an operator with several overloads: name one of {named} behind it"
+    if not isinstance(value, type):
+        return "" if callable(value) else f"{type(value).__name__}, not a Function or callable"
+    if issubclass(value, torch.autograd.Function):
+        return "an autograd.Function: it takes no `init:`" if init else ""
+    if not issubclass(value, torch.nn.Module):
+        return "a class that is neither an autograd.Function nor an nn.Module"
+    return "" if init else "an nn.Module: say with `init:` how it is built (`init: {}` for no arguments)"

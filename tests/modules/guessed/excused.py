@@ -1,0 +1,97 @@
+"""Wrong at every size, with something beside it that was guessed; and right twins where the guess makes it."""
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+class Causal(Function):
+    """Wrong: `dk` lacks the scale. The first row of `q` is never read: it sees a single key."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        n, d = q.shape
+        mask = torch.ones(n, n, dtype=torch.bool).tril()
+        s = (q @ k.t() / d**0.5).masked_fill(~mask, float("-inf"))
+        p = torch.softmax(s, dim=-1)
+        ctx.save_for_backward(q, k, v, p)
+        return p @ v
+
+    @staticmethod
+    def backward(ctx, do):
+        q, k, v, p = ctx.saved_tensors
+        dp = do @ v.t()
+        ds = p * (dp - (dp * p).sum(-1, keepdim=True))
+        return ds @ k / q.shape[-1] ** 0.5, ds.t() @ q, p.t() @ do
+
+
+class CausalRight(Function):
+    """The same with the scale."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        return Causal.forward(ctx, q, k, v)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, do):
+        q, k, v, p = ctx.saved_tensors
+        dp = do @ v.t()
+        ds = p * (dp - (dp * p).sum(-1, keepdim=True))
+        return ds @ k / q.shape[-1] ** 0.5, ds.t() @ q / q.shape[-1] ** 0.5, p.t() @ do
+
+
+class Doubled(Function):
+    """Wrong in `x`, whatever the shape of `b`, whose gradient comes back unsummed."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return 2 * g @ w.t(), x.t() @ g, g
+
+
+class Unsummed(Function):
+    """Right where `b` has the shape of the output."""
+
+    @staticmethod
+    def forward(ctx, x, w, b):
+        ctx.save_for_backward(x, w)
+        return x @ w + b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g @ w.t(), x.t() @ g, g
+
+
+class OtherLength(Function):
+    """Wrong where the lengths of `a` and `b` differ, and where they agree."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.sum(0) * b.mean(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return 3 * (g * b.mean(0)).expand_as(a), (g * a.sum(0) / a.shape[0]).expand_as(b)
+
+
+class OneLength(Function):
+    """Right where the lengths of `a` and `b` agree."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.sum(0) * b.mean(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return (g * b.mean(0)).expand_as(a), (g * a.sum(0) / a.shape[0]).expand_as(b)

@@ -1,0 +1,11 @@
+"""What a verifier must answer for the Functions of this folder; rows as in `../general/expected.py`."""
+
+WRONG = {
+    "Coupling": "GV101",
+}
+
+RIGHT = (*WRONG,)
+
+EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT} | {
+    ("wrong", name, "with spec"): {"status": "failed", "errors": {code}} for name, code in WRONG.items()
+}
