@@ -8,9 +8,9 @@ them are tried. One too many costs a call or two; one that is missed may cost a 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 
+from gradverify.lint.reachable import statements_behind
 from gradverify.model import POWER_OF_TWO, SizeConstant
 
 LEAST_BARE = 8
@@ -39,59 +39,12 @@ def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
     `attribute` is how the module calls the target.
     """
     found: dict[int, SizeConstant] = {}
-    for node in _reachable(_bindings(source), attribute.partition(".")[0]):
+    for node in statements_behind(source, attribute):
         for constant in _constants(node):
             known = found.get(constant.value)
             if known is None or (constant.name and not known.name):
                 found[constant.value] = constant
     return tuple(found[value] for value in sorted(found))
-
-
-@lru_cache(maxsize=1)
-def _bindings(source: str) -> Mapping[str, Sequence[ast.stmt]]:
-    """The statements of a module by the names that they bind, read once for all of its targets."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
-    bound: dict[str, list[ast.stmt]] = {}
-    for statement in _statements(tree.body):
-        for target in _targets(statement):
-            bound.setdefault(target, []).append(statement)
-    return bound
-
-
-def _reachable(bound: Mapping[str, Sequence[ast.stmt]], name: str) -> Iterator[ast.stmt]:
-    """The statement that binds a name, and those that bind what it uses, as far as the module does."""
-    waiting, seen = [name], {name}
-    while waiting:
-        for statement in bound.get(waiting.pop(), ()):
-            yield statement
-            used = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name)}
-            waiting += sorted(used - seen)
-            seen |= used
-
-
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements of a module, also those under an `if` or a `try`."""
-    for statement in body:
-        yield statement
-        for part in ("body", "orelse", "handlers", "finalbody"):
-            if isinstance(statement, ast.If | ast.Try):
-                for inner in getattr(statement, part, ()):
-                    yield from _statements(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
-
-
-def _targets(statement: ast.stmt) -> tuple[str, ...]:
-    match statement:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return (name,)
-        case ast.Assign(targets=targets):
-            return tuple(n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return (name,)
-        case _:
-            return ()
 
 
 def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TensorInput,
         tensors_of,
     )
+    from gradverify.model.domain import Domain
     from gradverify.model.finding import (
         ACROSS_CASES,
         LIMITING,
@@ -74,6 +75,7 @@ else:
             "case": (
                 "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
             ),
+            "domain": "Domain",
             "finding": (
                 "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
                 "ShownInput SourceChange"
@@ -108,6 +110,7 @@ __all__ = [
     "Closeness",
     "Companion",
     "ConcatInput",
+    "Domain",
     "Doubt",
     "Effort",
     "Engine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gradverify.model.domain import Domain
 from gradverify.model.finding import Finding, RaisedError
 from gradverify.model.place import Location
 from gradverify.model.plan import Companion, Settings
@@ -164,6 +165,8 @@ class TargetReport:
     """What its gradient was compared with instead of the derivative."""
     swept: Swept = field(default_factory=Swept)
     """What its verified cases were varied over."""
+    domain: Domain = field(default_factory=Domain)
+    """What it was judged on."""
     case_reports: tuple[CaseReport, ...] = ()
     """One for each planned case, and one with an empty id for what no case stands for."""
     mutations: tuple[Mutation, ...] | None = None

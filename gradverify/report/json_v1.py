@@ -112,6 +112,7 @@ def _target(report: TargetReport) -> dict[str, Json]:
         **({} if report.price is None else {"price": report.price.shown}),
         **_number("smallest_visible_error", report.smallest_visible_error),
         "not_judged": report.not_judged,
+        "domain": [*report.domain.phrases],
         "swept": _swept(report),
         "checks": dict(report.checks),
         "capabilities": dict(report.capabilities),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.cells import cell_len
@@ -26,6 +26,7 @@ from gradverify.report import finding as one
 from gradverify.report.console import TextStyle
 from gradverify.report.layout import LABEL, STYLES, field, hang
 from gradverify.report.words import clean, listed, plural, small
+from gradverify.rules import Family, rule
 
 _MARKS = {
     Verdict.PASSED: ("✓", "ok"),
@@ -65,9 +66,11 @@ def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) ->
         (mark.ljust(marks), STYLES[report.status]),
         f"  {cases_words(report).ljust(cases)}  ",
     )
-    return hang(
-        prefix, verdict_words(report, style.findings), style, indent=2 + names + 2 + marks + 2 + cases + 2
-    )
+    words = verdict_words(report, style.findings)
+    if not style.unicode:
+        for mark_, plain in (_MARKS[Verdict.PASSED], _MARKS[Verdict.FAILED]):
+            words = words.replace(mark_, plain)
+    return hang(prefix, words, style, indent=2 + names + 2 + marks + 2 + cases + 2)
 
 
 def cases_words(report: TargetReport) -> str:
@@ -95,11 +98,8 @@ def _meaning(report: TargetReport, findings: str) -> str:
         case Verdict.PASSED:
             return _verified(report)
         case Verdict.FAILED:
-            return (
-                f"failed: {listed(codes_of(report))} ({findings})"
-                if report.findings
-                else because("failed", report)
-            )
+            told = f"failed: {listed(codes_of(report))} ({findings}){_credit(report)}"
+            return told if report.findings else because("failed", report)
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
         case Verdict.UNCHECKED:
@@ -108,6 +108,13 @@ def _meaning(report: TargetReport, findings: str) -> str:
             return because("skipped", report)
         case Verdict.XFAILED:
             return because(f"expected failure {listed(codes_of(report))}", report)
+
+
+def _credit(report: TargetReport) -> str:
+    """Say that the first order is right where the second alone is wrong."""
+    verified = dict(report.checks).get("gradcheck") is Outcome.PASSED
+    second = all(rule(code).family is Family.GRADGRADCHECK for code in codes_of(report))
+    return "; 1st order ✓, 2nd order ✗" if verified and second else ""
 
 
 def because(word: str, report: TargetReport) -> str:
@@ -140,12 +147,26 @@ def _verified(report: TargetReport) -> str:
     verified += _natively(report)
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
+    verified += "".join(f", {phrase}" for phrase in _narrower_than_it_reads(report))
     varied = _varied(report)
     verified += f", {varied}" if varied else ""
     verified += _untried(report.swept.not_past)
     if report.smallest_visible_error is not None:
         verified += f"; sees errors > {small(report.smallest_visible_error)}"
     return f"{verified}; quick: base case only" if report.effort is Effort.QUICK else verified
+
+
+def _narrower_than_it_reads(report: TargetReport) -> Iterator[str]:
+    """Say what a pass is a pass for, where a reader would take it for more."""
+    domain = report.domain
+    if domain.real_alone:
+        yield "real inputs only"
+    if report.inputs is InputSource.INFERRED:
+        yield from domain.ranges
+    if domain.constants:
+        yield f"{listed([f'`{name}`' for name in domain.constants])} constant"
+    if domain.sizes and report.effort is not Effort.QUICK:
+        yield "one size only"
 
 
 _ORDER = tuple(Closeness)
@@ -291,6 +312,7 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
     pairs = (
         ("checks", checks),
         ("swept", ", ".join(filter(None, swept))),
+        ("domain", ", ".join(report.domain.phrases)),
         ("varied", "; ".join(_variations(report.swept))),
         ("left out", listed(report.left_out) if report.points else ""),
         ("precision", "; ".join(_table(report.swept))),

@@ -46,6 +46,7 @@ from gradverify.session.baseline import Known, mark_known
 from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
 from gradverify.session.completeness import without_result
+from gradverify.session.domain import domain_of
 from gradverify.session.expected import mark_expected
 from gradverify.session.going_on import Asked, with_commands
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
@@ -108,6 +109,8 @@ class TargetState:
     """What is known past constants of the source."""
     static: tuple[LintFinding, ...] = ()
     """What the static rules say of it."""
+    of_complex_use: bool = False
+    """Its source speaks of complex numbers."""
     shrunk: list[Case] = field(default_factory=list)
     """Smaller cases that findings are told at."""
     beside_another: bool = False
@@ -258,6 +261,9 @@ class TargetState:
             spec_file=self.plan.spec_file,
             surrogate=self.plan.surrogate,
             swept=swept,
+            domain=domain_of(
+                self.plan, len(sizes) + len(swept.sizes) + len(swept.past), of_complex_use=self.of_complex_use
+            ),
             price=self.price,
             effort=self.settings.effort,
             left_out=self.plan.left_out,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
@@ -12,8 +13,9 @@ from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.request import Request
-from gradverify.session.selection import Selection, keyword_filter
+from gradverify.session.selection import Selection, did_you_mean, keyword_filter
 from gradverify.spec import SpecFile, SpecLookup
+from gradverify.spec.module_names import read_names
 
 
 @dataclass
@@ -52,7 +54,26 @@ def choose(request: Request) -> Chosen:
         if not taken:
             chosen.empty_folders += (shown_path(folder).rstrip("/") + "/",)
     chosen.specs = specs
+    for path, selections in chosen.modules.items():
+        for selection in selections:
+            _refuse_unknown_name(path, selection.name.partition("@")[0], specs.get(path))
     return chosen
+
+
+def _refuse_unknown_name(path: Path, name: str, spec: SpecFile | None) -> None:
+    """Raise `UsageError` for a target that a module cannot define: the name is nowhere in its source."""
+    known = [function.name for function in spec.functions_of(path)] if spec is not None else []
+    if not name.isidentifier() or name in {function.partition("@")[0] for function in known}:
+        return
+    try:
+        source = path.read_bytes()
+    except OSError:
+        return
+    names = read_names(source)
+    if names is None or names.dynamic or re.search(rf"\b{name}\b", source.decode("utf-8", "replace")):
+        return
+    meant = did_you_mean(name, [*known, *names.definitions])
+    raise UsageError(f"{shown_path(path)} has no target `{name}`{meant}")
 
 
 def _absolute(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What a spec declares of the inputs that forward refuses: shapes as written and at the sizes of the case."""
+"""What a spec declares of inputs that forward refuses: their shapes, as written and at the case's sizes."""
 
 from __future__ import annotations
 

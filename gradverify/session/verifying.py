@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradverify.events import CaseStarted
+from gradverify.lint import is_of_complex_use
 from gradverify.model import (
     CasePoint,
     Effort,
@@ -163,6 +164,7 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         filtered=bool(planned.case_filter) or settings.effort is Effort.QUICK,
         today=request.today,
         static=static_findings(planned.module, planned.target),
+        of_complex_use=is_of_complex_use(planned.module.source, planned.target.attribute),
         known=tuple(
             k for k in request.known if (k.module, k.name) == (planned.module.path, planned.target.name)
         ),

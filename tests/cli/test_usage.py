@@ -27,6 +27,8 @@ MISTAKES = [
     (["check", "notes.txt"], "is not a Python module"),
     (["check", "book.ipynb"], "`book.ipynb` is a notebook"),
     (["check", "link.py"], "`link.py` is a link to `gone.py`, which is not there"),
+    (["check", "right.py::Prodcut"], "right.py has no target `Prodcut`; did you mean `Product`?"),
+    (["list", "right.py::prodcut"], "right.py has no target `prodcut`; did you mean `Product`?"),
     (["check", "right.py:Product"], "a name stands behind two colons: `right.py::Product`"),
     (["init", "bare"], "`bare/` has no module that defines a torch.autograd.Function"),
     (["check", "right.py::"], "is not a target"),
@@ -119,11 +121,10 @@ def test_torch_that_cannot_be_imported(here):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["check", "right.py::Prodcut"], "right.py has no target `Prodcut`; did you mean `Product`?"),
         (["check", "right.py::Product[n=4]"], "right.py::Product has no case [n=4]; its cases: [n=3]"),
         (["check", "right.py", "--device", "cuda:97"], "--device cuda:97: no such device here"),
     ],
-    ids=["name", "case", "device"],
+    ids=["case", "device"],
 )
 def test_mistake_that_torch_must_tell(here, arguments, words):
     ran = here(*arguments)

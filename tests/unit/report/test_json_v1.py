@@ -9,7 +9,7 @@ from gradverify.report import render_json
 
 TARGET_KEYS = [
     "target", "name", "kind", "file", "line", "status", "inputs", "cases", "infeasible", "evaluations",
-    "smallest_visible_error", "not_judged", "swept", "checks", "capabilities", "findings",
+    "smallest_visible_error", "not_judged", "domain", "swept", "checks", "capabilities", "findings",
 ]  # fmt: skip
 FINDING_KEYS = [
     "code", "name", "severity", "expected", "message", "hint", "cause", "factor", "case", "output", "input",

@@ -7,12 +7,14 @@ import pytest
 from rich.cells import cell_len
 
 from gradverify.model import (
+    Domain,
     Entries,
     Entry,
     Finding,
     InputSource,
     JacobianMap,
     ModuleReport,
+    Outcome,
     Settings,
     Severity,
     Verdict,
@@ -247,3 +249,41 @@ def test_a_hint_that_several_findings_share_is_said_once(samples):
     assert text.count(samples.MISMATCH.hint) == 1
     assert "Another thing to try." in text
     assert render_text(samples.report(report), TextStyle(verbosity=1)).count(samples.MISMATCH.hint) == 2
+
+
+@pytest.mark.parametrize(
+    ("unicode", "words"), [(True, "1st order ✓, 2nd order ✗"), (False, "1st order ok, 2nd order FAIL")]
+)
+def test_a_right_first_order_is_credited(samples, unicode, words):
+    right, wrong = Outcome.PASSED, Outcome.FAILED
+    alone = replace(
+        samples.FAILED,
+        checks=samples.outcomes(right, wrong, Outcome.NOT_RUN, right),
+        findings=(samples.SECOND,),
+    )
+    both = replace(alone, checks=samples.outcomes(wrong, wrong, Outcome.NOT_RUN, right))
+    beside = replace(alone, findings=(samples.SECOND, samples.IGNORED))
+    texts = [
+        render_text(replace(samples.GREEN, targets=(one,)), TextStyle(unicode=unicode))
+        for one in (alone, both, beside)
+    ]
+    assert [words in text for text in texts] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("domain", "inputs", "words"),
+    [
+        (Domain(("real",), real_alone=True), InputSource.SPEC, ", real inputs only, "),
+        (
+            Domain(("real",), ranges=("`x` positive",)),
+            InputSource.INFERRED,
+            ", inputs inferred, `x` positive, ",
+        ),
+        (Domain(("real",), ranges=("`x` positive",)), InputSource.SPEC, "reference, 3 layouts"),
+        (Domain(("real",), constants=("w", "b")), InputSource.SPEC, ", `w` and `b` constant, "),
+        (Domain(("real",), sizes="n=3"), InputSource.SPEC, ", one size only, "),
+    ],
+)
+def test_a_pass_says_its_domain_where_it_is_narrow(samples, domain, inputs, words):
+    report = replace(samples.PASSED, domain=domain, inputs=inputs)
+    assert words in render_text(replace(samples.GREEN, targets=(report,)), TextStyle())
