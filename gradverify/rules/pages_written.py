@@ -133,7 +133,7 @@ class Exp(torch.autograd.Function):
         name="saved-tensor-hooks",
         severity=Severity.ERROR,
         family=Family.CONTRACT,
-        summary="is wrong where saved tensors are offloaded or recomputed",
+        summary="is wrong with saved tensors recomputed",
         checks=(
             "Whether backward gives the same gradient where saved tensors come back as other objects: through"
             " `torch.autograd.graph.saved_tensors_hooks`, as activation offloading uses them, and from a"
