@@ -24,6 +24,7 @@ from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.beside import static_findings
 from gradverify.session.budget import run_within_budget
+from gradverify.session.costing import cost_of, enough_time
 from gradverify.session.dumping import dumped
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
@@ -289,13 +290,15 @@ def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
     )
 
 
-def _timed_out(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+def _timed_out(planned: Planned, state: TargetState, error: WorkerTimedOutError, request: Request) -> Finding:
     frames = frames_of(error.trace, planned.module.path)
     place = f", at {spot(frames[-1], planned.module.path)}" if frames else ""
     message = f"not done within {request.timeout:g} s: it was stopped {_doing(state, frames)}{place}"
     return replace(
         _finding("GV902", message, state.running),
-        hint="Is there an endless loop? Otherwise use smaller sizes, or a longer --timeout.",
+        hint=enough_time(
+            error.calls, error.seconds, request.timeout, cost_of(state.plan, state.settings).usual
+        ),
         captured=error.captured,
         raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
     )

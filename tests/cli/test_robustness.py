@@ -134,7 +134,7 @@ def test_rude(place):
     """Functions that disturb streams, threads, switches and folders get their verdicts."""
     targets, _ = judged(place()("check", "rude.py", "--format", "json"))
     wrong = {name for name in targets if name.endswith("IsWrong")}
-    assert len(wrong) == 3
+    assert len(wrong) == 4
     verdicts = {name: target["status"] for name, target in targets.items()}
     assert verdicts == {name: "failed" if name in wrong else "passed" for name in targets}
     for name in wrong:
