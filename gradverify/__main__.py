@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _exit_with(code: int) -> None:
-    """Leave with this code: Python itself would by a signal, if an interrupt ever came while it ran `exec`."""
+    """Leave with this code: Python would by a signal, if an interrupt ever came while it ran `exec`."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -50,6 +50,8 @@ LOOK_SECONDS = 0.05
 
 LOST_DEVICE = "lost the context of its device"
 
+DISTURBED = "was disturbed: "
+
 LOST = "lost its connection to gradverify"
 
 E = TypeVar("E", bound="WorkerError")
@@ -254,7 +256,7 @@ class Worker:
             case DeviceLost():
                 return with_raised(self._over(WorkerDeviceLostError, LOST_DEVICE), event.error)
             case Disturbed():
-                return with_raised(self._over(WorkerDisturbedError, event.how), event.raised)
+                return with_raised(self._over(WorkerDisturbedError, DISTURBED + event.how), event.raised)
             case Broken():
                 return self._over(WorkerBrokenError, event.traceback)
 

@@ -195,7 +195,7 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             frames = error.raised.frames if error.raised is not None else ()
             place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
             state.unchecked_because = (
-                f"{error.how}{place}, after which nothing in its process can be believed"
+                f"its process {error.how}{place}, after which nothing in it can be believed"
             )
         case WorkerTooBigError():
             state.findings.append(_too_big(planned, state, error, request))
