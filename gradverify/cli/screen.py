@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
+INTERRUPTED = "gradverify: interrupted; nothing is left running\n"
+
 NARROWEST = 40
 """Columns; what is narrower is not read but looked at."""
 
@@ -101,7 +103,7 @@ def told(
             write_file(path, _rendered(_only_errors(error), style_of_file(style), form), "--report")
         raise typer.Exit(ExitCode.USAGE) from None
     except KeyboardInterrupt:
-        write(sys.stderr, "gradverify: interrupted; nothing is left running\n")
+        write(sys.stderr, INTERRUPTED)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 

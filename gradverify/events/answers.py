@@ -216,6 +216,13 @@ class Mutated:
 
 
 @dataclass(frozen=True)
+class Called:
+    """User code was called so many times for this request: sent at powers of two."""
+
+    times: int
+
+
+@dataclass(frozen=True)
 class Done:
     """The request was answered completely."""
 
@@ -276,6 +283,7 @@ Event = (
     | NotSuggested
     | Faults
     | Mutated
+    | Called
     | Done
     | Failed
     | DeviceLost

@@ -11,7 +11,7 @@ PAGES = (
         name="state-outside-ctx",
         severity=Severity.WARNING,
         family=Family.LINT,
-        summary="keeps or reads state outside ctx",
+        summary="state kept outside ctx",
         checks=(
             "`lint` reads whether forward, backward or a helper of the module writes an attribute of a class,"
             " a global or a container at module level, and whether it reads the process around it: the call"

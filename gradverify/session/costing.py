@@ -50,6 +50,12 @@ columns can be measured together it takes less."""
 ALL_SUBSETS = 4
 """Up to so many inputs, every requires_grad set is swept; of more, single ones and all but one."""
 
+STEADY = 3.0
+"""Times what the first calls took, in which as many again come if none hangs: twice, and to spare."""
+
+MARGIN = 2.0
+"""Times the usual calls of a target: what is wrong, or no probe proves, takes more of them."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -95,6 +101,32 @@ def _dtypes(plan: TargetPlan, settings: Settings) -> int:
     listed = settings.dtypes or plan.dtypes
     cheap = settings.effort is Effort.QUICK or settings.engine is Engine.TORCH
     return sum(d != "float64" for d in listed) if listed else int(not cheap)
+
+
+def enough_time(calls: int, seconds: float, limit: float, usual: Evaluations) -> str:
+    """What to try after a timeout of `limit` seconds, of which so many calls took so many `seconds`.
+
+    The count is the last power of two that was reached: calls that go on as they began reach the next one in
+    as long again. `usual` is what a target takes whose gradient is right; none where it was not planned yet.
+    """
+    if limit > STEADY * seconds:
+        return (
+            f"A call did not return for about {limit - seconds:.2g} s: is there an endless loop? Otherwise "
+            "use smaller sizes, or a longer --timeout."
+        )
+    each = seconds / calls
+    said = f"{calls} calls of forward and backward took {seconds:.3g} s, {each:.2g} s each."
+    needed = usual.forward + usual.backward
+    if not needed:
+        return f"{said} Use smaller sizes, or a longer --timeout."
+    enough = _round_up(MARGIN * each * needed)
+    return f"{said} About {needed} are needed: `--timeout {enough}` is enough for that. Or use smaller sizes."
+
+
+def _round_up(seconds: float) -> int:
+    """To one digit, and no less than a second."""
+    unit: int = 10 ** int(math.log10(max(seconds, 1.0)))
+    return unit * math.ceil(seconds / unit)
 
 
 def _of_case(case: Case, plan: TargetPlan, settings: Settings) -> Evaluations:

@@ -11,6 +11,7 @@ from typing import Any
 
 from gradverify.events import DeviceLost, Disturbed, Event, Ready, Request
 from gradverify.session.pool import (
+    DISTURBED,
     LOST_DEVICE,
     WorkerBrokenError,
     WorkerDeviceLostError,
@@ -61,7 +62,7 @@ class InProcess:
             if isinstance(ended, DeviceLost):
                 raise with_raised(WorkerDeviceLostError(LOST_DEVICE), ended.error) from None
             if isinstance(ended, Disturbed):
-                raise with_raised(WorkerDisturbedError(ended.how), ended.raised) from None
+                raise with_raised(WorkerDisturbedError(DISTURBED + ended.how), ended.raised) from None
             raise WorkerBrokenError(ended.traceback) from None
 
     def printed(self, until: int | None = None) -> str:  # noqa: ARG002

@@ -13,12 +13,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from gradverify.events import (
     CHANNEL_LOST,
     UNASKED,
     Broken,
+    Called,
     DeviceLost,
     DiagnosisStarted,
     Disturbed,
@@ -49,7 +50,11 @@ LOOK_SECONDS = 0.05
 
 LOST_DEVICE = "lost the context of its device"
 
+DISTURBED = "was disturbed: "
+
 LOST = "lost its connection to gradverify"
+
+E = TypeVar("E", bound="WorkerError")
 
 Clock = Callable[[], float]
 Meanwhile = Callable[[], None]
@@ -90,6 +95,11 @@ class WorkerDisturbedError(WorkerError):
 
 class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
+
+    calls = 0
+    """How often user code had been called when that was last told."""
+    seconds = 0.0
+    """How long these calls took."""
 
 
 class WorkerTooBigError(WorkerError):
@@ -137,6 +147,7 @@ class Worker:
         self._begin((template.fork(*streams, how) if template is not None else None) or start(*streams, how))
         self._buffer = b""
         self._number = UNASKED
+        self._called = 0, 0.0
         self._ready: Ready | None = None
         self.touched = False
         """The calls of an earlier target have left something behind that a later one may find."""
@@ -192,8 +203,9 @@ class Worker:
         if self._channel is None:
             raise WorkerDiedError("was gone already")
         self._since = os.fstat(self._log.fileno()).st_size
-        deadline = self._clock() + limit
-        self._memory = memory
+        since = self._clock()
+        deadline = since + limit
+        self._memory, self._called = memory, (0, 0.0)
         try:
             self._number = 1 + secrets.randbits(NUMBER_BITS)
             self._channel.send(to_line(self._number, request))
@@ -207,12 +219,10 @@ class Worker:
                         raise self._over(WorkerLostError, LOST)
                     self.touched |= bool(left)
                     return
-                case DeviceLost():
-                    raise with_raised(self._over(WorkerDeviceLostError, LOST_DEVICE), event.error)
-                case Disturbed():
-                    raise with_raised(self._over(WorkerDisturbedError, event.how), event.raised)
-                case Broken():
-                    raise self._over(WorkerBrokenError, event.traceback)
+                case Called(times=times):
+                    self._called = times, self._clock() - since
+                case DeviceLost() | Disturbed() | Broken():
+                    raise self._ended_by(event)
                 case DiagnosisStarted():
                     deadline = self._clock() + limit  # what it may do is counted in calls
                     yield event
@@ -240,6 +250,15 @@ class Worker:
             self._channel = None
         self._log.close()
         self._faults.close()
+
+    def _ended_by(self, event: DeviceLost | Disturbed | Broken) -> WorkerError:
+        match event:
+            case DeviceLost():
+                return with_raised(self._over(WorkerDeviceLostError, LOST_DEVICE), event.error)
+            case Disturbed():
+                return with_raised(self._over(WorkerDisturbedError, DISTURBED + event.how), event.raised)
+            case Broken():
+                return self._over(WorkerBrokenError, event.traceback)
 
     def _begin(self, started: tuple[Process, Channel]) -> None:
         self._process, self._channel = started
@@ -270,7 +289,9 @@ class Worker:
                 continue
             if self._clock() >= deadline:
                 kill_all(self._process, DUMP_LIMIT)
-                raise self._over(WorkerTimedOutError, "was still running at the limit of its time")
+                error = self._over(WorkerTimedOutError, "was still running at the limit of its time")
+                error.calls, error.seconds = self._called
+                raise error
             chunk = os.read(self._channel.events, 1 << 16)
             if not chunk:
                 raise self._died()
@@ -305,7 +326,7 @@ class Worker:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         return self._over(WorkerDiedError, how)
 
-    def _over(self, kind: type[WorkerError], how: str) -> WorkerError:
+    def _over(self, kind: type[E], how: str) -> E:
         """An error that tells what is left of the process, which is killed now."""
         kill_all(self._process)
         trace = os.pread(self._faults.fileno(), 1 << 16, 0).decode("utf-8", "replace")

@@ -143,16 +143,25 @@ def kill_all(process: Process, dump_limit: float = 0.0) -> None:
 
 
 def resident_mib(group: int) -> int:
-    """The resident memory of a process group; pages that its processes share count for each of them."""
+    """The resident memory of a process group. Pages that processes share count once: a part for each."""
     if not _PROCESSES.is_dir():
         return _asked_of_ps(group)
-    pages = 0
+    total = 0
     for folder in _PROCESSES.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
             fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
             if int(fields[2]) == group:
-                pages += int((folder / "statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+                total += _proportional_kib(folder)
+    return total >> 10
+
+
+def _proportional_kib(process: Path) -> int:
+    """The memory of one process, with its share of common pages (PSS) or, where unknown, with all of them."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = (process / "smaps_rollup").read_text("ascii", "replace").splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    pages = int((process / "statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 10
 
 
 def _asked_of_ps(group: int) -> int:

@@ -25,6 +25,7 @@ from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.beside import static_findings
 from gradverify.session.budget import run_within_budget
+from gradverify.session.costing import cost_of, enough_time
 from gradverify.session.declared_shapes import with_declared_shapes
 from gradverify.session.dumping import dumped
 from gradverify.session.memory import fitting
@@ -202,7 +203,7 @@ def _without_worker(planned: Planned, state: TargetState, error: WorkerError, re
             frames = error.raised.frames if error.raised is not None else ()
             place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
             state.unchecked_because = (
-                f"{error.how}{place}, after which nothing in its process can be believed"
+                f"its process {error.how}{place}, after which nothing in it can be believed"
             )
         case WorkerTooBigError():
             state.findings.append(_too_big(planned, state, error, request))
@@ -297,13 +298,15 @@ def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
     )
 
 
-def _timed_out(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+def _timed_out(planned: Planned, state: TargetState, error: WorkerTimedOutError, request: Request) -> Finding:
     frames = frames_of(error.trace, planned.module.path)
     place = f", at {spot(frames[-1], planned.module.path)}" if frames else ""
     message = f"not done within {request.timeout:g} s: it was stopped {_doing(state, frames)}{place}"
     return replace(
         _finding("GV902", message, state.running),
-        hint="Is there an endless loop? Otherwise use smaller sizes, or a longer --timeout.",
+        hint=enough_time(
+            error.calls, error.seconds, request.timeout, cost_of(state.plan, state.settings).usual
+        ),
         captured=error.captured,
         raised=RaisedError("it was here when it was stopped", "", frames) if frames else None,
     )

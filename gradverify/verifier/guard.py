@@ -35,6 +35,9 @@ _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 DEVICE = ""
 """The default device while user code runs, where its module has set one; empty leaves it alone."""
 
+AFTER_A_CALL: Callable[[], None] | None = None
+"""What a worker does after each call of user code: counts it, and gives it back streams that it closed."""
+
 LET_THROUGH: Callable[[BaseException], bool] | None = None
 """Whether an exception is not user code's: none is in a worker; in a caller's process, those that end it."""
 
@@ -112,6 +115,8 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     finally:
         if modes() != entered:  # those of the code's own, which ours must not run in
             leave_modes(entered)
+        if AFTER_A_CALL is not None:
+            AFTER_A_CALL()
 
 
 def lets_through(error: BaseException) -> bool:

@@ -35,8 +35,8 @@ WATCHED = (
 )
 """Modules whose functions and classes are looked at; every one of ours that is loaded comes beside them."""
 
-MOVING = frozenset({"LET_THROUGH", "Storage"})
-"""Names that are set again: of ours, what a guard lets through; of torch, what follows the default dtype."""
+MOVING = frozenset({"AFTER_A_CALL", "LET_THROUGH", "Storage"})
+"""Names that are set again: of ours, what a guard asks; of torch, what follows the default dtype."""
 
 OWN = ("gradverify.verifier.", "gradverify.events.", "gradverify.model.")
 """Beginnings of the names of our own modules that a worker needs."""

@@ -117,6 +117,33 @@ def test_crashes(place):
         assert [frame["file"] for frame in finding["raised"]["frames"]] == ["crashing.py"]
 
 
+FORGES_THE_REPORT = """
+from pathlib import Path
+
+from torch.autograd import Function
+
+
+class Wrong(Function):
+    @staticmethod
+    def forward(ctx, x):
+        Path("told.json").write_text('{"exit_code": 0, "targets": []}')
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 3 * grad
+"""
+
+
+def test_what_code_writes_into_the_report_is_overwritten(place):
+    here = place("compiled")
+    (here.folder / "forges.py").write_text(FORGES_THE_REPORT)
+    ran = here("check", "forges.py", "--report", "json=told.json")
+    told = json.loads((here.folder / "told.json").read_text())
+    assert (ran.code, told["exit_code"]) == (1, 1)
+    assert [target["status"] for target in told["targets"]] == ["failed"]
+
+
 def test_hanging(place):
     """Endless loops cost four seconds each, say where they were, and take their children along."""
     here = place()
@@ -134,7 +161,7 @@ def test_rude(place):
     """Functions that disturb streams, threads, switches and folders get their verdicts."""
     targets, _ = judged(place()("check", "rude.py", "--format", "json"))
     wrong = {name for name in targets if name.endswith("IsWrong")}
-    assert len(wrong) == 3
+    assert len(wrong) == 4
     verdicts = {name: target["status"] for name, target in targets.items()}
     assert verdicts == {name: "failed" if name in wrong else "passed" for name in targets}
     for name in wrong:
@@ -151,6 +178,7 @@ IMPORTS = {
     "wrong_syntax.py": (3, "SyntaxError: '(' was never closed"),
     "binary.py": (1, "null bytes"),
     "latin.py": (1, "SyntaxError"),
+    "clears_modules.py": (1, "was disturbed: its code replaced entries of sys.modules"),
 }
 
 

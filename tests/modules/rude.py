@@ -55,6 +55,20 @@ class PrintsAfterThatAndIsWrong(PrintsAndIsWrong):
     pass
 
 
+class ClosesThemAtEveryCall(Double):
+    """Finds them open at each call."""
+
+    @staticmethod
+    def forward(ctx, x):
+        os.close(1)
+        os.close(2)
+        return 2 * x
+
+
+class PrintsAfterThatThirdAndIsWrong(PrintsAndIsWrong):
+    pass
+
+
 class ClosesStdout(Double):
     @staticmethod
     def forward(ctx, x):

@@ -13,7 +13,7 @@ import typer
 
 from gradverify.cli.arguments import with_revision
 from gradverify.cli.help import ManualCommand, ManualGroup
-from gradverify.cli.screen import bug_sentence, open_standard_streams, tell, versions, write
+from gradverify.cli.screen import INTERRUPTED, bug_sentence, open_standard_streams, tell, versions, write
 from gradverify.session.outcome import ExitCode
 
 HOMES = {
@@ -96,6 +96,7 @@ def main() -> None:
     try:
         app(with_revision(sys.argv[1:]), prog_name="gradverify")
     except KeyboardInterrupt:
+        tell(INTERRUPTED)
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort
         tell(traceback.format_exc() + bug_sentence())

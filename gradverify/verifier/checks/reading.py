@@ -20,6 +20,7 @@ from torch.autograd import Function
 
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.operators import Operator, parameters_of_schema
+from gradverify.verifier.surroundings import DisturbedError, told
 
 _ARGUMENTS = "_gradverify_arguments"
 """Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
@@ -98,14 +99,20 @@ class Reader:
 
 @contextmanager
 def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the class's backward while the context lasts; `reader` is one that has read it before."""
+    """Wrap the class's backward while the context lasts; `reader` is one that has read it before.
+
+    Raises `DisturbedError` where the class has another one at the end.
+    """
     name = backward_name(function)
     reader = Reader() if reader is None else reader
     original = getattr(function, name)
     own = vars(function).get(name)
-    setattr(function, name, staticmethod(_reading(original, reader)))
+    reading = staticmethod(_reading(original, reader))
+    setattr(function, name, reading)
     try:
         yield reader
+        if vars(function).get(name) is not reading:
+            raise DisturbedError(f"its code {told((f'{function.__name__}.{name}',))}")
     finally:
         if own is None:
             delattr(function, name)

@@ -7,7 +7,7 @@ import pytest
 from gradverify.events import CaseVerified, Verify
 from gradverify.model import Case, Effort, Evaluations, InputSource, Settings, TargetPlan, TensorInput
 from gradverify.rules import RULES
-from gradverify.session.costing import check_names, cost_of
+from gradverify.session.costing import check_names, cost_of, enough_time
 from gradverify.spec import find_specs, plan_function
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
@@ -99,3 +99,25 @@ def test_a_hook_tells_nothing_of_its_sizes():
 )
 def test_the_checks_that_would_run(fields, settings, names):
     assert check_names(plan_of(Case("base", 1), **fields), settings) == names
+
+
+@pytest.mark.parametrize(
+    ("calls", "seconds", "limit", "needed", "said"),
+    [
+        (
+            32,
+            40.0,
+            60.0,
+            (71, 64),
+            "32 calls of forward and backward took 40 s, 1.2 s each. About 135 are needed",
+        ),
+        (32, 40.0, 60.0, (71, 64), "`--timeout 400` is enough"),
+        (128, 3.9, 6.0, (71, 64), "`--timeout 9` is enough"),
+        (32, 40.0, 60.0, (0, 0), "Use smaller sizes, or a longer --timeout."),
+        (0, 0.0, 60.0, (71, 64), "A call did not return for about 60 s: is there an endless loop?"),
+        (2, 0.01, 60.0, (71, 64), "A call did not return for about 60 s: is there an endless loop?"),
+        (64, 10.0, 60.0, (71, 64), "A call did not return for about 50 s: is there an endless loop?"),
+    ],
+)
+def test_what_is_said_of_a_timeout(calls, seconds, limit, needed, said):
+    assert said in enough_time(calls, seconds, limit, Evaluations(*needed))

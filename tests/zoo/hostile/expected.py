@@ -46,6 +46,27 @@ LEAVES = {"status": "passed", "notes": {"GV816"}, "names": ["`LEFT`"]}
 
 STATE = dict.fromkeys(["LeavesAFlag", "LeavesNoise", "LeavesAFactor"], LEAVES)
 
+
+def named(*names):
+    return {"status": "passed", "notes": {"GV816"}, "names": names}
+
+
+CHEATS = {
+    "Cube": PASSED,
+    "OnlyInFloat64": {"status": "failed", "errors": {"GV601"}},
+    "OnlyAtSmallSizes": {"status": "failed", "errors": {"GV101"}},
+    "OnlyTheFirstCalls": named("`OnlyTheFirstCalls.calls`"),
+    "OnlyUnderAChecker": named("is_checked reads `sys._getframe`"),
+    "OnlyInThatProcess": named("`os.environ`", "`sys.argv`"),
+    "OnlyWhatItHasSeen": named("`KNOWN`"),
+    "GivesGradOutputItself": {"status": "failed", "errors": {"GV401"}},
+    "CallsEverythingEqual": UNCHECKED,
+    "ReplacesAutograd": UNCHECKED,
+    "ReplacesItsOwnBackward": UNCHECKED,
+    "WritesTheAnswer": {"status": "failed", "errors": {"GV901"}},
+    "DifferentiatesForward": {"status": "passed", "notes": {"GV203", "GV817"}},
+}
+
 AFTER = ("Done", "Numbers", "HalfALine", "AThread")
 
 
@@ -67,4 +88,5 @@ EXPECTED = (
     | verdicts("subclasses", SUBCLASSES, after(SUBCLASSES))
     | verdicts("switches", SWITCHES, after(SWITCHES))
     | verdicts("state", STATE, after(STATE))
+    | {("cheats", name, "with spec"): row for name, row in CHEATS.items()}
 )
