@@ -7,6 +7,7 @@ WRONG = {
     "RowMaximum": "GV101",
     "ColumnMinimum": "GV101",
     "SegmentMean": "GV101",
+    "Shrunk": "GV101",
 }
 
 RIGHT = (*WRONG, "SegmentMeanRefusing")

@@ -142,3 +142,28 @@ class SegmentMeanRefusing(SegmentMean):
         if bool((offsets.diff() == 0).any()):
             raise ValueError("a segment is empty")
         return SegmentMean.forward(ctx, x, offsets)
+
+
+class Shrunk(Function):
+    """A series where the norm of a row is small."""
+
+    @staticmethod
+    def forward(ctx, w, v):
+        ctx.save_for_backward(w, v)
+        return Shrunk.terms(w)[1] * v
+
+    @staticmethod
+    def terms(w):
+        squared = (w * w).sum(-1, keepdim=True)
+        small, size = squared < 1e-4, squared.clamp(min=1e-4).sqrt()
+        value = torch.where(small, 1 - squared / 6 + squared**2 / 120, size.sin() / size)
+        slope = torch.where(small, -1 / 3 + squared / 30, (size.cos() - size.sin() / size) / size**2)
+        return small, value, slope * w
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        w, v = ctx.saved_tensors
+        small, value, slope = Shrunk.terms(w)
+        of_w = (g * v).sum(-1, keepdim=True) * slope
+        return torch.where(small, of_w, of_w), g * value
