@@ -15,7 +15,7 @@ from gradverify.model.points import is_declared, is_floating, points_of
 from gradverify.rules import RULES, Family
 from gradverify.session.memory import tensor_bytes
 
-FIRST_DRAW = Evaluations(71, 64)
+FIRST_DRAW = Evaluations(74, 66)
 """The first typical draw with one input: both orders, the contract, the sweep, the transforms."""
 
 FOR_A_SUBSET = Evaluations(3, 3)

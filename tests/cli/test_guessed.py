@@ -91,3 +91,14 @@ def test_a_doubt_excuses_only_what_is_gone_where_it_names(place):
     assert {name: target["status"] for name, target in targets.items()} == EXCUSED
     (wrong,) = [f for f in targets["Causal"]["findings"] if f["severity"] == "error"]
     assert (wrong["code"], wrong["input"]) == ("GV101", "k")
+
+
+def test_sizes_that_may_be_multiples_of_one_another_are_no_single_size(place):
+    ran = place("guessed")("check", "grouped.py", "--format", "json")
+    targets = {t["name"]: t for t in json.loads(ran.out)["targets"]}
+    assert {name: t["status"] for name, t in targets.items()} == {
+        "Grouped": "inconclusive",
+        "GroupedRight": "passed",
+    }
+    messages = [f["message"] for f in targets["Grouped"]["findings"] if f["code"] == "GV109"]
+    assert messages and all(m.endswith("may differ was guessed") for m in messages)

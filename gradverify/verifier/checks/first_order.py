@@ -16,6 +16,7 @@ from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
 from gradverify.verifier.checks.subject import Sample, first_line
+from gradverify.verifier.checks.tied_values import wrong_where_tied
 from gradverify.verifier.checks.unknown import uncovered_part
 from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.checks.zeros import wrong_with_zeros
@@ -67,10 +68,12 @@ def first_order(sample: Sample) -> FirstOrder:
     if sample.disconnected:
         return _disconnected(sample)
     found = _dense(sample)
-    nonlinear = wrong_with_zeros(sample) if found.result.outcome is Outcome.PASSED else None
-    if nonlinear is None:
+    if found.result.outcome is not Outcome.PASSED:
         return found
-    return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), found.comparison, found.measured)
+    wrong = wrong_with_zeros(sample) or wrong_where_tied(sample)
+    if wrong is None:
+        return found
+    return FirstOrder(CheckResult((wrong,), Outcome.FAILED), found.comparison, found.measured)
 
 
 def _dense(sample: Sample) -> FirstOrder:

@@ -36,6 +36,9 @@ SMALL = (1e-6, 1e-2)
 ROWS_OF_THEIR_OWN = 2
 """Rows of one input that become even: one of zeros, one of a value. A third one is the same in all inputs."""
 
+SMALL_ROW = 1e-3
+"""What one row is multiplied by: its squared norm is below the usual thresholds of series, 1e-4 to 1e-6."""
+
 KINDS = 3
 """Of wide draws in a round: large, mirrored and small ones."""
 
@@ -52,6 +55,7 @@ def draw_undeclared(spec: TensorInput, seed: int, point: Point, draw: int) -> li
     if (draw - 1) % 2 == ZEROS:
         _tie(source, values, spec)
         if allows_zero(spec):
+            _small_row(source, values, spec)
             for place in source.sample(range(len(values)), min(len(values), _zeros_among(values, spec))):
                 values[place] = 0.0
     elif not spec.distinct and not spec.structure:
@@ -134,6 +138,15 @@ def _tie(source: random.Random, values: list[float], spec: TensorInput) -> None:
         return
     for place in source.sample(range(1, len(values)), max(1, len(values) // 3)):
         values[place] = values[place - 1]
+
+
+def _small_row(source: random.Random, values: list[float], spec: TensorInput) -> None:
+    """Make one row small as a whole, of several: series for a small norm begin there, and nowhere else."""
+    width = spec.shape[-1] if spec.shape else 1
+    count = len(values) // width if width else 0
+    if count > 1:
+        start = width * source.randrange(count)
+        values[start : start + width] = [SMALL_ROW * v for v in values[start : start + width]]
 
 
 def _row_of_all(values: list[float], spec: TensorInput, seed: int, draw: int) -> int | None:

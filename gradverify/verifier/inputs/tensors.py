@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,12 @@ from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw
 
 INTEGER_STRUCTURES = frozenset({"offsets", "permutation", "one-hot", "sorted"})
 """Structures that integer tensors can have; the other ones are of floating tensors."""
+
+FEWEST_OFFSETS = 2
+"""Of one segment; of more, one is empty where values are special."""
+
+TIED = 2
+"""Neighbours along every dimension that are equal where a spec says `ties: true`."""
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "sparse_coo": lambda x: x.to_sparse(),
@@ -96,7 +103,7 @@ def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, dra
         real, imaginary = drawn(spec, seed, point, draw), drawn(spec, seed + 1, point, draw)
         return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
     values = drawn(spec, seed, point, draw)
-    return _tied(values, seed) if spec.ties and point is Point.SPECIAL else values
+    return _tied(values, spec.shape) if spec.ties and point is Point.SPECIAL else values
 
 
 def _whole_entries(spec: TensorInput, seed: int, point: Point, draw: int) -> Sequence[int]:
@@ -119,16 +126,29 @@ def _undeclared_entries(
         real, imaginary = (draw_undeclared(spec, s, point, draw) for s in (seed, seed + 1))
         return [complex(a, b) for a, b in zip(real, imaginary, strict=True)]
     if point is Point.WIDE or spec.structure in INTEGER_STRUCTURES:
-        return _entries(spec, dtype, seed, Point.TYPICAL, draw)
+        values = _entries(spec, dtype, seed, Point.TYPICAL, draw)
+        return _with_empty_segment(spec, values, seed, draw) if point is Point.SPECIAL else values
     return draw_one_truth(spec, draw) if dtype is torch.bool else draw_duplicates(spec, seed, draw)
 
 
-def _tied(values: list[float], seed: int) -> list[float]:
-    """Make about a third of the entries equal to a neighbour."""
-    source = random.Random(f"{seed}/ties")
-    for place_ in source.sample(range(1, len(values)), max(1, len(values) // 3)) if len(values) > 1 else ():
-        values[place_] = values[place_ - 1]
-    return values
+def _with_empty_segment(spec: TensorInput, values: Sequence[Any], seed: int, draw: int) -> Sequence[Any]:
+    """Offsets of which two neighbours are equal; everything else as it is."""
+    if spec.structure != "offsets" or len(values) <= FEWEST_OFFSETS:
+        return values
+    place_ = random.Random(f"{seed}/{spec.name}/empty/{draw}").randrange(1, len(values) - 1)
+    return [*values[:place_], values[place_ - 1], *values[place_ + 1 :]]
+
+
+def _tied(values: list[float], shape: Sequence[int]) -> list[float]:
+    """The largest and the smallest value in turn, each twice along every dimension.
+
+    Whatever a reduction sees, a row, a column or a window of three entries and more, ties at an end of it.
+    """
+    if len(values) <= 1:
+        return values
+    ends = max(values), min(values)
+    places = itertools.product(*map(range, shape))
+    return [ends[sum(place_) // TIED % len(ends)] for place_ in places]
 
 
 def _checked(made: Any, spec: TensorInput) -> Tensor:  # noqa: ANN401

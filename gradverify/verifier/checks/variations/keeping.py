@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from gradverify.verifier.checks.variations.mutation import saved_tensors
 from gradverify.verifier.checks.variations.running import Call, backward, called
 from gradverify.verifier.checks.variations.variation import Varied
 from gradverify.verifier.checks.variations.verified import Verified
+from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import copies
 
 CALLS = 3
 """Calls after which tensors of the earlier ones must be gone; the last may be cached."""
@@ -79,20 +81,40 @@ def _alive(refs: list[StorageWeakRef]) -> list[StorageWeakRef]:
     return [ref for ref in refs if not ref.expired()]  # type: ignore[no-untyped-call]
 
 
+class _Noting(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes the storage of every tensor that an operation makes, without holding it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refs: dict[int, StorageWeakRef] = {}
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run an operation, and note what it returns."""
+        result = func(*args, **given)
+        self.note(result if isinstance(result, tuple | list) else (result,))
+        return result
+
+    def note(self, values: Iterable[Any]) -> None:
+        """Note the tensors among some values."""
+        for value in values:
+            if isinstance(value, Tensor) and value.layout is torch.strided and value.numel():
+                storage = value.untyped_storage()
+                self.refs.setdefault(storage._cdata, _weak(storage))  # noqa: SLF001 - its only name
+
+
 def _call_and_let_go(base: Verified) -> list[StorageWeakRef]:
     """Forward and backward of one call; weak references to every storage seen on the way."""
-    made = called(base.sample)
-    if isinstance(made, Raised):
-        return []
-    call = made.value
-    tensors: list[Any] = [*call.leaves, *call.passed, *call.returned, *saved_tensors(call)]
-    tensors += [t for _, t in _attributes(call.node)]
-    result = backward(base.sample, call, base.grad_outputs())
-    if not isinstance(result, Raised):
-        tensors += result.value
-    strided = [t for t in tensors if isinstance(t, Tensor) and t.layout is torch.strided and t.numel()]
-    storages = [t.untyped_storage() for t in strided]
-    return list({s._cdata: _weak(s) for s in storages}.values())  # noqa: SLF001 - its only name
+    grad_outputs = copies(base.grad_outputs())
+    with _Noting() as noting:
+        made = called(base.sample)
+        if isinstance(made, Raised):
+            return []
+        call = made.value
+        noting.note((*call.leaves, *call.passed, *call.returned, *saved_tensors(call), *grad_outputs))
+        noting.note(t for _, t in _attributes(call.node))
+        result = backward(base.sample, call, grad_outputs)
+        noting.note(() if isinstance(result, Raised) else result.value)
+    return list(noting.refs.values())
 
 
 def _weak(storage: Any) -> StorageWeakRef:  # noqa: ANN401

@@ -155,10 +155,9 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
     state = with_other_values(caller, state, facts)
     sizes = second_sizes(caller, state, ran)
     state = with_valid_choices(caller, state, rows(sizes))
-    separated = apart(caller, state, sizes)
-    if separated is not None:
-        state, sizes = separated.state, {**separated.sizes}
     fixed = frozenset[int]() if state.observed else fixed_sizes(caller, state, ran, sizes)
+    separated = apart(caller, state, sizes)
+    state, sizes = separated.state, {**separated.sizes}
     names = _size_names(state, facts)
     tied = _agreeing(caller, state) if found.ran.backward is not None else ()
     reference = ""
@@ -174,7 +173,7 @@ def _entry(target: Target, module: ModuleType | None, known: Known, found: Solut
             *(Doubt(n, f"the shape of `{n}`", optional=True, of_shape=True) for n in sorted(optional)),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
             *(Doubt(names[s], f"that `{names[s]}` and `{names[t]}` differ", of_shape=True) for s, t in tied),
-            *([_of_two_sizes(names, *separated.pair)] if separated is not None else ()),
+            *(_of_two_sizes(names, *pair) for pair in separated.pairs),
             *(
                 [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)]
                 if found.reshaped
