@@ -94,7 +94,16 @@ def nothing_chosen(outputs: Sequence[int], returned: int, where: CasePoint) -> N
 
 
 def unsupported(kind: str, where: CasePoint) -> NoSample:
-    """Forward returns a tensor with rules of its own, which nothing here knows."""
+    """Forward returns a tensor with rules of its own, which nothing here knows, or one of 8 bits."""
+    if kind.startswith("torch."):
+        finding = Finding(
+            "GV001",
+            rule("GV001").severity,
+            f"forward returns {kind}: numbers of 8 bits are not supported",
+            hint="Name a function in `target:` that returns what is computed from them in more digits.",
+            case=where,
+        )
+        return NoSample((finding,))
     finding = Finding(
         "GV001",
         rule("GV001").severity,

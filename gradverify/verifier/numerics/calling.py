@@ -47,13 +47,23 @@ def returned_tensors(result: Any) -> tuple[Any, ...]:  # noqa: ANN401 - what use
     return tuple(map(_dense, tree_leaves(_unpacked(result))))
 
 
+SHORTEST = 2
+"""Bytes of the shortest floating numbers that torch computes with."""
+
+
 def foreign_kind(result: Any) -> str:  # noqa: ANN401 - what user code returned
-    """A subclass of Tensor with operations of its own among what forward returned, by name; else empty."""
+    """What forward returned that nothing here knows, by name; else empty.
+
+    A subclass of Tensor with operations of its own, or floating numbers of 8 bits.
+    """
     if type(result) in (tuple, list):
         return next(filter(None, map(foreign_kind, result)), "")
     if type(result) is dict:
         return foreign_kind(list(result.values()))
-    return type(result).__qualname__ if _has_own_operations(type(result)) else ""
+    if _has_own_operations(type(result)):
+        return type(result).__qualname__
+    is_short = isinstance(result, Tensor) and result.is_floating_point() and result.element_size() < SHORTEST
+    return str(result.dtype) if is_short else ""
 
 
 def _has_own_operations(kind: type) -> bool:

@@ -17,6 +17,7 @@ from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.compressed import measured_together
 from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.difference import EPSILON
+from gradverify.verifier.numerics.eight_bits import computes_in_eight_bits
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import (
     SAFETY,
@@ -125,6 +126,9 @@ def judge(
         already = None if found is None else found.confirmed
         comparison = confirmed(problem, measured, comparison, known, already, rtol)
         comparison = without_own_rounding(problem, inputs, measured, comparison)
+        short = computes_in_eight_bits(problem) if comparison.wrong.any() else ""
+        if short:
+            return NotJudged(f"forward computes in {short} inside, on stairs too coarse for any step")
     return Judged(comparison, measured, inputs, problem.outputs)
 
 

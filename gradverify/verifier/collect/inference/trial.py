@@ -98,9 +98,11 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     jacobian = sum(o.numel() for o in connected) * _differentiable(leaves)
     plain = guard.call(_detached, outputs)
     values = () if isinstance(plain, Raised) else plain.value
-    finite = all(bool(o.isfinite().all()) for o in values)
-    if not connected and not leaves:
-        return RaisedError("ValueError", "none of the inputs is one that could require grad")
+    looked_at = guard.call(lambda: all(bool(o.isfinite().all()) for o in values))
+    if isinstance(looked_at, Raised) or not (connected or leaves):  # numbers of 8 bits can do next to nothing
+        none = RaisedError("ValueError", "none of the inputs is one that could require grad")
+        return looked_at.error if isinstance(looked_at, Raised) else none
+    finite = looked_at.value
     if not connected:
         return Ran(tuple(given), values, finite, connected=False)
     backward, gradients = _backward(connected, leaves)
