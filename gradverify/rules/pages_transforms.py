@@ -91,7 +91,8 @@ class Centred(torch.autograd.Function):
         summary="wrong under torch.compile",
         checks=(
             "Values and gradient under `torch.compile` with the backend `aot_eager`, which must be those of"
-            " the ordinary call. It takes seconds, so it runs only with `--select GV503`."
+            " the ordinary call. It takes seconds, so it runs only where the source of the module has"
+            " `torch.compile`, and with `--select GV503`."
             " What torch cannot compile is a note."
         ),
         matters=(

@@ -51,6 +51,7 @@ from gradverify.session.expected import mark_expected
 from gradverify.session.going_on import Asked, with_commands
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
 from gradverify.session.traces import with_shown_paths
+from gradverify.spec import COMPILED
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,
@@ -266,9 +267,13 @@ class TargetState:
             ),
             price=self.price,
             effort=self.settings.effort,
-            left_out=self.plan.left_out,
+            left_out=tuple(one for one in self.plan.left_out if not self._has_run(one)),
             deduced=self.plan.shown,
         )
+
+    def _has_run(self, left_out: str) -> bool:
+        """Whether the worker has done what planning had left out: it reads the module's source."""
+        return left_out == COMPILED and self._capability("compile") not in {"", "not-run"}
 
     def _devices(self) -> tuple[str, ...]:
         others = {d for c in self.verified for d in c.swept.devices}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradverify.spec.function import SpecFunction
     from gradverify.spec.gate import NOT_YET, OPEN, Gate
     from gradverify.spec.json_schema import json_schema
-    from gradverify.spec.left_out import OPEN_SIZES
+    from gradverify.spec.left_out import COMPILED, OPEN_SIZES
     from gradverify.spec.module_names import find_module
     from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
     from gradverify.spec.read import SpecFile, read_spec
@@ -42,7 +42,7 @@ else:
             "function": "SpecFunction",
             "gate": "NOT_YET OPEN Gate",
             "json_schema": "json_schema",
-            "left_out": "OPEN_SIZES",
+            "left_out": "COMPILED OPEN_SIZES",
             "module_names": "find_module",
             "plan": "plan_beyond plan_deduced plan_function",
             "read": "SpecFile read_spec",
@@ -56,6 +56,7 @@ else:
     )
 
 __all__ = [
+    "COMPILED",
     "NOT_YET",
     "OPEN",
     "OPEN_SIZES",

@@ -13,6 +13,9 @@ from gradverify.spec.inputs import AnnotationSpec, ConcatSpec, InputSpec, ListSp
 from gradverify.spec.sweep import Sweep, factors_of
 from gradverify.spec.wording import listed
 
+COMPILED = "torch.compile (--select GV503)"
+"""What runs by default only where the module itself compiles."""
+
 OPEN_SIZES = "other sizes, which the spec leaves open"
 
 
@@ -46,7 +49,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
         yield from _sizes(sweep, effort)
     if effort is not Effort.THOROUGH:
         yield "further draws of values"
-    yield "torch.compile (--select GV503)"
+    yield COMPILED
 
 
 def _gradients(sweep: Sweep) -> Iterator[str]:

@@ -5,12 +5,14 @@ Only where the first order is verified: each transform is then held against the 
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gradverify.model import Finding, Settings, TargetKind
+from gradverify.model import Finding, TargetKind
 from gradverify.verifier.checks.result import FirstOrder
-from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.checks.transforms.answer import Answer
 from gradverify.verifier.checks.transforms.batched import batched
 from gradverify.verifier.checks.transforms.compiled import compiled
@@ -48,6 +50,9 @@ _TRANSFORMS = (
     _Transform("opcheck", "GV504", lambda base, _: registration(base)),
 )
 
+COMPILE = "torch.compile"
+"""Where a module's source has this, its Functions run compiled, and are tried so by default."""
+
 TRANSFORM_CODES = frozenset(t.code for t in _TRANSFORMS)
 """Codes that only a transform can give."""
 
@@ -59,7 +64,7 @@ def transforms(sample: Sample, first: FirstOrder) -> Transformed:
     deliberately not the derivative, and a point with nothing to differentiate.
     """
     subject = sample.subject
-    wanted = [t for t in _TRANSFORMS if _is_asked(t, subject.settings)]
+    wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
     is_module = subject.target.kind is TargetKind.MODULE
     if is_module or subject.surrogate is not None or not first.verified or not wanted:
         return Transformed()
@@ -71,11 +76,19 @@ def transforms(sample: Sample, first: FirstOrder) -> Transformed:
     return Transformed(findings, tuple((name, answer.capability) for name, answer in answers))
 
 
-def _is_asked(transform: _Transform, settings: Settings) -> bool:
+def _is_asked(transform: _Transform, subject: Subject) -> bool:
+    settings = subject.settings
     if any(transform.code.startswith(prefix) for prefix in settings.ignore):
         return False
     if transform.code in settings.select:
         return True
-    if transform.on_request:
+    if transform.on_request and (settings.select or not _compiles(subject)):
         return False
     return not settings.select or any(transform.code.startswith(prefix) for prefix in settings.select)
+
+
+def _compiles(subject: Subject) -> bool:
+    """Whether the source of the target's module itself speaks of torch.compile."""
+    module = sys.modules.get(getattr(subject.function_class, "__module__", ""))
+    lines = linecache.getlines(getattr(module, "__file__", None) or "")
+    return any(COMPILE in line for line in lines)
