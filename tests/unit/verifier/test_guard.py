@@ -12,6 +12,12 @@ from gradverify.verifier.global_state import GlobalState
 from gradverify.verifier.guard import Raised, Returned
 
 
+@pytest.fixture(autouse=True)
+def nothing_let_through(monkeypatch):
+    """As in a worker; a run in the process of the tests lets Ctrl-C through."""
+    monkeypatch.setattr(guard, "LET_THROUGH", None)
+
+
 def fails():
     return undefined_name  # noqa: F821
 
