@@ -57,7 +57,7 @@ def without_own_rounding(
     accused = (comparison.wrong | comparison.imprecise) & off.isfinite()
     if not accused.any():
         return comparison
-    explained = accused & ((off <= _of_forward(problem, measured)) | _below_last_place(measured, comparison))
+    explained = accused & _by_forward(problem, measured, comparison)
     left = accused & ~explained
     rows = left.any(dim=1).nonzero().flatten().tolist()
     for some in (rows[:FIRST_ROWS], rows[FIRST_ROWS:]):
@@ -92,42 +92,33 @@ def value_round_off(problem: Problem) -> Tensor | float:
     return 0.0 if spread is None else FEW_DIGITS * spread.values
 
 
-def _of_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
-    """Differences that forward's rounding explains (M × N): its noise over the size of each input.
-
-    Where rounding could not be put into forward (NumPy, C++, kernels; a lower precision), numbers as large as
-    the largest output may have been rounded before they cancelled.
-    """
+def _by_forward(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+    """Entries (bool, M × N) whose difference forward's rounding explains: its noise over the inputs' size."""
+    off = (comparison.analytical - comparison.numerical).abs()
     spread = _spread_of(_evaluated(problem))
-    largest = _of_any_forward(problem, measured)
+    unseen = _unseen(off, problem, measured, comparison)
     if spread is None:
-        return largest
-    known = spread.values[:, None] / measured.scale
-    return torch.where(_is_unseen(problem, measured, spread)[:, None], largest, FEW_DIGITS * known)
-
-
-def _of_any_forward(problem: Problem, measured: NumericalJacobian) -> Tensor:
-    outputs = problem.outputs
-    slope = natural_slope(measured.centre, measured.scale, outputs)
-    return UNSEEN * finest_rounding(outputs)[:, None] * slope
-
-
-def _is_unseen(problem: Problem, measured: NumericalJacobian, spread: Spread) -> Tensor:
-    """Rows (bool, M) into whose computation no errors could be put, or of lower precision."""
+        return unseen
     nothing = spread.values == 0
     foreign = (nothing & (measured.centre != 0)) | nothing.all() | (not spread.seen)
-    return foreign | (problem.outputs.rounding > EPSILON)
+    foreign |= problem.outputs.rounding > EPSILON
+    seen = off <= FEW_DIGITS * spread.values[:, None] / measured.scale
+    return torch.where(foreign[:, None], unseen, seen)
 
 
-def _below_last_place(measured: NumericalJacobian, comparison: Comparison) -> Tensor:
-    """Entries (bool, M × N) where forward stands still and the claimed slope would not have moved it.
+def _unseen(off: Tensor, problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+    """The same where errors cannot be put into forward: NumPy, C++, kernels, a lower precision.
 
-    Over the whole stencil forward is the same to the last bit, and what backward claims changes it by less
-    than the last place of its largest value.
+    Numbers as large as the largest output may have been rounded before they cancelled. And where forward
+    stands still over the whole stencil, numbers of order one may have, if what backward claims moves it by
+    less than their last place.
     """
+    outputs = problem.outputs
+    slope = natural_slope(measured.centre, measured.scale, outputs)
+    largest = UNSEEN * finest_rounding(outputs)[:, None] * slope
+    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1.0)
     reach = max(OFFSETS) * measured.step
-    last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max()
-    return measured.flat & (comparison.analytical.abs() * reach <= last_place)
+    return (off <= largest) | (measured.flat & (comparison.analytical.abs() * reach <= last_place))
 
 
 def _of_backward(problem: Problem, inputs: Layout, rows: Sequence[int]) -> Tensor | float:

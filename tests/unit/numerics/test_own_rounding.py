@@ -1,0 +1,108 @@
+"""What the round-off of a target's own operations explains is not judged, and nothing else is excused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.autograd import Function
+
+SQRT2 = math.sqrt(2)
+
+
+def gelu(x):
+    return 0.5 * x * (1 + torch.erf(x / SQRT2))
+
+
+def gelu_slope(x):
+    """The true derivative, with erfc for the digits that `1 + erf` loses."""
+    return 0.5 * torch.erfc(-x / SQRT2) + x * torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def elementwise(forward, slope):
+    """A Function of one tensor with a given derivative."""
+
+    class Elementwise(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * slope(x)
+
+    return Elementwise.apply
+
+
+def comparison_of(maps, function, *values):
+    return maps.judged(function, torch.tensor(values, dtype=torch.float64)).comparison
+
+
+def test_where_one_and_erf_cancel_nothing_is_judged(maps):
+    found = comparison_of(maps, elementwise(gelu, gelu_slope), -10.0, -9.5)
+    assert not found.wrong.any()
+    assert found.not_judged.tolist() == [[True, False], [False, True]]
+    assert not found.covered.diagonal().any()
+
+
+def test_at_ordinary_values_everything_is_judged(maps):
+    found = comparison_of(maps, elementwise(gelu, gelu_slope), -1.3, -0.5, 0.7, 1.9)
+    assert found.covered.all()
+    assert not found.not_judged.any()
+
+
+@pytest.mark.parametrize("cut", [6.0, 3.0])
+def test_a_gradient_that_is_cut_to_zero_where_it_is_one_is_wrong(maps, cut):
+    def slope(x):
+        return torch.where(x > cut, 0.0, gelu_slope(x))
+
+    assert comparison_of(maps, elementwise(gelu, slope), -0.5, 7.0).wrong.tolist()[1] == [False, True]
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-100, 1.0])
+def test_a_wrong_factor_is_wrong_however_small_the_function(maps, size):
+    function = elementwise(lambda x: size * x.sin(), lambda x: 2 * size * x.cos())
+    assert comparison_of(maps, function, 0.3, 1.1).wrong.diagonal().all()
+
+
+def test_a_small_output_beside_a_large_one_is_judged_by_its_own_size(maps):
+    function = elementwise(torch.exp, lambda x: torch.where(x < -6, 2.0, 1.0) * x.exp())
+    found = comparison_of(maps, function, -20.0, 1.0, 25.0)
+    assert found.wrong.tolist() == [[True, False, False], [False] * 3, [False] * 3]
+
+
+def by_numpy(x):
+    """The same in NumPy, whose operations nothing can be put into."""
+    from_numpy = 0.5 * x.detach().numpy() * (1 + np.tanh(0.8 * x.detach().numpy()))
+    return torch.from_numpy(from_numpy)
+
+
+def test_what_no_error_can_be_put_into_is_given_the_rounding_of_one(maps):
+    def slope(x):
+        y = torch.tanh(0.8 * x)
+        return 0.5 * (1 + y) + 0.4 * x * (1 - y * y) + torch.where(x < -20, 1e-17, 0.0)
+
+    found = comparison_of(maps, elementwise(by_numpy, slope), -30.0)
+    assert not found.wrong.any()
+    assert found.not_judged.all()
+
+
+def test_in_the_second_order_of_a_saturated_softmax_nothing_is_wrong(maps):
+    class Softmax(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.softmax(x, -1)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            (y,) = ctx.saved_tensors
+            return y * (g - (g * y).sum(-1, keepdim=True))
+
+    x = torch.tensor([[-84.0, 30.0, 2.0], [60.0, -61.0, 59.0]], dtype=torch.float64)
+    first, second = maps.judged_twice(Softmax.apply, x)
+    for found in (first, second):
+        assert not (found.comparison.wrong | found.comparison.imprecise).any()
