@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gradverify.model.domain import Domain
     from gradverify.model.finding import (
         ACROSS_CASES,
+        OTHER_VALUES,
         LIMITING,
         CasePoint,
         Entries,
@@ -77,7 +78,7 @@ else:
             ),
             "domain": "Domain",
             "finding": (
-                "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
+                "ACROSS_CASES OTHER_VALUES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
                 "ShownInput SourceChange"
             ),
             "place": "Location shown_path",
@@ -99,6 +100,7 @@ else:
 
 __all__ = [
     "ACROSS_CASES",
+    "OTHER_VALUES",
     "LIMITING",
     "POWER_OF_TWO",
     "Allowance",
