@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from gradverify.model.domain import Domain
     from gradverify.model.finding import (
         ACROSS_CASES,
-        OTHER_VALUES,
         LIMITING,
+        OTHER_VALUES,
         CasePoint,
         Entries,
         Entry,
@@ -78,8 +78,8 @@ else:
             ),
             "domain": "Domain",
             "finding": (
-                "ACROSS_CASES OTHER_VALUES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
-                "ShownInput SourceChange"
+                "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap "
+                "RaisedError ShownInput SourceChange"
             ),
             "place": "Location shown_path",
             "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
@@ -100,8 +100,8 @@ else:
 
 __all__ = [
     "ACROSS_CASES",
-    "OTHER_VALUES",
     "LIMITING",
+    "OTHER_VALUES",
     "POWER_OF_TWO",
     "Allowance",
     "Annotation",

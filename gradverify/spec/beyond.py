@@ -28,7 +28,7 @@ MOST_CASES = 9
 """Cases of a target: three sizes past three constants."""
 
 LEAST_TOLD = 8
-"""A constant that the usual sizes are below; what stays untried past a smaller one without a name is not told."""
+"""A constant that the usual sizes are below; what stays untried past a smaller bare number is not told."""
 
 
 @dataclass(frozen=True)

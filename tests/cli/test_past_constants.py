@@ -1,4 +1,4 @@
-"""Cases past the constants of the source, through the command: what is no threshold, and what values explain."""
+"""Cases past constants of the source, through the command: what is no threshold, what values explain."""
 
 from __future__ import annotations
 

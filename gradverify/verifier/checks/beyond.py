@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import lt
 
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
 from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Finding, Outcome, Point, Severity
@@ -89,27 +90,24 @@ def _at_its_values(
 def _cut(
     large: Sequence[Argument], small: Sequence[Argument], finding: Finding
 ) -> tuple[Argument, ...] | None:
-    """The small arguments with values of the large ones, the worst entry's among them; None if they do not fit."""
-    worst = finding.entries.worst[0].input if finding.entries and finding.entries.worst else None
-    sizes = {a.name: tuple(a.value.shape) for a in small if a.differentiable}
-    # How far along a longer dimension the worst entry lies is how far all others are cut from there, too.
-    where = next((tuple(a.value.shape) for a in large if a.name == finding.input), ())
-    starts = {
-        n: place
-        for n, m, place in zip(where, sizes.get(finding.input or "", ()), worst or (), strict=False)
-        if n > m
-    }
+    """The small arguments with values of the large ones, the worst entry's among them.
+
+    None where they have no such values: in some dimension the small one is longer.
+    """
+    shape = next((a.value.shape for a in large if a.name == finding.input), ())
+    worst = finding.entries.worst[:1] if finding.entries is not None else ()
+    # So far from the start of every dimension of that length.
+    starts = {n: k for entry in worst for n, k in zip(shape, entry.input or (), strict=False)}
     made = []
     for a, b in zip(large, small, strict=True):
-        if a.differentiable and a.value.dim() == b.value.dim():
-            value = a.value
-            for dim, n in enumerate(b.value.shape):
-                if value.shape[dim] < n:
-                    return None
-                start = min(starts.get(value.shape[dim], 0), value.shape[dim] - n)
-                value = value.narrow(dim, start, n)
-            b = replace(b, value=value.clone())
-        made.append(b)
+        sizes = tuple(b.value.shape) if b.differentiable else ()
+        if b.differentiable and (a.value.dim() != len(sizes) or any(map(lt, a.value.shape, sizes))):
+            return None
+        value = a.value if b.differentiable else b.value
+        for dim, n in enumerate(sizes):
+            length = value.shape[dim]
+            value = value.narrow(dim, min(starts.get(length, 0), length - n), n)
+        made.append(replace(b, value=value.clone() if b.differentiable else value))
     return tuple(made)
 
 

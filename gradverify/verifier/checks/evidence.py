@@ -148,7 +148,10 @@ def _own_forward(sample: Sample) -> CallProblem | None:
 
 
 def own_backward_of(sample: Sample, repairs: Repairs) -> OwnBackward | None:
-    """What runs changes of its backward; None for what is no Function, and on a device, where an index out of bounds ends the process."""
+    """What runs changes of its backward.
+
+    None for what is no Function, and on a device, where an index out of bounds ends the process.
+    """
     function = sample.subject.function_class
     if function is None or sample.subject.settings.device != "cpu":
         return None

@@ -12,7 +12,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.diagnosis.edits.further import FurtherPlace
 
 LARGER = 5.0
-"""Times as large as drawn: past the thresholds of most clamps and branches that ordinary values stay below."""
+"""Times as large as drawn: past most thresholds of clamps and branches that ordinary values stay below."""
 
 
 def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[FurtherPlace, ...]:

@@ -175,7 +175,8 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     if (cause.name, cause.kind) == WHOLE_TRANSPOSE:
         turns_tensors = change.name == TURNED and not change.changes[0].is_of_loop
         return replace(cause, changes=change.changes) if turns_tensors else change
-    if SHORTER in {change.name, cause.name} or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
+    is_better = cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES
+    if is_better or SHORTER in {change.name, cause.name}:
         return change
     if cause.name == "operand" and cause.other == pairs[0].name:
         return change  # with one value everywhere, much comes to the same: differences are nothing
