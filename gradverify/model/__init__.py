@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gradverify.model.finding import (
         ACROSS_CASES,
         LIMITING,
+        OTHER_VALUES,
         CasePoint,
         Entries,
         Entry,
@@ -77,8 +78,8 @@ else:
             ),
             "domain": "Domain",
             "finding": (
-                "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
-                "ShownInput SourceChange"
+                "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap "
+                "RaisedError ShownInput SourceChange"
             ),
             "place": "Location shown_path",
             "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
@@ -100,6 +101,7 @@ else:
 __all__ = [
     "ACROSS_CASES",
     "LIMITING",
+    "OTHER_VALUES",
     "POWER_OF_TWO",
     "Allowance",
     "Annotation",

@@ -165,8 +165,9 @@ class TargetState:
         if self.beyond is not None:
             size = f"{self.beyond.size}={dict(self.beyond.case.sizes)[self.beyond.size]}"
             constant = self.beyond.constant
-            known = Swept(not_past=(f"{constant} ({size}): {reason}",))
-            self.past = self.past.joined(known if reason else Swept(past=(f"{constant} ({size})",)))
+            untried = (f"{constant} ({size}): {reason}",) if self.beyond.is_told else ()
+            known = Swept(not_past=untried) if reason else Swept(past=(f"{constant} ({size})",))
+            self.past = self.past.joined(known)
         self.beyond, self.doubted = None, False
 
     def report(self) -> TargetReport:

@@ -28,7 +28,7 @@ MOST_CASES = 9
 """Cases of a target: three sizes past three constants."""
 
 LEAST_TOLD = 8
-"""A constant that the usual sizes are below; what stays untried past a smaller one is not told."""
+"""A constant that the usual sizes are below; what stays untried past a smaller bare number is not told."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) ->
                     found.append(past)
                 else:
                     untried.append(past)
-        if reason and constant.value >= LEAST_TOLD:
+        if reason and _is_told(constant):
             untried.append(f"{constant}: {reason}")
     return PastConstants(tuple(found), tuple(untried))
 
@@ -86,12 +86,17 @@ def _past(
             case = case_at(sweep, factors, base, sizes) if allowed(sweep, sizes) is None else None
             if case is None:
                 continue
-            if _largest(case) > LARGEST_INPUT:
+            if _largest(case) <= LARGEST_INPUT:
+                past = replace(case, id=f"{name}={value}, past {constant}")
+                yield Beyond(past, str(constant), name, name in sweep.sizes, _is_told(constant))
+            elif _is_told(constant):
                 yield f"{constant} ({name}={value}): its inputs would be too large"
-            else:
-                past = f"{name}={value}, past {constant}"
-                yield Beyond(replace(case, id=past), str(constant), name, name in sweep.sizes)
             break
+
+
+def _is_told(constant: SizeConstant) -> bool:
+    """Whether it matters that nothing is known past a constant: `range(3)` is mostly an axis of three."""
+    return bool(constant.name) or constant.value >= LEAST_TOLD
 
 
 def _is_past(size: int, constant: int) -> bool:

@@ -206,12 +206,13 @@ def _past_constants(
 ) -> Iterator[Event]:
     """Cases past the constants of the source; what is not asked for is not told of them either."""
     for beyond in request.plan.beyond:
+        usual = next(c for c in request.plan.cases if c.options == beyond.case.options)
         built = build_subject(request, live, beyond.case, reader)
         if isinstance(built, Finding):
             yield BeyondStarted(beyond)
             yield BeyondJudged("the module cannot be built")
             continue
-        for event in judge_beyond(*built, beyond, wanted):
+        for event in judge_beyond(*built, beyond, wanted, usual):
             if not isinstance(event, Found) or is_wanted(
                 event.finding.code, request.settings, request.ignored
             ):

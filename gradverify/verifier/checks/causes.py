@@ -17,6 +17,7 @@ from gradverify.verifier.checks.causes_in_part import (
     reduction,
     region,
 )
+from gradverify.verifier.checks.mismatch import KEEP_THE_DTYPE
 from gradverify.verifier.checks.saying import Said, of_gradient, times_too_large
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
@@ -34,8 +35,9 @@ def in_words(cause: Cause, pairs: Pairs) -> str:
         said = _WORDS[cause.name](cause, pairs) if where is None else in_forward(cause, pairs, where)
     start = "Consistent with this: " if cause.strength is Strength.WEAK else ""
     what = start + (said.what if start else said.what[0].upper() + said.what[1:])
-    change = "" if is_change else made_right(cause.changes)
-    return " ".join(filter(None, (f"{what} ({_checked(pairs)}).", said.advice, change)))
+    # With a change at hand, nothing is to be looked for.
+    advice = said.advice if is_change or not cause.changes else made_right(cause.changes)
+    return " ".join(filter(None, (f"{what} ({_checked(pairs)}).", advice)))
 
 
 def _checked(pairs: Pairs) -> str:
@@ -256,7 +258,13 @@ def _wrong_saved(cause: Cause, pairs: Pairs) -> Said:
     )
 
 
+def _float32(cause: Cause, pairs: Pairs) -> Said:
+    del cause
+    return Said(f"{of_gradient(pairs[0])} is right to float32's digits alone", KEEP_THE_DTYPE)
+
+
 _WORDS: dict[str, Callable[[Cause, Pairs], Said]] = {
+    "float32-inside": _float32,
     "zero": _zero,
     "ignored-output": _ignored_output,
     "constant-factor": _factor,

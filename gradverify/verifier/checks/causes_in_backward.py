@@ -10,10 +10,9 @@ from gradverify.verifier.numerics.diagnosis.evidence import Pairs
 
 
 def in_backward(cause: Cause, pairs: Pairs) -> Said:
-    """What makes the gradient right where it stands in backward, and what that suggests."""
-    gradient = of_gradient(pairs[0])
-    advice = _ADVICE.get(cause.name, "") if len(cause.changes) == 1 else "Neither alone makes it right."
-    return Said(f"{gradient} becomes right {_all(cause.changes)}", advice)
+    """What makes the gradient right where it stands in backward."""
+    alone = "Neither alone makes it right." if len(cause.changes) > 1 else ""
+    return Said(f"{of_gradient(pairs[0])} becomes right {_all(cause.changes)}", alone)
 
 
 def made_right(changes: Sequence[InBackward]) -> str:
@@ -36,17 +35,3 @@ def _what(change: InBackward) -> str:
     if not change.after:
         return f"without `{change.before}`"
     return f"with `{change.after}` in place of `{change.before}`"
-
-
-_ADVICE = {
-    "chain-factor": "Is a factor of the chain rule missing there, or one too many?",
-    "missing-term": "Is a term missing there, one too many, or its sign wrong?",
-    "transposed": "Is a transpose missing there, or one too many?",
-    "conjugate": "Is a conjugate missing there, or one too many?",
-    "permuted": "Do entries go to other places there than where forward took them from?",
-    "wrong-reduction-dim": "Is the sum or mean there taken as forward's derivative asks?",
-    "duplicates": "Do several contributions to one entry add up there?",
-    "branch": "Is the condition there the one of forward?",
-    "float32-inside": "A shorter dtype stays in the numbers, also where they are longer again.",
-    "wrong-saved": "Was another value saved, or taken from what was saved?",
-}

@@ -15,6 +15,7 @@ from gradverify.verifier.checks.causes import in_words
 from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.diagnosed import DIAGNOSED, is_diagnosed
 from gradverify.verifier.checks.evidence import measured_point, measured_second_point
+from gradverify.verifier.checks.further_places import further_places
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.numerics.diagnosis import evidence
@@ -103,6 +104,7 @@ def causes_of(
 ) -> Iterator[Finding]:
     """The worst finding of each failing (code, output, input) again, with its cause where one is found."""
     measurements = _Measurements(build, kept)
+    kept.repairs.further = further_places(visited, kept, build)
     groups: dict[tuple[str, int | None, str | None], list[Finding]] = {}
     for finding in findings:
         if is_diagnosed(finding):

@@ -51,12 +51,13 @@ class CallProbe:
     def _moved(self, x: Tensor) -> CallProblem | VjpProblem:
         values = self._primals(x)
         if isinstance(self.problem, CallProblem):
-            return _with_primals(self.problem, values)
+            return with_primals(self.problem, values)
         count = len(self.problem.first_order.primals)
-        return VjpProblem(_with_primals(self.problem.first_order, values[:count]), values[count:])
+        return VjpProblem(with_primals(self.problem.first_order, values[:count]), values[count:])
 
 
-def _with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
+def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
+    """The same call with other values of its differentiable inputs."""
     values = iter(primals)
     arguments = tuple(replace(a, value=next(values)) if a.differentiable else a for a in problem.arguments)
     return replace(problem, arguments=arguments)
@@ -90,7 +91,7 @@ def measured_point(sample: Sample, repairs: Repairs, most: int) -> Point | None:
         constants=_constants(sample),
         probe=CallProbe(problem),
         own_forward=OwnForward(lambda: _own_forward(sample), most),
-        own_backward=_own_backward(sample, repairs),
+        own_backward=own_backward_of(sample, repairs),
     )
 
 
@@ -146,8 +147,11 @@ def _own_forward(sample: Sample) -> CallProblem | None:
     return None if isinstance(composite, NoComposite) else composite.problem
 
 
-def _own_backward(sample: Sample, repairs: Repairs) -> OwnBackward | None:
-    """None for what is no Function, and on a device, where an index out of bounds ends the process."""
+def own_backward_of(sample: Sample, repairs: Repairs) -> OwnBackward | None:
+    """What runs changes of its backward.
+
+    None for what is no Function, and on a device, where an index out of bounds ends the process.
+    """
     function = sample.subject.function_class
     if function is None or sample.subject.settings.device != "cpu":
         return None

@@ -26,6 +26,7 @@ from gradverify.verifier.numerics.diagnosis.region import (
 )
 from gradverify.verifier.numerics.diagnosis.reordered import other_product, reordered
 from gradverify.verifier.numerics.diagnosis.replaced import operand, operand_sign, output_for_input
+from gradverify.verifier.numerics.diagnosis.shorter import float32_inside
 from gradverify.verifier.numerics.diagnosis.steps import looks_surrogate
 from gradverify.verifier.numerics.diagnosis.structure import (
     diagonal_only,
@@ -42,6 +43,7 @@ Hypothesis = Callable[[Pairs], Cause | None]
 """The cause that explains every entry of every point; None where it does not."""
 
 LADDER: tuple[Hypothesis, ...] = (
+    float32_inside,
     looks_surrogate,
     zero,
     constant_factor,
@@ -173,7 +175,8 @@ def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     if (cause.name, cause.kind) == WHOLE_TRANSPOSE:
         turns_tensors = change.name == TURNED and not change.changes[0].is_of_loop
         return replace(cause, changes=change.changes) if turns_tensors else change
-    if change.name == SHORTER or (cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES):
+    is_better = cause.strength is Strength.WEAK and change.name in SAID_BY_CHANGES
+    if is_better or SHORTER in {change.name, cause.name}:
         return change
     if cause.name == "operand" and cause.other == pairs[0].name:
         return change  # with one value everywhere, much comes to the same: differences are nothing

@@ -112,12 +112,15 @@ def _is_true_at(pair: Pair, x: Tensor | None) -> bool:
     """Whether the derivative of forward at x is what backward gives here."""
     if x is None or pair.point.probe is None or not x.isfinite().all():
         return False
+    same = torch.full_like(pair.true, SAME * pair.scale)
+    if pair.is_wrong and pair.explained_by(pair.true, same):
+        return False  # what no measurement there could tell from the right one fits any value without a part
     if not _agrees_in_one_direction(pair, x):
         return False
     measured = pair.point.probe.jacobian(x)
     if measured is None:
         return False
-    return pair.explained_by(pair.cut(measured), torch.full_like(pair.true, SAME * pair.scale))
+    return pair.explained_by(pair.cut(measured), same)
 
 
 def _agrees_in_one_direction(pair: Pair, x: Tensor) -> bool:

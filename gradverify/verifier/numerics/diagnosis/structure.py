@@ -11,8 +11,8 @@ from gradverify.verifier.numerics.diagnosis.cause import Cause, Strength
 from gradverify.verifier.numerics.diagnosis.evidence import Pair, Pairs, has_other_sizes, wrong_ones
 from gradverify.verifier.numerics.diagnosis.paths.operations import INDEXED
 
-LEAST_MIXED = 3
-"""Indices that a sum must mix: two are mixed by an exchange as well."""
+LEAST_COUPLED = 3
+"""Entries that must interact, before a sum over them is named: two do after an exchange as well."""
 
 Dims = tuple[int, int]
 """A dimension of the input and one of the output, of equal length at every point."""
@@ -52,7 +52,9 @@ def other_reduction_dim(pairs: Pairs) -> Cause | None:
     if not has_other_sizes(pairs):
         return None
     claimed, true = _decoupled(pairs, "claimed"), _decoupled(pairs, "true")
-    lost, gained = sorted(true - claimed), sorted(claimed - true)
+    longest = [max(lengths) for lengths in zip(*(p.source_shape for p in wrong_ones(pairs)), strict=False)]
+    lost = sorted(dims for dims in true - claimed if longest[dims[0]] >= LEAST_COUPLED)
+    gained = sorted(claimed - true)
     # Of one dimension of the output with another one of the input: something is transposed.
     exchanged = any((d == a) != (e == b) for d, e in lost for a, b in gained)
     if lost and gained and not exchanged:
@@ -72,7 +74,7 @@ def _mixes(pair: Pair, dims: Dims) -> bool:
     seen = (pair.claimed.abs() > 2 * pair.bound + 1e-9 * pair.scale) & pair.known
     outputs, inputs = seen.nonzero(as_tuple=True)
     coupled[rows[outputs], columns[inputs]] = True
-    return length >= LEAST_MIXED and bool(coupled.all())
+    return length >= LEAST_COUPLED and bool(coupled.all())
 
 
 def duplicates(pairs: Pairs) -> Cause | None:

@@ -20,6 +20,7 @@ from gradverify.verifier.numerics.diagnosis.evidence import (
 )
 from gradverify.verifier.numerics.diagnosis.groups import Group, dimension_of, groups_of
 from gradverify.verifier.numerics.diagnosis.named_values import NamedTensor, Side, named_tensors, spread
+from gradverify.verifier.numerics.diagnosis.structure import LEAST_COUPLED
 
 LEAST_CONSTRAINTS = 8
 """Numbers that must be as such a term makes them beyond those that fit it to the data: fewer may be luck."""
@@ -132,6 +133,8 @@ def _are_products(points: Sequence[_Missing], vectors: Sequence[_Vector], side: 
                 continue
             if not _spanned(missing, own, allowed):
                 return False
+            if group.columns.numel() < LEAST_COUPLED:
+                continue
             constraints += missing.shape[0] * max(0, missing.shape[1] - own.shape[1])
             others += not _spanned(true, own, allowed)
     return others > 0 and constraints >= LEAST_CONSTRAINTS

@@ -67,7 +67,7 @@ def known_in(
 ) -> list[Known]:
     """The names, attributes, sizes and expressions that may stand elsewhere; `names` are backward's."""
     attributes = {a: getattr(ctx, a) for a in attributes_in([source, *forward], source) if hasattr(ctx, a)}
-    own = {name: value for name, value in names.items() if name != source.context}
+    own = {name: value for name, value in names.items() if name != source.context and name[0] != "_"}
     plain = {**own, **{f"{source.context}.{a}": value for a, value in attributes.items()}, **_sizes(own)}
     found = {text: _known(text, value, is_name=True) for text, value in plain.items() if _is_kept(value)}
     bounded: set[str] = set()

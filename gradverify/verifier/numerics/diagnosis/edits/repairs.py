@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,3 +51,5 @@ class Repairs:
     most: int = MOST_EDITS
     """Changes that may be tried for one gradient; 0 where those alone are tried that are known."""
     found: list[Repair] = field(default_factory=list)
+    further: Sequence[Any] = ()
+    """Places (`FurtherPlace`) at which a change must hold before it is offered."""

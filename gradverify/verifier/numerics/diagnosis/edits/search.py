@@ -50,7 +50,7 @@ class Trial:
         return itertools.islice(self.edits, self.most)
 
     def take_back(self, *edits: Edit) -> bool:
-        """Whether backward is right at every point with these changes in it."""
+        """Whether backward is right at every point and further place with these changes in it."""
         return self._repairs(Repair(edits, self.scene))
 
     def mends_all(self, *edits: Edit) -> bool:
@@ -85,7 +85,9 @@ class Trial:
         backward = _with(repair)
         if backward is None or not self.seen.agrees(repair.edits, backward):
             return False
-        return all(_is_right(pair, backward, _keys(repair.edits)) for pair in self.pairs)
+        if not all(_is_right(pair, backward, _keys(repair.edits)) for pair in self.pairs):
+            return False
+        return not any(place.refutes(self.pairs[0], backward) for place in self.seen.own.repairs.further)
 
 
 def _with(repair: Repair) -> Callable[..., Any] | None:
