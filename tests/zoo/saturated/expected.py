@@ -26,6 +26,13 @@ RIGHT = (
 POSITIVE = ("Rsqrt", "Log")
 """Defined for positive values alone."""
 
+SPANS = [
+    *((name, "30") for name in RIGHT if name not in POSITIVE),
+    *((name, "100") for name in ("Softmax", "SoftmaxByHand", "LogSoftmax", "Attention")),
+    *((name, "decades") for name in (*POSITIVE, "Cube")),
+]
+"""Each at the range of its spec: ±30, ±100, or 1e-6 to 1e6."""
+
 WRONG = (
     "ExpLow",
     "ExpHigh",
@@ -45,10 +52,6 @@ WRONG = (
 )
 
 EXPECTED = {
-    **{
-        ("right", f"{name}@{span}", "with spec"): {"status": "passed"}
-        for name in RIGHT
-        for span in (("decades",) if name in POSITIVE else ("30", "100", "decades"))
-    },
+    **{("right", f"{name}@{span}", "with spec"): {"status": "passed"} for name, span in SPANS},
     **{("wrong", name, "with spec"): {"status": "failed", "any_of": {"GV101", "GV107"}} for name in WRONG},
 }
