@@ -42,7 +42,7 @@ from gradverify.verifier.collect.inference.other_values import (
 )
 from gradverify.verifier.collect.inference.relaxed import is_by_chance, squares
 from gradverify.verifier.collect.inference.search import NoSolution, Solution, definite, is_whole, search
-from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, Waiting
 from gradverify.verifier.collect.inference.siblings import sibling
 from gradverify.verifier.collect.inference.starting import Known, begun, known_of, observed, short_name
 from gradverify.verifier.collect.inference.tables import with_whole_tables
@@ -90,7 +90,9 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     return replace(entry, doubts=doubts, default_dtype=dtype)
 
 
-def _with_numbers(target: Target, known: Known, states: Sequence[State], square: Solution) -> Solution:
+def _with_numbers(
+    target: Target, known: Known, states: Sequence[State | Waiting], square: Solution
+) -> Solution:
     """Inputs with a number beside tensors whose sizes differ, which tell more than squares; else these."""
     found = search(known.caller, states, [p.name for p in target.parameters], broadcast=True)
     if not isinstance(found, Solution) or is_by_chance(found.state):
@@ -102,7 +104,7 @@ def _otherwise(
     value: Any,  # noqa: ANN401
     target: Target,
     known: Known,
-    states: Sequence[State],
+    states: Sequence[State | Waiting],
     before: NoSolution,
 ) -> tuple[Solution | NoSolution, Known, str]:
     """What else may be tried, with what is known for it, and the default dtype of torch that it takes."""

@@ -23,7 +23,7 @@ from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.parsing import KEPT_TREES
 from gradverify.verifier.collect.inference.passing import Call, calls_noted
 from gradverify.verifier.collect.inference.search import Solution, search
-from gradverify.verifier.collect.inference.shapes import State, states
+from gradverify.verifier.collect.inference.shapes import Waiting, states
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import (
     helpers_that_reach,
@@ -201,7 +201,7 @@ def _accepted(user: _User) -> Solution | None:
     ]
     each = with_bounds(user.names, each)
 
-    def started() -> Iterator[State]:
+    def started() -> Iterator[Waiting]:
         for combination in combinations(each, MOST_COMBINATIONS):
             ranks = [f.rank for f in facts], [f.least_rank for f in facts]
             yield from states(user.names, combination, *ranks)

@@ -28,7 +28,7 @@ from gradverify.verifier.collect.inference.relaxed import (
     uneven_cuts,
 )
 from gradverify.verifier.collect.inference.repairs import repairs, suspects_of
-from gradverify.verifier.collect.inference.shapes import State
+from gradverify.verifier.collect.inference.shapes import State, Waiting
 from gradverify.verifier.collect.inference.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
 
@@ -84,21 +84,22 @@ class NoSolution:
 class _Queue:
     """States to try, cheapest first, none twice."""
 
-    heap: list[tuple[float, int, State]] = field(default_factory=list)
+    heap: list[tuple[float, int, State | Waiting]] = field(default_factory=list)
     seen: set[tuple[object, ...]] = field(default_factory=set)
     pushed: int = 0
 
-    def push(self, state: State) -> None:
+    def push(self, state: State | Waiting) -> None:
         self.pushed += 1
         heapq.heappush(self.heap, (state.cost, self.pushed, state))
 
-    def push_all(self, states: Iterable[State]) -> None:
+    def push_all(self, states: Iterable[State | Waiting]) -> None:
         for state in states:
             self.push(state)
 
     def pop(self) -> State | None:
         while self.heap:
-            state = heapq.heappop(self.heap)[2]
+            found = heapq.heappop(self.heap)[2]
+            state = found.state if isinstance(found, Waiting) else found
             key = state.key()
             if key not in self.seen:
                 self.seen.add(key)
@@ -108,7 +109,7 @@ class _Queue:
 
 def search(
     caller: Caller,
-    started: Iterable[State],
+    started: Iterable[State | Waiting],
     parameters: Sequence[str],
     most: int = MOST_TRIES,
     *,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from gradverify.model import Nested
 from gradverify.verifier.collect.inference.candidates import Guess, Kind
@@ -165,6 +166,19 @@ class State:
         return replace(self, arguments=arguments)
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A state that is made when its turn comes: hundreds wait, and few are tried."""
+
+    cost: float
+    made: Callable[[], State]
+
+    @cached_property
+    def state(self) -> State:
+        """The state, once."""
+        return replace(self.made(), cost=self.cost)
+
+
 def _substituted(argument: Argument, symbol: int, dim: Dim) -> Argument | None:
     replaced = [_replaced(d, symbol, dim) for d in argument.dims]
     dims = tuple(d for d in replaced if d is not None)
@@ -222,7 +236,7 @@ def states(
     ranks: Sequence[int | None],
     least: Sequence[int],
     cuts: Cuts = NO_CUTS,
-) -> Iterator[State]:
+) -> Iterator[Waiting]:
     """The starting states of a combination of guesses; later ones cost more."""
     tensors = [
         k for k, g in enumerate(combination) if g.kind in {Kind.FLOAT, Kind.INDEX, Kind.BOOL, Kind.LIST}
@@ -236,23 +250,23 @@ def states(
             if hypothesis == "labels" and not (marked and rank):
                 continue
             cost = base + 0.5 * order + 0.3 * place
-            yield replace(_started(names, combination, filled, hypothesis, cuts), cost=cost)
+            yield Waiting(cost, partial(_started, names, combination, filled, hypothesis, cuts))
         biased = any(ranks[k] in {None, 1} and _BIAS.match(names[k].lower()) for k in tensors)
         for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
             cost = base + 0.5 * order + 0.1 * (1 + place)
-            yield replace(_layer(names, combination, ranks, rank, layer, cuts), cost=cost)
+            yield Waiting(cost, partial(_layer, names, combination, ranks, rank, layer, cuts))
 
 
 def vectors_apart(
     names: Sequence[str], combination: Sequence[Guess], ranks: Sequence[int | None], cuts: Cuts
-) -> Iterator[State]:
+) -> Iterator[Waiting]:
     """The state in which vectors share no size with the tensors beside them, where all ranks are known."""
     tensors = [k for k, g in enumerate(combination) if Argument("", g).is_tensor]
     vectors = frozenset(names[k] for k in tensors if ranks[k] == 1)
     if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
         cost = math.fsum(g.cost for g in combination) + APART
         filled = [r if r is not None else 0 for r in ranks]
-        yield replace(_started(names, combination, filled, "leading", cuts, vectors), cost=cost)
+        yield Waiting(cost, partial(_started, names, combination, filled, "leading", cuts, vectors))
 
 
 def is_weight(name: str) -> bool:

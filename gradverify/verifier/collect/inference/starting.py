@@ -22,7 +22,7 @@ from gradverify.verifier.collect.inference.evidence import Evidence, gather
 from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.inference.objects import Found, Names, objects_of
 from gradverify.verifier.collect.inference.running import observed_calls
-from gradverify.verifier.collect.inference.shapes import Argument, State, states, vectors_apart
+from gradverify.verifier.collect.inference.shapes import Argument, State, Waiting, states, vectors_apart
 from gradverify.verifier.collect.inference.stated import state_of
 from gradverify.verifier.collect.inference.trial import Caller, stand_ins
 from gradverify.verifier.collect.inference.users import names_that_reach, parsed_source
@@ -99,7 +99,7 @@ def _as_written(argument: Argument, passed: Passed) -> Argument:
     return replace(argument, guess=replace(guess, found=True)) if written else argument
 
 
-def begun(known: Known) -> Iterator[State]:
+def begun(known: Known) -> Iterator[State | Waiting]:
     """The states to begin with, of the likeliest guesses first."""
     caller, evidence = known.caller, known.evidence
     each = []
@@ -266,7 +266,7 @@ def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
 
 def _started(
     parameters: Sequence[Parameter], each: Sequence[Sequence[Guess]], evidence: Evidence
-) -> Iterator[State]:
+) -> Iterator[State | Waiting]:
     names = [p.name for p in parameters]
     facts = [evidence.facts[name] for name in names]
     for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):

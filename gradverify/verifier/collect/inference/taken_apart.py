@@ -36,7 +36,7 @@ from gradverify.verifier.collect.inference.folding import (
 )
 from gradverify.verifier.collect.inference.objects import Found
 from gradverify.verifier.collect.inference.search import Solution, is_whole, search
-from gradverify.verifier.collect.inference.shapes import Argument, Dim, State
+from gradverify.verifier.collect.inference.shapes import Argument, Dim, State, Waiting
 from gradverify.verifier.collect.inference.starting import Known, begun
 from gradverify.verifier.collect.inference.trial import Ran, attempt
 from gradverify.verifier.inputs.stand_ins import MADE, StandIn, made
@@ -242,7 +242,7 @@ class _Apart:
             if own or p.name not in self._hollow:
                 yield from (Parameter(q.name) for q in own) if own else (p,)
 
-    def started(self) -> Iterable[State]:
+    def started(self) -> Iterable[State | Waiting]:
         """States to begin with: the parts are constants."""
         passed = {p.name: self._known.passed.get(p.name, Passed()) for p in self.parameters}
         objects = {p.name: self._known.objects.get(p.name, ()) for p in self.parameters}
