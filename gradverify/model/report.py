@@ -75,6 +75,16 @@ class Swept:
     """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
     interpreted: bool = False
     """Its Triton kernels ran in Triton's interpreter, not compiled."""
+    ever_true: tuple[str, ...] = ()
+    """Comparisons of its source that were true somewhere, as `x < 1e-4 (line 31)`."""
+    ever_false: tuple[str, ...] = ()
+    """Those that were false somewhere."""
+
+    @property
+    def on_one_side(self) -> tuple[str, ...]:
+        """Comparisons of its source that were true everywhere, or false."""
+        either = (*self.ever_true, *self.ever_false)
+        return tuple(one for one in either if (one in self.ever_true) != (one in self.ever_false))
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -96,6 +106,8 @@ class Swept:
             tuple(dict.fromkeys((*self.past, *other.past))),
             tuple(dict.fromkeys((*self.not_past, *other.not_past))),
             self.interpreted or other.interpreted,
+            tuple(dict.fromkeys((*self.ever_true, *other.ever_true))),
+            tuple(dict.fromkeys((*self.ever_false, *other.ever_false))),
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
 from gradverify.rules import Family
+from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.not_verified import family_of, in_every, not_verified
 from gradverify.verifier.checks.result import CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
@@ -57,6 +58,7 @@ class CaseState:
 
     def add_point(self, sample: Sample, results: dict[Family, CheckResult]) -> None:
         """Add a judged point."""
+        self.swept = self.swept.joined(branches_seen(sample))
         counter = sample.problem.counter
         self.evaluations += Evaluations(counter.forward, counter.backward)
         self.points += 1

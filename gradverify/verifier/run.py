@@ -39,6 +39,7 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState, case_verified, has_entries, never_judged
 from gradverify.verifier.checks import run_checks
 from gradverify.verifier.checks.beyond import judge_beyond
+from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.diagnosed import is_diagnosed
 from gradverify.verifier.checks.early_evidence import contradicted
@@ -330,6 +331,8 @@ def _at_undeclared(
     if isinstance(sample, NoSample):
         return
     found = at_undeclared(sample)
+    if found.judged:
+        state.swept = state.swept.joined(branches_seen(sample))
     counter = sample.problem.counter
     state.evaluations += Evaluations(counter.forward, counter.backward)
     state.points += found.judged

@@ -162,10 +162,14 @@ def _row_of_all(values: list[float], spec: TensorInput, seed: int, draw: int) ->
 
 
 def _even_rows(source: random.Random, values: list[float], spec: TensorInput, shared: int | None) -> None:
-    """Make one row all zeros, if zero is allowed, and another one all alike; not the one of all inputs."""
+    """Fill a row with each declared special value and with zeros, if allowed; make another one all alike.
+
+    The row of all inputs stays as it is. A branch on a norm or a sum is entered by a row as a whole.
+    """
     width = spec.shape[-1] if spec.shape else 1
     free = [row for row in range(len(values) // width) if row != shared] if width else []
-    rows = source.sample(free, min(ROWS_OF_THEIR_OWN, len(free)))
-    for row, value in zip(rows, [0.0] * allows_zero(spec) + [math.nan], strict=False):
+    filled = [*dict.fromkeys((*spec.special, *[0.0] * allows_zero(spec))), math.nan]
+    rows = source.sample(free, min(max(ROWS_OF_THEIR_OWN, len(filled)), len(free)))
+    for row, value in zip(rows, filled, strict=False):
         start = row * width
         values[start : start + width] = [values[start] if math.isnan(value) else value] * width

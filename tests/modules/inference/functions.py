@@ -338,7 +338,7 @@ class ClampSte(Function):
 
     @staticmethod
     def forward(ctx, x):
-        return x.clamp(-0.5, 0.5)
+        return x.clamp(-1.0, 1.0)
 
     @staticmethod
     def backward(ctx, g):
@@ -350,7 +350,7 @@ class Bounded(Function):
 
     @staticmethod
     def forward(ctx, x):
-        return x.clamp(-0.5, 0.5)
+        return x.clamp(-1.0, 1.0)
 
     @staticmethod
     def backward(ctx, g):

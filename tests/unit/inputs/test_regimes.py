@@ -71,6 +71,14 @@ def test_zeros_and_ties_are_planted(seed):
 
 
 @given(seed=SEED)
+def test_a_declared_special_value_fills_a_row_beside_ordinary_ones(seed):
+    values = draw_undeclared(spec((6, 3), special=(0.5,)), seed, Point.SPECIAL, 2)
+    rows = [values[k : k + 3] for k in range(0, 18, 3)]
+    assert [0.5] * 3 in rows
+    assert any(len(set(row)) > 1 for row in rows)
+
+
+@given(seed=SEED)
 def test_no_zero_where_a_spec_forbids_it(seed):
     for forbidding in (
         {"avoid": (0.0,)},

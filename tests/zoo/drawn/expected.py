@@ -8,6 +8,7 @@ WRONG = {
     "ColumnMinimum": "GV101",
     "SegmentMean": "GV101",
     "Shrunk": "GV101",
+    "AroundOne": "GV101",
 }
 
 RIGHT = (*WRONG, "SegmentMeanRefusing")

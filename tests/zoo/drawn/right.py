@@ -167,3 +167,19 @@ class Shrunk(Function):
         small, value, slope = Shrunk.terms(w)
         of_w = (g * v).sum(-1, keepdim=True) * slope
         return torch.where(small, of_w, of_w), g * value
+
+
+class AroundOne(Function):
+    """The same around one."""
+
+    @staticmethod
+    def forward(ctx, w, v):
+        ctx.save_for_backward(w, v)
+        return Shrunk.terms(w - 1)[1] * v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        w, v = ctx.saved_tensors
+        _, value, slope = Shrunk.terms(w - 1)
+        return (g * v).sum(-1, keepdim=True) * slope, g * value

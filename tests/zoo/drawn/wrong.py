@@ -155,3 +155,19 @@ class Shrunk(Function):
         small, value, slope = Shrunk.terms(w)
         of_w = (g * v).sum(-1, keepdim=True) * slope
         return torch.where(small, 1.01 * of_w, of_w), g * value
+
+
+class AroundOne(Function):
+    """The same around one, off by one percent in the other input."""
+
+    @staticmethod
+    def forward(ctx, w, v):
+        ctx.save_for_backward(w, v)
+        return Shrunk.terms(w - 1)[1] * v
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        w, v = ctx.saved_tensors
+        small, value, slope = Shrunk.terms(w - 1)
+        return (g * v).sum(-1, keepdim=True) * slope, g * torch.where(small, 1.01 * value, value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gradverify.verifier.collect.inference.candidates import Kind
 from gradverify.verifier.collect.inference.shapes import Dim, State
 from gradverify.verifier.collect.inference.trial import Caller, works
-from gradverify.verifier.collect.inference.widen import MOST_SWEPT, SECOND, other_choices, rows
+from gradverify.verifier.collect.inference.widen import MOST_SWEPT, other_choices, rows, second_of
 
 MULTIPLES = (4, 2)
 """What two sizes are of which forward takes no others than multiples of one another."""
@@ -76,8 +76,7 @@ def _of_any_sizes(caller: Caller, given: Apart, first: Dim, own: Dim) -> Apart |
     shared, *_ = sizes[first.symbol]
     if not all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
         return None
-    taken = {n for values in sizes.values() for n in values}
-    several = ({**sizes, own.symbol: (shared, n)} for n in SECOND if n not in taken)
+    several = ({**sizes, own.symbol: (shared, n)} for n in second_of(sizes, shared))
     swept = next((s for s in several if _all_work(caller, wider, s)), None)
     return None if swept is None else Apart(wider, swept)
 

@@ -18,7 +18,7 @@ BASES = ((4, 3, 5, 2, 7, 6, 8), (3, 4, 5, 6, 7, 8, 9), (4, 6, 8, 10, 12, 14, 16)
 """Sizes to verify at, in order of appearance: pairwise different, small; even ones where halves are taken."""
 
 SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
-"""Second sizes to try."""
+"""Second sizes to try that no other size has."""
 
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
@@ -60,8 +60,8 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
     for symbol in state.symbols():
         if swept == MOST_SWEPT or ran.jacobian * 2**swept > MOST_ENTRIES:
             break
-        taken = {v for values in sizes.values() for v in values}
-        wider = [{**sizes, symbol: (*sizes[symbol], size)} for size in SECOND if size not in taken]
+        (own,) = sizes[symbol]
+        wider = [{**sizes, symbol: (own, size)} for size in second_of(sizes, own)]
         least = _rows(wider[0], symbol, wider[0][symbol][-1]) if wider else []
         if _is_too_large(caller, [state, *others], least):
             continue  # another size would cost a choice that only gives more entries
@@ -74,6 +74,16 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
                 sizes, swept = found, swept + 1
                 break
     return sizes
+
+
+def second_of(sizes: Mapping[int, Sequence[int]], own: int) -> list[int]:
+    """Second sizes to try for one that is `own`: those of others, odd where it is even, then new ones.
+
+    Pairs of sizes are equal in some case then, and most sizes are odd in one and even in another.
+    """
+    others = dict.fromkeys(values[0] for values in sizes.values() if values[0] != own)
+    taken = {own, *(n for values in sizes.values() for n in values)}
+    return [*sorted(others, key=lambda n: (n - own) % 2 == 0), *(n for n in SECOND if n not in taken)]
 
 
 def other_choices(state: State) -> list[State]:
