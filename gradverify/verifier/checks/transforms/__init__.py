@@ -6,6 +6,7 @@ Only where the first order is verified: each transform is then held against the 
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ _TRANSFORMS = (
     _Transform("opcheck", "GV504", lambda base, _: registration(base)),
 )
 
-COMPILE = "torch.compile"
+COMPILE = re.compile(r"\btorch\.compile\b")
 """Where a module's source has this, its Functions run compiled, and are tried so by default."""
 
 TRANSFORM_CODES = frozenset(t.code for t in _TRANSFORMS)
@@ -91,4 +92,4 @@ def _compiles(subject: Subject) -> bool:
     """Whether the source of the target's module itself speaks of torch.compile."""
     module = sys.modules.get(getattr(subject.function_class, "__module__", ""))
     lines = linecache.getlines(getattr(module, "__file__", None) or "")
-    return any(COMPILE in line for line in lines)
+    return any(COMPILE.search(line) for line in lines)
