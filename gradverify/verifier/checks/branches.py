@@ -11,6 +11,7 @@ import inspect
 import linecache
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import FrameType
 from typing import Any
 
@@ -43,6 +44,7 @@ def branches_seen(sample: Sample) -> Swept:
     return Swept(ever_true=tuple(seen.true), ever_false=tuple(seen.false))
 
 
+@cache
 def _compares(function: Any) -> bool:  # noqa: ANN401 - the user's
     nodes = (node for body, _ in bodies(function) for node in ast.walk(body))
     return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -68,8 +68,15 @@ def growing_memory(base: Verified) -> Varied:
 def _kept_by_calls(base: Verified, count: int) -> list[int]:
     """For each call, how many storages that no other call had are alive after all of them."""
     refs = [_call_and_let_go(base) for _ in range(count)]
-    if _alive(refs[0]):  # a cycle through ctx is freed by the collector; ask it only where there is one
+    kept = _own_alive(refs)
+    if all(kept[:-1]):  # a cycle through ctx is freed by the collector, which takes its time
         gc.collect()
+        kept = _own_alive(refs)
+    return kept
+
+
+def _own_alive(refs: Sequence[list[StorageWeakRef]]) -> list[int]:
+    """For each call, how many storages are alive that no other call has seen."""
     found = []
     for number, own in enumerate(refs):
         others = {ref.cdata for k, other in enumerate(refs) if k != number for ref in other}
