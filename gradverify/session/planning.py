@@ -86,9 +86,8 @@ def infer_plan(planned: Planned, request: Request) -> TargetPlan | NoInputs:
 
 
 def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
-    """The plan of a deduced entry: that of a spec which says the same, but for its source."""
-    function = drafted_function(planned.target.name, found, [r.code for r in RULES])
-    planned.module.deduced[planned.target.name] = function
+    """The plan of an entry deduced just now: that of a spec which says the same, but for its source."""
+    function = planned.module.deduced[planned.target.name]
     plan = plan_deduced(
         function,
         seed=seed_of(request, planned.module.spec),
@@ -122,7 +121,7 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     inputs = kept_inputs(planned.module, planned.target, request)
     kept = inputs.read()
     if kept is not None:
-        return _sayable(planned.target, kept)
+        return _sayable(planned, kept)
     found: Deduced | tuple[Attempt, ...] = ()
     for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
         match event:
@@ -133,15 +132,16 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
     inputs.write(found)
-    return _sayable(planned.target, found)
+    return _sayable(planned, found)
 
 
-def _sayable(target: Target, found: Deduced | tuple[Attempt, ...]) -> Deduced | tuple[Attempt, ...]:
-    """What was deduced, or why no spec can say it: no mistake of the user's, and of one target alone."""
+def _sayable(planned: Planned, found: Deduced | tuple[Attempt, ...]) -> Deduced | tuple[Attempt, ...]:
+    """What was deduced, kept as its spec has it, or why no spec can say it: no mistake of the user's."""
     if not isinstance(found, Deduced):
         return found
+    name = planned.target.name
     try:
-        drafted_function(target.name, found, [r.code for r in RULES])
+        planned.module.deduced[name] = drafted_function(name, found, [r.code for r in RULES])
     except SpecError as error:
         why = "; ".join(m.message for m in error.problems)
         return (Attempt("inputs that work were found", f"no spec can say them: {why}"),)
