@@ -120,7 +120,7 @@ def test_what_was_guessed_is_said(drafted):
 
 def test_a_case_can_be_selected(place):
     here = place("inference")
-    ran = here("check", "functions.py::Log[n=3,d=4]")
+    ran = here("check", "functions.py::Log[n=2,d=4]")
     assert (ran.code, ran.err) == (0, "")
     assert "1 case" in ran.out
     none = here("check", "functions.py::Log[n=17]")

@@ -107,4 +107,4 @@ def test_a_row_may_be_guessed_for_each_step_where_a_number_is_meant(place, name,
     ran = place("guessed")("check", f"steps.py::{name}", "--format", "json")
     (target,) = json.loads(ran.out)["targets"]
     assert target["status"] == status
-    assert all(said in f["message"] for f in target["findings"])
+    assert any(said in f["message"] for f in target["findings"])

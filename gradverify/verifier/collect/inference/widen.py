@@ -57,7 +57,7 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
     """
     sizes: dict[int, tuple[int, ...]] = {s: (state.values[s],) for s in state.symbols()}
     swept, others = 0, [s for s in other_choices(state) if _runs_as(caller, s, ran)]
-    for symbol in state.symbols():
+    for symbol in sorted(sizes, key=lambda s: state.values[s]):
         if swept == MOST_SWEPT or ran.jacobian * 2**swept > MOST_ENTRIES:
             break
         (own,) = sizes[symbol]
@@ -77,13 +77,15 @@ def second_sizes(caller: Caller, state: State, ran: Ran) -> dict[int, tuple[int,
 
 
 def second_of(sizes: Mapping[int, Sequence[int]], own: int) -> list[int]:
-    """Second sizes to try for one that is `own`: those of others, odd where it is even, then new ones.
+    """Second sizes to try for one that is `own`: first one that makes it equal to another in some case.
 
-    Pairs of sizes are equal in some case then, and most sizes are odd in one and even in another.
+    Of those, odd ones where it is even and larger ones come first. A size that every other one already takes
+    has a new one: with the smallest size first, few of them become smaller, and windows still overlap.
     """
-    others = dict.fromkeys(values[0] for values in sizes.values() if values[0] != own)
-    taken = {own, *(n for values in sizes.values() for n in values)}
-    return [*sorted(others, key=lambda n: (n - own) % 2 == 0), *(n for n in SECOND if n not in taken)]
+    apart = [values for values in sizes.values() if own not in values]
+    shared = sorted({n for values in apart for n in values}, key=lambda n: ((n - own) % 2 == 0, n < own, n))
+    taken = {n for values in sizes.values() for n in values}
+    return [*shared, *(n for n in SECOND if n not in taken)]
 
 
 def other_choices(state: State) -> list[State]:
