@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import unit_cotangent
+from gradverify.verifier.numerics.analytical import analytical_row, unit_cotangent
 from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
 from gradverify.verifier.numerics.difference import EPSILON, OFFSETS
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
 from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.rounding import nudged
 
 RUNS = 4
 """Runs with random errors: the largest of four is rarely far below what rounding can do."""
@@ -29,6 +30,12 @@ RUNS = 4
 FEW_DIGITS = 64.0
 """Differences up to this many times what rounding moves are explained: of such a value not two digits are
 left, and no step is so small that it would show the derivative."""
+
+PLAUSIBLE = 1e-6
+"""Share of the numbers that cancel beyond which a difference is none of their rounding: ten digits lost."""
+
+HANGS = 1e-3
+"""Share of a difference by which a few units in the last place of the inputs move what loses all digits."""
 
 FIRST_ROWS = 8
 """Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
@@ -55,7 +62,7 @@ def without_own_rounding(
     """
     off = (comparison.analytical - comparison.numerical).abs()
     accused = (comparison.wrong | comparison.imprecise) & off.isfinite()
-    if not accused.any():
+    if not accused.any() or not _may_be(problem, inputs, measured, comparison, accused):
         return comparison
     explained = accused & _by_forward(problem, measured, comparison)
     left = accused & ~explained
@@ -72,6 +79,32 @@ def without_own_rounding(
         covered=comparison.covered & ~not_judged,
         not_judged=comparison.not_judged | not_judged,
     )
+
+
+def _may_be(
+    problem: Problem, inputs: Layout, measured: NumericalJacobian, comparison: Comparison, accused: Tensor
+) -> bool:
+    """Whether some accused entry (bool, M × N) could be round-off, before that is run for.
+
+    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
+    there hangs on the last digits of the inputs: moved by a few units in the last place, the worst row or
+    forward itself changes by a share of the difference. One forward and one row.
+    """
+    off = torch.where(accused, (comparison.analytical - comparison.numerical).abs(), 0.0)
+    slope = natural_slope(measured.centre, measured.scale, problem.outputs)
+    largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
+    if (accused & (off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0))).any():
+        return True
+    row, column = divmod(int(off.argmax()), off.shape[1])
+    generator = torch.Generator().manual_seed(RUNS)
+    moved = inputs.unflatten(nudged(inputs.flatten(problem.primals), inputs, generator, most=4))
+    there, gradient = problem.evaluate(moved), analytical_row(problem, inputs, row, moved)
+    if isinstance(there, Raised) or isinstance(gradient, Raised):
+        return True
+    value = problem.outputs.flatten(there.value)[row] - measured.centre[row]
+    changes = value.abs() / measured.scale[column], (gradient.value - comparison.analytical[row]).abs().max()
+    least = HANGS * off[row, column]
+    return any(not bool(change <= least) for change in changes)
 
 
 def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
