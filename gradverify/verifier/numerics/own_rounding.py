@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import analytical_row, unit_cotangent
+from gradverify.verifier.numerics.analytical import unit_cotangent
 from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
 from gradverify.verifier.numerics.difference import EPSILON, OFFSETS
 from gradverify.verifier.numerics.flat import Layout
@@ -34,8 +34,11 @@ left, and no step is so small that it would show the derivative."""
 PLAUSIBLE = 1e-6
 """Share of the numbers that cancel beyond which a difference is none of their rounding: ten digits lost."""
 
+LAST_PLACES = 2**10
+"""Units in the last place by which inputs move (2e-13 of themselves): what loses all digits changes then."""
+
 HANGS = 1e-3
-"""Share of a difference by which a few units in the last place of the inputs move what loses all digits."""
+"""Share of a difference by which that moves what loses all digits."""
 
 FIRST_ROWS = 8
 """Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
@@ -87,24 +90,23 @@ def _may_be(
     """Whether some accused entry (bool, M × N) could be round-off, before that is run for.
 
     It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
-    there hangs on the last digits of the inputs: moved by a few units in the last place, the worst row or
-    forward itself changes by a share of the difference. One forward and one row.
+    there hangs on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by
+    a share of the difference. One forward, and each of the rows from one graph.
     """
     off = torch.where(accused, (comparison.analytical - comparison.numerical).abs(), 0.0)
     slope = natural_slope(measured.centre, measured.scale, problem.outputs)
     largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
     if (accused & (off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0))).any():
         return True
-    row, column = divmod(int(off.argmax()), off.shape[1])
     generator = torch.Generator().manual_seed(RUNS)
-    moved = inputs.unflatten(nudged(inputs.flatten(problem.primals), inputs, generator, most=4))
-    there, gradient = problem.evaluate(moved), analytical_row(problem, inputs, row, moved)
-    if isinstance(there, Raised) or isinstance(gradient, Raised):
+    moved = inputs.unflatten(nudged(inputs.flatten(problem.primals), inputs, generator, most=LAST_PLACES))
+    rows = accused.any(dim=1).nonzero().flatten().tolist()
+    there, gradients = problem.evaluate(moved), _rows_at(problem, inputs, moved, rows)
+    if isinstance(there, Raised) or isinstance(gradients, Raised):
         return True
-    value = problem.outputs.flatten(there.value)[row] - measured.centre[row]
-    changes = value.abs() / measured.scale[column], (gradient.value - comparison.analytical[row]).abs().max()
-    least = HANGS * off[row, column]
-    return any(not bool(change <= least) for change in changes)
+    values = (problem.outputs.flatten(there.value) - measured.centre)[rows].abs()[:, None] / measured.scale
+    change = torch.maximum(values, (gradients.value - comparison.analytical[rows]).abs())
+    return bool((accused[rows] & ~(change <= HANGS * off[rows])).any())
 
 
 def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
@@ -158,14 +160,21 @@ def _of_backward(problem: Problem, inputs: Layout, rows: Sequence[int]) -> Tenso
     """Differences that backward's rounding explains, for some rows of the Jacobian (len(rows) × N)."""
 
     def gradients() -> Returned[Tensor] | Raised:
-        units = (unit_cotangent(problem, position) for position in rows)
-        result = problem.pull_back_each(problem.primals, units)
-        if isinstance(result, Raised):
-            return result
-        return Returned(torch.stack([inputs.flatten(one) for one in result.value]))
+        return _rows_at(problem, inputs, problem.primals, rows)
 
     spread = _spread_of(gradients) if rows else None
     return 0.0 if spread is None else FEW_DIGITS * spread.values
+
+
+def _rows_at(
+    problem: Problem, inputs: Layout, primals: Sequence[Tensor], rows: Sequence[int]
+) -> Returned[Tensor] | Raised:
+    """Some rows of the Jacobian that backward claims, from one graph (len(rows) × N)."""
+    units = (unit_cotangent(problem, position) for position in rows)
+    result = problem.pull_back_each(primals, units)
+    if isinstance(result, Raised):
+        return result
+    return Returned(torch.stack([inputs.flatten(one) for one in result.value]))
 
 
 def _evaluated(problem: Problem) -> Callable[[], Returned[Tensor] | Raised]:
