@@ -87,33 +87,34 @@ class Check:
 
 
 TABLE = """
-verifier.checks.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
-    grad_output_layouts.grad_output_layouts input_layouts.input_layouts keeping.growing_memory
-    keeping.tensor_on_ctx mutation.mutation other_devices.other_devices repetition.first_call
+verifier.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
+    grad_output_layouts.grad_output_layouts input_layouts.input_layouts retention.growing_memory
+    retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
     repetition.interleaved repetition.kept_gradient repetition.repeated_backward repetition.repeated_runs
-    requires_grad.requires_grad_subsets unwritten.unwritten_memory
-verifier.checks.variations | () | unrepeatable unwritten.read_unwritten
-verifier.checks.variations | CheckResult(outcome=Outcome.NOT_RUN) | on_other_devices
-verifier.checks.variations | "" | where_read.where_read
-verifier.checks.transforms | Answer("yes") | batched.batched compiled.compiled forward_mode.forward_mode
-    functional.functional registration.registration
+    requires_grad.requires_grad_subsets uninitialized.unwritten_memory
+verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
+verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
+verifier.variations | Answer("yes") | vmap.batched compiled.compiled forward_mode.forward_mode
+    functional.functional opcheck.registration
 verifier.checks.precision | CheckResult() | alone.single_inside autocast.autocast beside.beside_float64
 verifier.checks.precision | None | alone.refusing_float64
-verifier.checks.precision | () | at_other_sizes.wrong_natively
+verifier.checks.precision | () | beside.wrong_natively
 verifier.checks.precision | iter(given[:1]) | place.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
-    surrogate.surrogate_gradient
+    reference.surrogate_gradient
 verifier.checks | CheckResult(capability="yes") | second_order.second_order
-verifier.checks | [] | contract._undefined_grads carried.carried_parameters
-verifier.checks | None | linearity.nonlinearity zeros.wrong_with_zeros empty.refused_empty
+verifier.checks | None | contract._undefined_grads
+verifier.checks | [] | carried.carried_parameters
+verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
     saved_intermediates.what_cuts
-verifier.checks | () | rounded_grad_output.rounded_to_single
-verifier.checks | "" | rounded_grad_output.rounded_to_16_bits constants.right_for_some
+verifier.checks | () | grad_output.rounded_to_single
+verifier.checks | "" | constants.right_for_some
     deliberate.looks_deliberate
-verifier.checks | iter(()) | beyond.judge_beyond diagnosis.causes_of
-verifier.checks | frozenset() | ignored.ignoring_grad_output
+verifier | iter(()) | beyond.judge_beyond
+verifier.checks | iter(()) | diagnosis.causes_of
+verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
-verifier.checks | NoComposite("it is deleted") | automatic_composite.automatic_composite
+verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.checks | given[1] | inferred.guarded given_options.with_given_options
 verifier.checks | list(given[1]) | drawn_again.told_of_draws
 verifier.checks | whole(*given).zero_() | own_rounding.explained_by_own_rounding

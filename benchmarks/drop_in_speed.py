@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cost_and_detection import faults_of, subjects
+from cases.ordinary import faults_of, subjects, twice_differentiable
 from operator_database import Called, operators, samples_of, size_of, verdict
-from second_order import chosen
 
 import gradverify
 from gradverify.api import decide
@@ -161,7 +160,7 @@ def single_functions(options: argparse.Namespace) -> None:
     ours, theirs = checks(second=options.second)
     print("\n| Function | N | ours, ms | ours / fast | slow / ours |\n|---|---|---|---|---|")
     for size in options.sizes:
-        for function, inputs in chosen(size) if options.second else subjects(size):
+        for function, inputs in twice_differentiable(size) if options.second else subjects(size):
 
             def of(check: Callable[..., bool], function=function, inputs=inputs, **more: Any):
                 return lambda: check(function.apply, inputs, **more)

@@ -32,7 +32,8 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
-from gradverify.verifier.numerics.rounding import gradient_noise
+from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, judge
 
 RTOL = 1e-7
@@ -193,7 +194,7 @@ def judge_sample(called: Called, options: argparse.Namespace, figures: Figures, 
         figures.tally["skipped: " + problem] += 1
         return
     start = time.perf_counter()
-    judged = judge(problem, rtol=RTOL)
+    judged = judge(problem, Tolerance(RTOL))
     figures.seconds += time.perf_counter() - start
     report(called, judged, "1st", options, figures, seed)
     if not options.second or not isinstance(judged, Judged):
@@ -206,7 +207,7 @@ def judge_sample(called: Called, options: argparse.Namespace, figures: Figures, 
         return
     known = KnownColumns(judged.comparison.analytical.mT, judged.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
     start = time.perf_counter()
-    result = judge(second, rtol=RTOL, noise=gradient_noise(second), known=known)
+    result = judge(second, Tolerance(RTOL), noise=gradient_noise(second), known=known)
     figures.seconds += time.perf_counter() - start
     report(called, result, "2nd", options, figures, seed)
 
@@ -240,7 +241,7 @@ def plant(called: Called, options: argparse.Namespace, figures: Figures, *, seed
     problem = problem_of(called, seed, options.entries)
     if isinstance(problem, str):
         return
-    before = judge(problem, rtol=RTOL)
+    before = judge(problem, Tolerance(RTOL))
     if not isinstance(before, Judged) or before.comparison.wrong.any():
         return
     sizes = before.comparison.numerical.abs().max(dim=0).values
@@ -260,7 +261,7 @@ def plant(called: Called, options: argparse.Namespace, figures: Figures, *, seed
     planted = problem_of(Called(called.name, function, called.primals), seed, options.entries)
     if isinstance(planted, str):
         return
-    after = judge(planted, rtol=RTOL)
+    after = judge(planted, Tolerance(RTOL))
     figures.tally["planted"] += 1
     found = isinstance(after, Judged) and bool(after.comparison.wrong[:, column].any())
     elsewhere = isinstance(after, Judged) and bool(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from cost_and_detection import Inputs, subjects
+from cases.ordinary import Inputs, subjects
 from torch import Tensor
 from torch.autograd import Function
 
@@ -30,6 +30,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged
 
 RTOL = 1e-7
@@ -184,7 +185,7 @@ def main() -> None:
             wrong = plant.of(function, inputs)
             problem = problem_of(wrong, inputs)
             start = time.thread_time()
-            judged = judge_any_size(problem, rtol=RTOL)
+            judged = judge_any_size(problem, Tolerance(RTOL))
             longest[kind] = max(longest[kind], time.thread_time() - start)
             forwards[kind].append(problem.counter.forward)
             counts[kind, "planted"] += 1

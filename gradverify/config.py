@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gradverify.errors import ConfigError, UsageError
-from gradverify.model import Effort, Location, Mistake
+from gradverify.errors import ConfigError, UsageError, did_you_mean
+from gradverify.model import Effort, shown_path
+from gradverify.toml_file import TomlFile, read_toml
 
 FILE = "pyproject.toml"
 TABLE = "[tool.gradverify]"
+WHAT = "configuration"
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Config:
 
     def name_of(self, key: str) -> str:
         """How messages name one of its keys."""
-        return f"{_shown(self.file)}: {key}" if self.file is not None else key
+        return f"{shown_path(self.file)}: {key}" if self.file is not None else key
 
 
 def load_config(given: Path | None = None) -> Config:
@@ -57,77 +56,45 @@ def load_config(given: Path | None = None) -> Config:
     if given is not None:
         if not given.is_file():
             raise UsageError(f"--config: there is no file `{given}`")
-        table = _table(given)
-        if table is None:
+        found = read_toml(given, WHAT)
+        if (table := _table(found)) is None:
             raise UsageError(f"--config: `{given}` has no table {TABLE}")
-        return replace(_read(given, table), named=True)
+        return replace(_read(found, table), named=True)
     here = Path.cwd()
     for folder in (here, *here.parents):
         file = folder / FILE
-        if file.is_file() and (table := _table(file)) is not None:
-            return _read(file, table)
+        if file.is_file() and (table := _table(found := read_toml(file, WHAT))) is not None:
+            return _read(found, table)
     return Config()
 
 
-def _table(file: Path) -> Any:  # noqa: ANN401 - whatever TOML holds there, None for nothing
-    try:
-        tool = tomllib.loads(file.read_text("utf-8")).get("tool", {})
-    except OSError as error:
-        raise UsageError(f"the configuration `{_shown(file)}` cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the configuration `{_shown(file)}` is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        line, column = (int(place[1]), int(place[2])) if place else (1, 0)
-        message = str(error)[: place.start()] if place else str(error)
-        raise ConfigError([_mistake(file, f"is not TOML: {message}", line, column)]) from None
+def _table(file: TomlFile) -> Any:  # noqa: ANN401 - whatever TOML holds there, None for nothing
+    tool = file.data.get("tool", {})
     return tool.get("gradverify") if isinstance(tool, dict) else None
 
 
-def _read(file: Path, table: Any) -> Config:  # noqa: ANN401
+def _read(file: TomlFile, table: Any) -> Config:  # noqa: ANN401
+    headers = (n for n, line in enumerate(file.text.splitlines(), start=1) if line.strip().startswith(TABLE))
+    header = next(headers, 0)
     if not isinstance(table, dict):
-        raise ConfigError([_mistake(file, f"{TABLE} is not a table", _line(file, "gradverify"))])
-    mistakes = [_mistake(file, text, _line(file, key)) for key, text in _complaints(table)]
+        raise ConfigError([file.mistake(f"{TABLE} is not a table", 1)])
+    mistakes = [
+        file.mistake(text, line if (line := file.line_of(key, header)) != header else 1)
+        for key, text in _complaints(table)
+    ]
     if mistakes:
         raise ConfigError(mistakes)
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
-    return Config(file, **values)
+    return Config(file.path, **values)
 
 
 def _complaints(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in table.items():
         if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, 1, 0.5)
-            meant = f"; did you mean `{near[0]}`?" if near else f": it knows {', '.join(KEYS)}"
+            meant = did_you_mean(key, KEYS) or f": it knows {', '.join(KEYS)}"
             yield key, f"unknown key `{key}` in {TABLE}{meant}"
         elif not KEYS[key][0](value):
             yield key, f"`{key}` in {TABLE} must be {KEYS[key][1]}"
-
-
-def _mistake(file: Path, message: str, line: int, column: int = 0) -> Mistake:
-    try:
-        source = file.read_text("utf-8").splitlines()[line - 1]
-    except IndexError:
-        source = ""
-    return Mistake(message, Location(_shown(file), line, column), source, kind="config")
-
-
-def _line(file: Path, key: str) -> int:
-    """The line of a key, 1 where it is not written in the plain way."""
-    inside = False
-    for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
-        if line.lstrip().startswith("["):
-            inside = line.strip().startswith(TABLE)
-        if inside and re.match(rf"""\s*["']?{re.escape(key)}["']?\s*=""", line):
-            return number
-    return 1
-
-
-def _shown(file: Path | None) -> str:
-    here = Path.cwd()
-    if file is None:
-        return FILE
-    return (file.relative_to(here) if file.is_relative_to(here) else file).as_posix()
 
 
 def _is_number(value: object) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,3 +34,9 @@ class InterruptedRunError(KeyboardInterrupt):
 
 class ConfigError(SpecError):
     """A configuration file is wrong: told as mistakes in specs are."""
+
+
+def did_you_mean(name: str, candidates: Collection[str]) -> str:
+    """`; did you mean ...?`, or nothing where no candidate is near."""
+    near = difflib.get_close_matches(name, list(candidates), 1, 0.5)
+    return f"; did you mean `{near[0]}`?" if near else ""

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gradverify.cli.asked import request_of
+from gradverify.cli.options import Checks, Failing, Limits, Numbers, Options, Targets
+from gradverify.cli.request import request_of
 from gradverify.config import load_config
 from gradverify.model import Report
 from gradverify.session.run import check as run_check
@@ -38,21 +39,15 @@ def check(  # noqa: PLR0913 - one keyword for each option
     Raises `UsageError` and `SpecError` (both of `gradverify.errors`) where nothing can be verified. A module
     that cannot be imported is in `Report.errors`; `Report.exit_code` is the command's.
     """
-    request = request_of(
-        [os.fspath(target) for target in targets],
-        config=load_config(),
-        spec=[Path(file) for file in spec],
-        no_infer=not infer,
-        select=None if select is None else list(select),
-        ignore=None if ignore is None else list(ignore),
-        device=device,
-        dtypes=list(dtypes),
-        autocast=autocast,
-        seed=None if seed is None else str(seed),
-        rtol=rtol,
-        atol=atol,
-        timeout=timeout,
-        memory=memory,
-        strict=strict,
+    options = Options(
+        Targets([os.fspath(target) for target in targets], [Path(file) for file in spec], no_infer=not infer),
+        checks=Checks(select=_listed(select), ignore=_listed(ignore)),
+        numbers=Numbers(device, list(dtypes), autocast, None if seed is None else str(seed), rtol, atol),
+        limits=Limits(timeout, memory=memory),
+        failing=Failing(strict=strict),
     )
-    return run_check(request)
+    return run_check(request_of(options, load_config()))
+
+
+def _listed(given: Sequence[str] | None) -> list[str] | None:
+    return None if given is None else list(given)

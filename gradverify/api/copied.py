@@ -10,15 +10,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
-from gradverify.api.original import Original, identical, random_cotangents, same
-from gradverify.api.question import Answer, Unsure, Wrong
-from gradverify.api.telling import finding
+from gradverify.api.call import Cotangents, Original, identical, random_cotangents, same
+from gradverify.api.messages import finding
+from gradverify.model import Finding
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.problem import CallProblem, Gradients, Graph, VjpProblem
 
-Cotangents = Sequence[Tensor | None]
+
+@dataclass(frozen=True)
+class Right:
+    """Verified. `finer` are findings below the tolerance."""
+
+    finer: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Some entry is off by more than the tolerance, or backward breaks a rule."""
+
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """Ours cannot tell: torch's own check decides."""
+
+    reason: str = ""
+    """What was not verified by us and why, in words; empty where there was nothing of ours to verify."""
+    finer: tuple[Finding, ...] = ()
+    """What was found below the tolerance in the rest."""
 
 
 @dataclass
@@ -36,7 +57,7 @@ class Copied:
             self.asked.append((cotangents[0], result.value[0]))
         return result
 
-    def unlike(self, original: Original, nondet_tol: float) -> Answer | None:
+    def unlike(self, original: Original, nondet_tol: float) -> Wrong | Unsure | None:
         """What is to be said of a copy that gives other outputs or gradients; None where it gives the same.
 
         The caller's backward starts from another random state: one that draws numbers is not deterministic.
@@ -64,7 +85,7 @@ class Copied:
         return None
 
 
-def _not_deterministic(nondet_tol: float) -> Answer:
+def _not_deterministic(nondet_tol: float) -> Wrong | Unsure:
     if nondet_tol > 0:
         return Unsure("backward is not deterministic")
     return Wrong(

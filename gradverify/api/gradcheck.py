@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.gradcheck import gradcheck as torch_gradcheck
-from torch.autograd.gradcheck import gradgradcheck as torch_gradgradcheck
 
 from gradverify.api.decide import decide
-from gradverify.api.given import as_tuple, is_differentiable
 from gradverify.api.gradient_error import GradientError
+from gradverify.api.inputs import as_tuple, is_differentiable
 from gradverify.api.options import Options
-from gradverify.api.orders import (
-    first_order_findings,
-    first_order_graph,
-    first_order_problem,
-    gradient_function,
-    gradients_of,
-    second_order_findings,
-    second_order_graph,
-    second_order_problem,
-)
-from gradverify.api.original import original_of
-from gradverify.api.question import Question
-
-# torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question
-# that is handed on to torch must not come back.
+from gradverify.api.orders import FirstOrder, SecondOrder
 
 Tensors = Tensor | Sequence[Any]
 """One tensor, or several arguments of which some are tensors."""
@@ -81,18 +64,7 @@ def gradcheck(  # noqa: PLR0913 - torch's signature
         masked=masked,
     )
     options.require_consistent()
-    given = as_tuple(inputs)
-    question = Question(
-        user_function=func,
-        function=func,
-        inputs=given,
-        options=options,
-        first_call=lambda: original_of(given, as_tuple(func(*given))),
-        graph_of=partial(first_order_graph, func),
-        ask_torch=lambda fast: torch_gradcheck(func, given, **options._replace(fast_mode=fast).as_keywords()),
-        problem_of=partial(first_order_problem, func),
-        findings_of=lambda problem, judged, _: first_order_findings(func, options, problem, judged),
-    )
+    question = FirstOrder(func, as_tuple(inputs), options)
     return _answered(question, raise_exception=raise_exception)
 
 
@@ -142,25 +114,11 @@ def gradgradcheck(  # noqa: PLR0913 - torch's signature
         if grad_outputs is not None
         else _drawn(returned, noncontiguous=gen_non_contig_grad_outputs)
     )
-    gradients = gradient_function(func, given, u)
-    inputs = (*given, *u)
-    question = Question(
-        user_function=func,
-        function=gradients,
-        inputs=inputs,
-        options=options,
-        first_call=lambda: original_of(inputs, gradients_of(returned, given, u)),
-        graph_of=lambda original: second_order_graph(func, returned, u, original),
-        ask_torch=lambda fast: torch_gradgradcheck(
-            func, given, u, **_second_keywords(options._replace(fast_mode=fast))
-        ),
-        problem_of=lambda original, states: second_order_problem(func, returned, u, states, original),
-        findings_of=lambda problem, judged, _: second_order_findings(func, options, problem, judged),
-    )
+    question = SecondOrder(func, given, returned, u, options)
     return _answered(question, raise_exception=raise_exception)
 
 
-def _answered(question: Question, *, raise_exception: bool) -> bool:
+def _answered(question: FirstOrder, *, raise_exception: bool) -> bool:
     __tracebackhide__ = True
     if raise_exception:
         return decide(question)
@@ -184,14 +142,6 @@ def _require_consistent(
     ):
         if given and not check_rev_over_rev:
             raise AssertionError(f"Setting {keyword}=True requires check_rev_over_rev to be True")
-
-
-def _second_keywords(options: Options) -> dict[str, Any]:
-    keywords = options.as_keywords()
-    del keywords["check_batched_forward_grad"]
-    keywords["check_fwd_over_rev"] = keywords.pop("check_forward_ad")
-    keywords["check_rev_over_rev"] = keywords.pop("check_backward_ad")
-    return keywords
 
 
 def _drawn(returned: tuple[Any, ...], *, noncontiguous: bool) -> tuple[Tensor, ...]:

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.api.decide import states_kept
-from gradverify.api.given import as_tuple
 from gradverify.api.gradient_error import GradientError
-from gradverify.api.telling import target_of, told
+from gradverify.api.inputs import as_tuple
+from gradverify.api.messages import target_of, told
+from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.events import Verify
 from gradverify.model import (

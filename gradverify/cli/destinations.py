@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gradverify.cli.options import Format
+from gradverify.cli.formats import Format
 from gradverify.errors import UsageError
 
 SOURCES = frozenset({".py", ".pyi", ".ipynb", ".yaml", ".yml", ".toml"})

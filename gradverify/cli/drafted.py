@@ -7,7 +7,7 @@ import sys
 from gradverify.cli.screen import tell, write
 from gradverify.errors import UsageError
 from gradverify.model import shown_path
-from gradverify.report import harmless
+from gradverify.report.console import harmless
 from gradverify.session.drafting import Draft
 
 

@@ -1,12 +1,31 @@
-"""How `--help` is laid out: arguments, options in groups, then what `manual` says below them."""
+"""How `--help` is laid out: arguments, options in groups, then the page of `manual/` below them."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from gradverify.cli.manual import EPILOGS, GROUPS, SHORT
+MANUAL = Path(__file__).with_name("manual")
+"""A page for each command, 80 columns at most."""
+
+SHORT = {
+    "check": "Verify backwards against the derivative of their forwards.",
+    "list": "Show the targets, where their inputs come from, their cases.",
+    "merge": "Join the JSON reports of shards to that of the whole run.",
+    "suggest": "Print the right backward of a Function or operator.",
+    "init": "Draft a spec beside a module, from the inputs inferred.",
+    "lint": "Read the source for what is certainly wrong, without torch.",
+    "record": "Run a program, and write a spec of what it called.",
+    "explain": "Say what a code means, with an example and the remedy.",
+    "rules": "Show the table of codes.",
+    "schema": "Print the JSON Schema of spec files, for editors.",
+    "demo": "Show the report on a small module that ships with the package.",
+    "selftest": "Plant known faults, and show that each is caught.",
+}
+"""One line for each command, for the list of them."""
 
 Rows = list[tuple[str, str]]
 """(option, what it means) pairs of one section."""
@@ -70,7 +89,7 @@ def _unset_flags(command: TyperCommand | TyperGroup, ctx: Any) -> None:  # noqa:
 
 
 def _sections(command: TyperCommand, ctx: Any) -> list[tuple[str, Rows]]:  # noqa: ANN401
-    grouped = {name: title for title, names in GROUPS.get(command.name or "", ()) for name in names}
+    grouped = _grouped() if command.name == "check" else {}
     titles = ["Arguments", *dict.fromkeys(grouped.values()), "Options"]
     sections: dict[str, Rows] = {title: [] for title in titles}
     for parameter in command.get_params(ctx):
@@ -79,17 +98,27 @@ def _sections(command: TyperCommand, ctx: Any) -> list[tuple[str, Rows]]:  # noq
             continue
         is_argument = parameter.param_type_name == "argument"
         title = "Arguments" if is_argument else grouped.get(parameter.name or "", "Options")
-        sections[title].append((_without_type(record[0]), record[1]) if is_argument else record)
+        # `TARGET <list[str]>` is of use to nobody who types it.
+        sections[title].append((record[0].partition(" <")[0], record[1]) if is_argument else record)
     return [(title, rows) for title, rows in sections.items() if rows]
 
 
-def _without_type(name: str) -> str:
-    """`TARGET <list[str]>` is of use to nobody who types it."""
-    return name.partition(" <")[0]
+def _grouped() -> dict[str, str]:
+    """The heading of each option that has one."""
+    from gradverify.cli.options import GROUPS  # noqa: PLC0415 - the list of commands needs none of them
+
+    return {f.name: title for title, groups in GROUPS for group in groups for f in fields(group)}
+
+
+def page_of(name: str) -> str:
+    """What stands below the options of a command; empty where there is nothing."""
+    page = MANUAL / f"{name}.txt"
+    codes = (MANUAL / "exit_codes.txt").read_text("utf-8")
+    return page.read_text("utf-8").replace("{exit codes}\n", codes) if page.is_file() else ""
 
 
 def _write_epilog(name: str | None, formatter: Any) -> None:  # noqa: ANN401
-    epilog = EPILOGS.get(name or "")
+    epilog = page_of(name or "")
     if epilog:
         formatter.write_paragraph()
         formatter.write(epilog)

@@ -8,15 +8,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import typer
 
-from gradverify import __version__, model, report
-from gradverify.cli.options import MACHINES, Color, Format, LintFormat
+from gradverify import __version__
+from gradverify.cli.formats import MACHINES, Format, LintFormat
+from gradverify.cli.options import Color
 from gradverify.errors import SpecError, UsageError
-from gradverify.report import TextStyle, harmless
+from gradverify.report.console import TextStyle, harmless
 from gradverify.session.outcome import ExitCode, summary_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 ISSUES = "https://github.com/gradverify/gradverify/issues"
 
 INTERRUPTED = "gradverify: interrupted; nothing is left running\n"
+
+HOMES = {Format.JSON: "json_v1"}
+"""Modules of `gradverify.report` that are not called as their format is."""
 
 NARROWEST = 40
 """Columns; what is narrower is not read but looked at."""
@@ -98,7 +103,9 @@ def told(
         if output in MACHINES:
             write(sys.stdout, _rendered(_only_errors(error), style, output))
         else:
-            write(sys.stderr, report.render_mistakes(error.problems, style))
+            from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415 - loads rich
+
+            write(sys.stderr, render_mistakes(error.problems, style))
         for form, path in files:
             write_file(path, _rendered(_only_errors(error), style_of_file(style), form), "--report")
         raise typer.Exit(ExitCode.USAGE) from None
@@ -113,7 +120,9 @@ def print_report(
     """Print a report on stdout and into files, and gradverify's own failures on stderr."""
     write(sys.stdout, _rendered(found, style, output))
     if output is Format.CONCISE:
-        write(sys.stderr, "".join(f"{line}\n" for line in report.slowest_lines(found)))
+        from gradverify.report.text import slowest_lines  # noqa: PLC0415
+
+        write(sys.stderr, "".join(f"{line}\n" for line in slowest_lines(found)))
     write_reports(found, style, files)
 
 
@@ -129,37 +138,24 @@ def style_of_file(style: TextStyle) -> TextStyle:
     return TextStyle(None, color=False, unicode=True, verbosity=style.verbosity)
 
 
-def _rendered(found: Report, style: TextStyle, output: Format) -> str:  # noqa: PLR0911 - a line for each
-    match output:
-        case Format.TEXT:
-            return report.render_text(found, style)
-        case Format.CONCISE:
-            return report.render_concise(found, style)
-        case Format.MARKDOWN:
-            return report.render_markdown(found, style)
-        case Format.JSON:
-            return report.render_json(found)
-        case Format.JUNIT:
-            return report.render_junit(found)
-        case Format.SARIF:
-            return report.render_sarif(found)
-        case Format.GITHUB:
-            return report.render_github(found)
-        case Format.HTML:
-            return report.render_html(found)
+def _rendered(found: Report, style: TextStyle, output: Format) -> str:
+    """A report in a format: `render_FORMAT` of the module that has it, loaded when it is asked for."""
+    module = import_module(f"gradverify.report.{HOMES.get(output, output)}")
+    render = getattr(module, f"render_{output}")
+    return str(render(found) if output in MACHINES - {Format.MARKDOWN} else render(found, style))
 
 
 def lint_text(found: LintReport, style: TextStyle, output: LintFormat) -> str:
     """What `lint` prints in a format."""
-    match output:
-        case LintFormat.TEXT:
-            return report.render_lint(found, style)
-        case LintFormat.CONCISE:
-            return report.render_lint_concise(found, style)
-        case LintFormat.JSON:
-            return report.render_lint_json(found)
-        case LintFormat.GITHUB:
-            return report.render_lint_github(found)
+    if output is LintFormat.JSON:
+        from gradverify.report.lint_json import render_lint_json  # noqa: PLC0415
+
+        return render_lint_json(found)
+    from gradverify.report import lint  # noqa: PLC0415
+
+    if output is LintFormat.GITHUB:
+        return lint.render_lint_github(found)
+    return (lint.render_lint if output is LintFormat.TEXT else lint.render_lint_concise)(found, style)
 
 
 def write_file(path: Path, text: str, option: str) -> None:
@@ -219,13 +215,14 @@ def _terminal_width() -> int:
 
 
 def _only_errors(error: SpecError) -> Report:
-    return model.Report(
-        model.Settings(),
+    from gradverify.model import Report, Settings  # noqa: PLC0415
+
+    return Report(
+        Settings(),
         (),
         error.problems,
-        (),
-        __version__,
-        _torch_version(),
-        ExitCode.USAGE,
-        summary_of(()),
+        gradverify_version=__version__,
+        torch_version=_torch_version(),
+        exit_code=ExitCode.USAGE,
+        summary=summary_of(()),
     )

@@ -16,13 +16,14 @@ from gradverify.cli.screen import print_report, write, write_reports
 from gradverify.config import FILE
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
-from gradverify.report import TextStyle, harmless, render_scrolled
+from gradverify.report.console import TextStyle, harmless
+from gradverify.report.text import render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Request
-from gradverify.session.saved import Look, OvertakenError, at_rest, differing
-from gradverify.session.watching import Round, Watch
+from gradverify.session.watch.file_watch import Look, OvertakenError, at_rest, differing
+from gradverify.session.watch.rounds import Round, Watch
 
 _CLEAR = "\x1b[H\x1b[2J"
 """The cursor goes home, the screen is emptied; what scrolled off it stays."""

@@ -19,7 +19,7 @@ from gradverify.events.requests import Request
 _CLASSES: dict[str, type[Any]] = {
     name: value
     for namespace in (
-        {name: getattr(model, name) for name in model.__all__},
+        {name: getattr(model, name) for name in model.NAMES},
         vars(deduced),
         vars(requests),
         vars(answers),

@@ -6,8 +6,6 @@ source leaves no doubt; helper calls, starred tuples and code out of sight keep 
 
 from __future__ import annotations
 
-from gradverify.lint.complex_use import is_of_complex_use
 from gradverify.lint.reading import Linted, lint_file, lint_source
-from gradverify.lint.size_constants import size_constants
 
-__all__ = ["Linted", "is_of_complex_use", "lint_file", "lint_source", "size_constants"]
+__all__ = ["Linted", "lint_file", "lint_source"]

@@ -1,22 +1,11 @@
-"""What a static rule says of one place, and the source it is said of."""
+"""What a static rule says of one place of a Function's source."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradverify.model import Severity
-
-
-@dataclass(frozen=True)
-class Source:
-    """What the rules may know of the module around a Function."""
-
-    imported: Mapping[str, str]
-    """What each imported name stands for."""
-    helpers: Mapping[str, ast.FunctionDef]
-    """The functions at its top level, by name."""
 
 
 @dataclass(frozen=True)
@@ -29,3 +18,8 @@ class Alarm:
     hint: str
     severity: Severity | None = None
     """None for the severity of the rule."""
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun: `1 gradient`, `3 gradients`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

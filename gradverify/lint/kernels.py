@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 
-from gradverify.lint.functions import dotted
+from gradverify.source import dotted
 
 
 def launched_kernel(call: ast.Call) -> str:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradverify.lint.alarm import Alarm, Source
-from gradverify.lint.functions import FunctionClass, function_classes, imported_names
+from gradverify.lint.alarm import Alarm
 from gradverify.lint.rules import CHECKS
-from gradverify.lint.suppressed import is_suppressed
 from gradverify.model import LintFinding, Location, Mistake
 from gradverify.rules import rule
+from gradverify.source import Function, functions_of, tree_of
 
 _WORTH_PARSING = re.compile(rb"Function|backward")
 """What the source of every Function holds."""
+
+_NOQA = re.compile(r"#\s*noqa(?P<codes>\s*:\s*[A-Z]+\d+(?:[\s,]+[A-Z]+\d+)*)?", re.IGNORECASE)
+"""`# noqa` and `# noqa: GV803` on the line of a finding, as other linters read them."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,12 @@ def lint_file(path: Path, shown_path: str) -> Linted:
 def lint_source(source: bytes, shown_path: str) -> Linted:
     """Hold the Functions of a module's source against every rule."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(source)
-            if not _WORTH_PARSING.search(source):
-                return Linted()
-            lines = _lines(source)
-            return _linted(tree, lines, shown_path)
+        tree = tree_of(source)
+        if not _WORTH_PARSING.search(source):
+            return Linted()
+        return _linted(tree, _lines(source), shown_path)
     except SyntaxError as error:
-        return Linted(error=_mistake(error, shown_path))
+        return Linted(error=Mistake.of_syntax(error, shown_path, "parsed"))
     except (ValueError, RecursionError, MemoryError) as error:
         why = str(error) or type(error).__name__
         return Linted(
@@ -71,11 +70,9 @@ def _lines(source: bytes) -> list[str]:
 
 
 def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
-    names = imported_names(tree)
-    helpers = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    functions = function_classes(tree, names)
+    functions = functions_of(tree)
     found: dict[tuple[Location, str], LintFinding] = {}
-    for function, alarm in _alarms(functions, Source(names, helpers)):
+    for function, alarm in _alarms(functions):
         finding = _finding(function, alarm, lines, shown_path)
         found.setdefault((finding.location, finding.code), finding)
     findings = [found[key] for key in sorted(found)]
@@ -84,15 +81,15 @@ def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
     return Linted(tuple(f.name for f in functions), kept, waived)
 
 
-def _alarms(functions: Sequence[FunctionClass], source: Source) -> Iterator[tuple[FunctionClass, Alarm]]:
+def _alarms(functions: Sequence[Function]) -> Iterator[tuple[Function, Alarm]]:
     """Every alarm, a method's own class before those that inherit it."""
     for function in functions:
         for check in CHECKS:
-            for alarm in check(function, source):
+            for alarm in check(function):
                 yield function, alarm
 
 
-def _finding(function: FunctionClass, alarm: Alarm, lines: Sequence[str], shown_path: str) -> LintFinding:
+def _finding(function: Function, alarm: Alarm, lines: Sequence[str], shown_path: str) -> LintFinding:
     line, start, end = _place(alarm.node, lines)
     text = lines[line - 1] if line <= len(lines) else ""
     return LintFinding(
@@ -125,13 +122,7 @@ def _characters(text: str, offset: int) -> int:
     return len(text.encode("utf-8", "replace")[:offset].decode("utf-8", "replace"))
 
 
-def _mistake(error: SyntaxError, shown_path: str) -> Mistake:
-    line, column = error.lineno or 1, error.offset or 0
-    same_line = error.end_lineno in {None, line}
-    return Mistake(
-        f"cannot be parsed: {type(error).__name__}: {error.msg}",
-        Location(shown_path, line, column),
-        source_line=(error.text or "").rstrip("\n"),
-        length=max(1, (error.end_offset or 0) - column) if same_line else 1,
-        kind="import",
-    )
+def is_suppressed(line: str, code: str) -> bool:
+    """Whether a source line waives a code: by name, or everything by a bare `# noqa`."""
+    waived = (match["codes"] for match in _NOQA.finditer(line))
+    return any(codes is None or code in re.split(r"[\s,:]+", codes.upper()) for codes in waived)

@@ -147,3 +147,7 @@ class Settings:
     """Dtypes that the command line asks for; empty for what specs say."""
     autocast: bool = False
     """Every target under `torch.autocast` too."""
+
+    def selects(self, code: str) -> bool:
+        """Whether findings of a code are reported, as far as `select` says."""
+        return not self.select or code.startswith(self.select)

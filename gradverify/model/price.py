@@ -39,7 +39,7 @@ class Allowance:
     measured: int
     """To measure Jacobians for a cause; the three of small inputs take some 500."""
     tried: int
-    """To try changes, of backward's source or of forward's own gradient, for one gradient."""
+    """To try changes of backward's source, for one gradient."""
     shrunk: int
     """To tell a target's errors at smaller inputs."""
     confirmed: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any
 
 from gradverify.model.domain import Domain
 from gradverify.model.finding import Finding, RaisedError
@@ -95,20 +96,12 @@ class Swept:
 
     def joined(self, other: Swept) -> Swept:
         """What either of them was varied over."""
-        return Swept(
-            tuple(dict.fromkeys((*self.layouts, *other.layouts))),
-            tuple(dict.fromkeys((*self.requires_grad, *other.requires_grad))),
-            tuple(dict.fromkeys((*self.calls, *other.calls))),
-            tuple(dict.fromkeys((*self.sizes, *other.sizes))),
-            _worst_of_each((*self.precision, *other.precision)),
-            self.native or other.native,
-            tuple(dict.fromkeys((*self.devices, *other.devices))),
-            tuple(dict.fromkeys((*self.past, *other.past))),
-            tuple(dict.fromkeys((*self.not_past, *other.not_past))),
-            self.interpreted or other.interpreted,
-            tuple(dict.fromkeys((*self.ever_true, *other.ever_true))),
-            tuple(dict.fromkeys((*self.ever_false, *other.ever_false))),
-        )
+        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        made: dict[str, Any] = {
+            name: tuple(dict.fromkeys((*one, *two))) if isinstance(one, tuple) else one or two
+            for name, (one, two) in both.items()
+        }
+        return Swept(**{**made, "precision": _worst_of_each((*self.precision, *other.precision))})
 
 
 def _worst_of_each(found: tuple[Precision, ...]) -> tuple[Precision, ...]:
@@ -203,6 +196,19 @@ class Mistake:
     """`spec`, `import`, `config` or, of what is watched, `usage`."""
     raised: RaisedError | None = None
     captured: str = ""
+
+    @classmethod
+    def of_syntax(cls, error: SyntaxError, file: str, cannot: str) -> Mistake:
+        """What is wrong with a file that is not Python; `cannot` is what cannot be done with it."""
+        line, column = error.lineno or 1, error.offset or 0
+        same_line = error.end_lineno in {None, line}
+        return cls(
+            f"cannot be {cannot}: {type(error).__name__}: {error.msg}",
+            Location(file, line, column),
+            source_line=(error.text or "").rstrip("\n"),
+            length=max(1, (error.end_offset or 0) - column) if same_line else 1,
+            kind="import",
+        )
 
 
 @dataclass(frozen=True)

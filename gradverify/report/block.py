@@ -88,7 +88,7 @@ def _body(found: Finding, style: TextStyle, explained: set[str], before: Finding
     """Set the fields of a finding; of a warning the hint only, unless verbose."""
     if found.severity is not Severity.ERROR and style.verbosity <= 0:
         return field("hint", found.hint, style) if found.hint else []
-    lines = one.fields(found, style) if before is None else one.further_fields(found, style, before)
+    lines = one.fields(found, style, before)
     if found.code not in explained:
         explained.add(found.code)
         lines += verbatim("explain", [f"gradverify explain {found.code}"])

@@ -15,45 +15,16 @@ WIDTH = 80
 def render_rule(code: str) -> str:
     """Return the page of a code; one that does not exist is a `UsageError`."""
     found = rule(code)
+    page = found.page
     sections = (
-        ("What it checks", _paragraph(found.checks)),
-        ("Why it matters", _paragraph(found.matters)),
-        ("Example", textwrap.indent(found.example.rstrip(), "    ")),
-        ("Remedy", _paragraph(found.remedy)),
+        ("What it checks", _paragraph(page.checks)),
+        ("Why it matters", _paragraph(page.matters)),
+        ("Example", textwrap.indent(page.example.rstrip(), "    ")),
+        ("Remedy", _paragraph(page.remedy)),
     )
-    pages = [f"{found.code} {found.name} ({found.severity})\n  {found.summary}"]
-    pages += [f"{title}\n{body}" for title, body in sections]
-    return "\n\n".join(pages) + "\n"
-
-
-def render_rule_markdown(code: str) -> str:
-    """Return the page of a code as Markdown: that of the documentation, and of code scanning."""
-    found = rule(code)
-    return f"""\
-# {found.code} {found.name}
-
-**{found.severity}**: {found.summary}
-
-## What it checks
-
-{found.checks}
-
-## Why it matters
-
-{found.matters}
-
-## Example
-
-What it finds, with `torch` imported:
-
-```python
-{found.example.rstrip()}
-```
-
-## Remedy
-
-{found.remedy}
-"""
+    parts = [f"{found.code} {found.name} ({found.severity})\n  {found.summary}"]
+    parts += [f"{title}\n{body}" for title, body in sections]
+    return "\n\n".join(parts) + "\n"
 
 
 def render_rules_table() -> str:

@@ -36,42 +36,29 @@ def look(finding: Finding) -> str:
     return STYLES[finding.severity]
 
 
-def further_fields(finding: Finding, style: TextStyle, before: Finding) -> list[Text]:
-    """Set what a further finding of a target adds to the one above it; all of it where verbose."""
-    if style.verbosity > 0:
-        return fields(finding, style, before)
-    lines: list[Text] = []
-    if finding.case is not None and finding.case != before.case:
-        lines += field("case", case_words(finding.case, finding.cases_affected), style)
-    if finding.raised is not None:
-        lines += raised(finding.raised, style)
-    if finding.cause and finding.cause != before.cause:
-        lines += field("cause", finding.cause + factor_words(finding.factor), style)
-    if finding.hint and finding.hint != before.hint:
-        lines += field("hint", finding.hint, style)
-    if finding.reproduce and finding.reproduce != before.reproduce:
-        lines += verbatim("reproduce", [finding.reproduce])
-    return lines + _dump(finding)
-
-
 def fields(finding: Finding, style: TextStyle, before: Finding | None = None) -> list[Text]:
-    """Set everything below a finding's heading; `before` is the finding just above it on the same target."""
+    """Set everything below a finding's heading.
+
+    `before` is the finding just above it on the same target: unless verbose, only what this one adds is set.
+    """
+    further = before is not None and style.verbosity <= 0
     lines: list[Text] = []
-    if finding.case is not None:
+    if finding.case is not None and not (further and before and finding.case == before.case):
         lines += field("case", case_words(finding.case, finding.cases_affected), style)
     if finding.raised is not None:
         lines += raised(finding.raised, style)
-    lines += entry_lines(finding, style)
-    if finding.map is not None and (drawn := map_lines(finding.map, style, MAP_INDENT)):
-        lines += [Text(), *drawn, Text()]
-    if not _same_inputs(finding, before):
-        lines += _inputs(finding, style)
-    lines += captured(finding.captured, style)
-    if finding.cause:
+    if not further:
+        lines += entry_lines(finding, style)
+        if finding.map is not None and (drawn := map_lines(finding.map, style, MAP_INDENT)):
+            lines += [Text(), *drawn, Text()]
+        if not _same_inputs(finding, before):
+            lines += _inputs(finding, style)
+        lines += captured(finding.captured, style)
+    if finding.cause and not (further and before and finding.cause == before.cause):
         lines += field("cause", finding.cause + factor_words(finding.factor), style)
-    if finding.hint:
+    if finding.hint and not (further and before and finding.hint == before.hint):
         lines += field("hint", finding.hint, style)
-    if finding.reproduce:
+    if finding.reproduce and not (further and before and finding.reproduce == before.reproduce):
         lines += verbatim("reproduce", [finding.reproduce])
     return lines + _dump(finding)
 

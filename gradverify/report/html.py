@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from pathlib import Path
 
 from gradverify.model import Entry, Finding, Report, Severity, TargetReport
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.entries import heads_of, short_name
-from gradverify.report.html_page import HEAD
 from gradverify.report.html_pictures import error_scale, jacobians
 from gradverify.report.layout import raised
 from gradverify.report.mistakes import mistake_lines
+from gradverify.report.particulars import particulars
 from gradverify.report.places import NOT_VERIFIED, help_uri, in_order, mistakes_in_order
-from gradverify.report.targets import cases_words, particulars, verdict_words
+from gradverify.report.targets import cases_words, verdict_words
 from gradverify.report.text import not_judged, not_named, summary_lines
 from gradverify.report.words import clean, clean_lines, figures, number, small
+
+HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")
+"""All that stands before the report's own content: its style, and a policy that lets it load nothing."""
 
 _PLAIN = TextStyle()
 

@@ -6,7 +6,6 @@ import hashlib
 from urllib.parse import quote
 
 from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
-from gradverify.report.explain import render_rule_markdown
 from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import because
@@ -57,13 +56,14 @@ def _driver(report: Report) -> Json:
 
 
 def _rule(rule: Rule) -> Json:
-    words = f"{rule.checks}\n\n{rule.matters}\n\nRemedy: {rule.remedy}"
+    page = rule.page
+    words = f"{page.checks}\n\n{page.matters}\n\nRemedy: {page.remedy}"
     return {
         "id": rule.code,
         "name": "".join(part.capitalize() for part in rule.name.split("-")),
         "shortDescription": {"text": rule.summary},
-        "fullDescription": {"text": rule.checks},
-        "help": {"text": words, "markdown": render_rule_markdown(rule.code)},
+        "fullDescription": {"text": page.checks},
+        "help": {"text": words, "markdown": page.markdown},
         "helpUri": help_uri(rule.code),
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
     }

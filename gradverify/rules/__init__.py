@@ -1,4 +1,4 @@
-"""The table of codes: what each one means, how severe it is, and the page that `explain` prints.
+"""The table of codes: what each one means and how severe it is; the page of one is `pages/<code>.md`.
 
 Codes are never reused. A code has one default severity; a check may lower it for a single finding
 where the numbers say that the gradient itself is right, and then says so in the message.
@@ -7,47 +7,148 @@ where the numbers say that the gradient itself is right, and then says so in the
 from __future__ import annotations
 
 import difflib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
 
 from gradverify.errors import UsageError
-from gradverify.rules.pages_calling import PAGES as CALLING
-from gradverify.rules.pages_devices import PAGES as DEVICES
-from gradverify.rules.pages_first_order import PAGES as FIRST_ORDER
-from gradverify.rules.pages_lint_contract import PAGES as LINT_CONTRACT
-from gradverify.rules.pages_lint_outside import PAGES as LINT_OUTSIDE
-from gradverify.rules.pages_lint_saved import PAGES as LINT_SAVED
-from gradverify.rules.pages_lint_written import PAGES as LINT_WRITTEN
-from gradverify.rules.pages_operators import PAGES as OPERATORS
-from gradverify.rules.pages_precision import PAGES as PRECISION
-from gradverify.rules.pages_reference import PAGES as REFERENCE
-from gradverify.rules.pages_returned import PAGES as RETURNED
-from gradverify.rules.pages_second_order import PAGES as SECOND_ORDER
-from gradverify.rules.pages_sweep import PAGES as SWEEP
-from gradverify.rules.pages_transforms import PAGES as TRANSFORMS
-from gradverify.rules.pages_written import PAGES as WRITTEN
-from gradverify.rules.rule import Family, Rule
+from gradverify.model import Severity
 
-__all__ = ["RULES", "Family", "Rule", "matching", "nearest_code", "rule"]
+PAGES = Path(__file__).parent / "pages"
+"""One Markdown page for each code, for `explain`, the documentation and code scanning."""
 
-RULES: tuple[Rule, ...] = tuple(
-    sorted(
-        CALLING
-        + FIRST_ORDER
-        + RETURNED
-        + SECOND_ORDER
-        + REFERENCE
-        + PRECISION
-        + WRITTEN
-        + SWEEP
-        + TRANSFORMS
-        + OPERATORS
-        + DEVICES
-        + LINT_CONTRACT
-        + LINT_OUTSIDE
-        + LINT_SAVED
-        + LINT_WRITTEN,
-        key=lambda entry: entry.code,
-    )
+_PAGE = re.compile(
+    r"# .+?\n## What it checks\n\n(?P<checks>.+?)\n\n## Why it matters\n\n(?P<matters>.+?)\n\n"
+    r"## Example\n.+?\n```python\n(?P<example>.+?)```\n\n## Remedy\n\n(?P<remedy>.+)\n",
+    re.DOTALL,
 )
+
+_TABLE = """
+GV001  no-inputs                   warning  run            inputs cannot be built or inferred
+GV002  forward-raised              error    gradcheck      forward raises on valid inputs
+GV003  not-differentiable          error    gradcheck      a float output has no derivative at all
+GV004  unexpected-pass             error    run            an expected failure does not fail
+GV101  jacobian-mismatch           error    gradcheck      backward is not the derivative of forward
+GV102  backward-raised             error    gradcheck      backward raises
+GV103  wrong-gradient-shape        error    contract       a gradient has not the shape of its input
+GV104  wrong-gradient-dtype        error    contract       a gradient has not the dtype of its input
+GV105  wrong-gradient-count        error    contract       not one gradient for each argument of forward
+GV106  grad-output-ignored         error    gradcheck      backward is not linear in grad_output
+GV107  missing-gradient            error    gradcheck      None or zeros for a derivative that is not 0
+GV108  nonfinite-gradient          error    gradcheck      NaN or infinity for a finite derivative
+GV109  inconclusive                warning  gradcheck      backward could not be judged
+GV110  imprecise-gradient          warning  gradcheck      right, but not to float64 accuracy
+GV201  second-derivative-mismatch  error    gradgradcheck  the derivative of backward is wrong
+GV202  second-derivative-detached  error    gradgradcheck  backward is silently cut off
+GV203  second-derivative-raised    note     gradgradcheck  the second derivative raises, as meant
+GV301  forward-differs             error    reference      forward differs from the reference
+GV302  gradient-differs            error    reference      the gradient differs from the reference
+GV303  second-derivative-differs   error    reference      second derivative differs from the reference
+GV401  grad-output-mutated         error    contract       backward writes into grad_output
+GV402  input-mutated               error    contract       an input is written to, undeclared
+GV403  saved-tensor-mutated        error    contract       backward writes into what forward saved
+GV404  grad-output-layout          error    contract       wrong or raises for a grad_output layout
+GV405  input-layout                error    contract       wrong for an input layout
+GV406  requires-grad-subset        error    contract       depends on which inputs require grad
+GV407  undefined-grad              error    contract       wrong or raises for an undefined grad_output
+GV408  repeat-call                 error    contract       calls of the Function share something
+GV409  repeat-backward             error    contract       a second backward gives something else
+GV410  nondeterministic            error    contract       runs of the same call differ
+GV411  tensor-on-ctx               warning  contract       a tensor is kept outside the graph
+GV412  degenerate-size             error    contract       is wrong at size 0, which the spec lists
+GV413  saved-tensor-hooks          error    contract       is wrong with saved tensors recomputed
+GV501  jvp-mismatch                error    contract       forward mode is not the derivative
+GV502  vmap-mismatch               error    contract       vmap is not a loop over the batch
+GV503  compile-mismatch            error    contract       wrong under torch.compile
+GV504  opcheck                     error    contract       an operator is not registered as it is
+GV505  func-mismatch               error    contract       wrong under torch.func
+GV601  precision-loss              error    precision      a native dtype loses more than rounding
+GV602  low-precision-nonfinite     error    precision      NaN or inf where the truth fits the dtype
+GV603  autocast                    error    precision      wrong or raises under torch.autocast
+GV701  device-mismatch             error    contract       another device gives another gradient
+GV801  opaque-backward             warning  lint           opaque, without once_differentiable
+GV802  tensor-kept-on-ctx          warning  lint           an input or output kept on ctx
+GV803  gradient-count              error    lint           a return without one gradient per input
+GV804  grad-output-in-place        error    lint           backward modifies its grad_output in place
+GV805  needs-input-grad-index      error    lint           needs_input_grad out of step with inputs
+GV806  no-setup-context            note     lint           torch.func refuses this style
+GV807  misused-save-for-backward   error    lint           replaced, misplaced, or not a tensor
+GV808  unpaired-custom-fwd         warning  lint           custom_fwd without custom_bwd
+GV809  grad-output-strides         warning  lint           taken for contiguous
+GV810  old-style-function          warning  contract       a method lacks @staticmethod
+GV811  input-in-place              error    lint           forward modifies an input without mark_dirty
+GV812  unset-ctx-attribute         error    lint           backward reads what forward never sets
+GV813  saved-tensor-count          error    lint           more or fewer tensors unpacked than saved
+GV814  grad-output-count           error    lint           backward's parameters are not the outputs
+GV815  grad-output-unused          error    lint           backward never uses its grad_output
+GV816  state-outside-ctx           warning  lint           state kept outside ctx
+GV817  differentiates-forward      note     lint           backward differentiates forward again
+GV901  crashed                     error    run            the process died while verifying the target
+GV902  timed-out                   warning  run            verifying exceeded the time limit
+GV903  out-of-memory               warning  run            verifying took too much memory
+"""
+"""Code, name, default severity, family of checks, and what is wrong (it fits 80 columns beside any name)."""
+
+
+class Family(StrEnum):
+    """The family of checks a code belongs to: the keys of `checks` in the JSON report."""
+
+    GRADCHECK = "gradcheck"
+    GRADGRADCHECK = "gradgradcheck"
+    REFERENCE = "reference"
+    CONTRACT = "contract"
+    PRECISION = "precision"
+    """What becomes of a verified gradient in native dtypes."""
+    LINT = "lint"
+    """Read off the source by `gradverify lint`; no outcome of `check` depends on it."""
+    RUN = "run"
+    """Not a check: inputs that cannot be built, processes that die."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of a code: Markdown, and its four sections."""
+
+    markdown: str
+    checks: str
+    """What it checks."""
+    matters: str
+    """Why it matters."""
+    example: str
+    """A minimal wrong example, Python source in which `torch` is already imported."""
+    remedy: str
+    """What to do about it."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One code."""
+
+    code: str
+    name: str
+    severity: Severity
+    family: Family
+    summary: str
+    """What is wrong, in a few words."""
+
+    @cached_property
+    def page(self) -> Page:
+        """The page of the code; a `ValueError` if a section is missing or in another place."""
+        text = (PAGES / f"{self.code}.md").read_text(encoding="utf-8")
+        sections = _PAGE.fullmatch(text)
+        if sections is None:
+            raise ValueError(f"the page of {self.code} lacks a section")
+        return Page(text, **sections.groupdict())
+
+
+def _entry(row: str) -> Rule:
+    code, name, severity, family, summary = row.split(maxsplit=4)
+    return Rule(code, name, Severity(severity), Family(family), summary)
+
+
+RULES = tuple(map(_entry, _TABLE.strip().splitlines()))
 """Every code of this version, in order."""
 
 _BY_CODE = {entry.code: entry for entry in RULES}

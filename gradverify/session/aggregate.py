@@ -26,12 +26,8 @@ from gradverify.model import (
     CaseReport,
     Evaluations,
     Finding,
-    InputSource,
     LintFinding,
-    Location,
-    Outcome,
     Price,
-    RaisedError,
     Settings,
     Severity,
     Swept,
@@ -41,25 +37,17 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import RULES, Family, matching
+from gradverify.rules import Family
 from gradverify.session.baseline import Known, mark_known
-from gradverify.session.beside import told_beside
 from gradverify.session.case_reports import case_reports
-from gradverify.session.completeness import without_result
+from gradverify.session.commands import Asked, with_commands
+from gradverify.session.completeness import CHECK_FAMILIES, outcome_of, reason_unchecked, without_result
 from gradverify.session.domain import domain_of
 from gradverify.session.expected import mark_expected
-from gradverify.session.going_on import Asked, with_commands
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
-from gradverify.session.traces import with_shown_paths
-from gradverify.spec import COMPILED
-
-CHECK_FAMILIES = (
-    Family.GRADCHECK,
-    Family.GRADGRADCHECK,
-    Family.REFERENCE,
-    Family.CONTRACT,
-    Family.PRECISION,
-)
+from gradverify.session.static_findings import told_beside
+from gradverify.session.traces import where_raised, with_shown_paths
+from gradverify.spec.left_out import COMPILED
 
 CAPABILITIES = ("double_backward", "jvp", "vmap", "func", "compile")
 """Lines of the capability table, in order."""
@@ -72,8 +60,6 @@ WHERE_JUDGED = ("autocast", "evaluation_mode")
 
 PARTIAL = "partial"
 """Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
-
-_WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
 
 @dataclass
@@ -117,7 +103,7 @@ class TargetState:
     beside_another: bool = False
     """An earlier target has left something in its worker: it is asked again where it does not pass."""
     unchecked_because: str = ""
-    """Why it could not be verified to its end, in words; empty if it could."""
+    """Why it could not be verified to its end; empty if it could."""
 
     def add(self, event: Event, printed: Callable[[int | None], str]) -> None:
         """Take in one event; `printed` says what user code wrote up to a place."""
@@ -179,7 +165,8 @@ class TargetState:
             return self.skipped("declares no gradient: every output is integer or marked so")
         marked = self._marked()
         findings = tuple(self._placed(f) for f in merge_findings(marked))
-        reason = self._reason_unchecked()
+        ignored = [code for code, _ in self._ignored()]
+        reason = self.unchecked_because or reason_unchecked(self.plan, self.settings, self.verified, ignored)
         status = status_of(findings, unchecked=bool(reason), strict=self.settings.strict)
         if missing and status not in NOT_VERIFIED:
             case_id, why = next(iter(missing.items()))
@@ -236,13 +223,14 @@ class TargetState:
             settings=self.settings,
             ignored=[code for code, _ in self.plan.ignore],
             double_backward=self._capability("double_backward"),
-            contract=self._outcome(Family.CONTRACT),
+            contract=outcome_of(self.verified, Family.CONTRACT),
         )
 
     def _base(self, status: Verdict, *, reason: str) -> TargetReport:
         visible = [c.smallest_visible_error for c in self.verified if c.smallest_visible_error is not None]
         sizes = {c.sizes for c in self.plan.cases}
-        swept = reduce(Swept.joined, (c.swept for c in self.verified), self._past_constants())
+        untried = Swept(not_past=self.plan.not_beyond if self.verified else ())
+        swept = reduce(Swept.joined, (c.swept for c in self.verified), self.past.joined(untried))
         return TargetReport(
             target=self.target,
             status=status,
@@ -256,7 +244,7 @@ class TargetState:
             sizes_swept=len(sizes) + len(swept.sizes),
             points=sum(c.points for c in self.verified),
             devices=self._devices(),
-            checks=tuple((f.value, self._outcome(f)) for f in CHECK_FAMILIES),
+            checks=tuple((f.value, outcome_of(self.verified, f)) for f in CHECK_FAMILIES),
             capabilities=tuple((name, self._capability(name)) for name in self._capabilities()),
             ignored=self._ignored(),
             reason=reason,
@@ -280,14 +268,6 @@ class TargetState:
         others = {d for c in self.verified for d in c.swept.devices}
         return (self.settings.device, *sorted(others)) if self.verified else ()
 
-    def _past_constants(self) -> Swept:
-        untried = Swept(not_past=self.plan.not_beyond) if self.verified else Swept()
-        return self.past.joined(untried)
-
-    def _outcome(self, family: Family) -> Outcome:
-        outcomes = [dict(c.checks).get(family.value, Outcome.NOT_RUN) for c in self.verified]
-        return max(outcomes, key=_WORSE.index, default=Outcome.NOT_RUN)
-
     def _capabilities(self) -> tuple[str, ...]:
         operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
         known = [name for name in WHERE_JUDGED if self._capability(name) != "not-run"]
@@ -306,55 +286,13 @@ class TargetState:
         asked = tuple((code, "--ignore") for code in self.settings.ignore)
         return tuple(sorted({*self.plan.ignore, *asked}))
 
-    def _reason_unchecked(self) -> str:
-        """Why this target is not fully verified, though nothing wrong was found; empty if it is."""
-        if self.unchecked_because:
-            return self.unchecked_because
-        if self.plan.source is InputSource.SPEC and not self.plan.cases:
-            dropped = f" ({self.plan.infeasible} dropped)" if self.plan.infeasible else ""
-            return f"no case has valid inputs{dropped}"
-        ignored = [code for code, _ in self._ignored()]
-        if _leaves_nothing("GV1", ignored):
-            return "all of GV1 is ignored: its gradient was not verified"
-        judged = [c for c in self.verified if not c.no_gradient]
-        at_points = [c for c in judged if c.points]  # the calls of several cases have none of their own
-        passed = self._outcome(Family.GRADCHECK) is Outcome.PASSED
-        if passed and at_points and all(c.empty for c in at_points):
-            return "inputs or outputs are empty in every case: no gradient was verified"
-        for family in self._selected_families():
-            if judged and self._outcome(family) is Outcome.NOT_RUN:
-                remarks = [r for c in judged for r in c.remarks]
-                return (
-                    remarks[0]
-                    if remarks
-                    else f"nothing of the selected codes could be checked ({family.value})"
-                )
-        return ""
-
-    def _selected_families(self) -> Sequence[Family]:
-        """Families that `--select` names: each must have run."""
-        chosen = {r.family for p in self.settings.select for r in matching(p)}
-        return [f for f in CHECK_FAMILIES if f in chosen]
-
     def _placed(self, finding: Finding) -> Finding:
         """With the line it is about, and with commands to go on from it."""
         raised = with_shown_paths(finding.raised, self.module)
-        location = finding.location or _where_raised(raised, self.target.file)
+        location = finding.location or where_raised(raised, self.target.file)
         # Elsewhere the same call may be of another class.
         fixed = self.price if self.price is not Price.LEAST else self.settings.price
         price = ("--price", fixed.value) if fixed is not None else ()
         options = (*self.extra_arguments, *price)
         asked = Asked(self.target.id, self.plan, self.settings.seed, options)
         return with_commands(replace(finding, raised=raised, location=location), asked)
-
-
-def _leaves_nothing(prefix: str, ignored: Sequence[str]) -> bool:
-    return all(any(r.code.startswith(i) for i in ignored) for r in RULES if r.code.startswith(prefix))
-
-
-def _where_raised(raised: RaisedError | None, file: str) -> Location | None:
-    """The innermost line of the target's own file; of whatever was called only if there is none."""
-    if raised is None or not raised.frames:
-        return None
-    frame = next((f for f in reversed(raised.frames) if f.file == file), raised.frames[-1])
-    return Location(frame.file, frame.line)

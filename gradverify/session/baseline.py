@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gradverify.errors import ConfigError, UsageError
-from gradverify.model import Finding, Location, Mistake, Severity, shown_path
+from gradverify.errors import ConfigError, UsageError, did_you_mean
+from gradverify.model import Finding, Severity, shown_path
 from gradverify.rules import RULES, nearest_code
 from gradverify.session.selection import split_target
+from gradverify.toml_file import read_toml
 
 KEYS = ("target", "code", "reason", "until", "input")
 USUAL_TERM = timedelta(days=90)
@@ -72,41 +71,23 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
 
     Raises `ConfigError` with every mistake and its line, `UsageError` where it cannot be read.
     """
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise UsageError(f"the baseline `{path}` cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the baseline `{path}` is not UTF-8") from None
-    document = _parsed(path, text)
-    entries = document.get("known", [])
+    file = read_toml(path, "baseline")
+    entries = file.data.get("known", [])
     if not (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)):
-        raise ConfigError([_mistake(path, text, 1, "`known` is not a list of tables: write [[known]]")])
-    headers = [number for number, line in _numbered(text) if re.match(r"\s*\[\[\s*known\s*\]\]", line)]
+        raise ConfigError([file.mistake("`known` is not a list of tables: write [[known]]", 1)])
+    lines = enumerate(file.text.splitlines(), start=1)
+    headers = [number for number, line in lines if re.match(r"\s*\[\[\s*known\s*\]\]", line)]
     starts = headers if len(headers) == len(entries) else [0] * len(entries)
     mistakes = [
-        _mistake(path, text, _line_of_key(text, key, 0), f"unknown key `{key}`: it has [[known]] alone")
-        for key in document
+        file.mistake(f"unknown key `{key}`: it has [[known]] alone", file.line_of(key))
+        for key in file.data
         if key != "known"
     ]
     for entry, start in zip(entries, starts, strict=True):
-        mistakes += [
-            _mistake(path, text, _line_of_key(text, key, start), message)
-            for key, message in _complaints(entry, path)
-        ]
+        mistakes += [file.mistake(told, file.line_of(key, start)) for key, told in _complaints(entry, path)]
     if mistakes:
         raise ConfigError(mistakes)
     return tuple(_known(entry, path, start) for entry, start in zip(entries, starts, strict=True))
-
-
-def _parsed(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        place = re.search(r" \(at line (\d+), column (\d+)\)$", str(error))
-        message = str(error)[: place.start()] if place else str(error)
-        line = int(place[1]) if place else len(text.splitlines()) or 1
-        raise ConfigError([_mistake(path, text, line, f"is not TOML: {message}")]) from None
 
 
 def _known(entry: dict[str, Any], path: Path, line: int) -> Known:
@@ -119,8 +100,7 @@ def _known(entry: dict[str, Any], path: Path, line: int) -> Known:
 def _complaints(entry: dict[str, Any], path: Path) -> Iterator[tuple[str, str]]:
     for key in entry:
         if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, 1, 0.5)
-            yield key, f"unknown key `{key}`" + (f"; did you mean `{near[0]}`?" if near else "")
+            yield key, f"unknown key `{key}`{did_you_mean(key, KEYS)}"
     for key in KEYS:
         if key not in entry and key not in _OPTIONAL:
             yield "", f"`{key}` is missing"
@@ -151,26 +131,6 @@ def _about_the_target(target: str, path: Path) -> Iterator[tuple[str, str]]:
 
 def _module(file: str, path: Path) -> Path:
     return Path(os.path.normpath(path.absolute().parent / file))
-
-
-def _numbered(text: str) -> Iterator[tuple[int, str]]:
-    return enumerate(text.splitlines(), start=1)
-
-
-def _line_of_key(text: str, key: str, start: int) -> int:
-    """The line of a key from a header on; the header's where the key is not written in the plain way."""
-    for number, line in _numbered(text):
-        if number > start and start and line.lstrip().startswith("["):
-            break
-        if number > start and key and re.match(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[\]=.]""", line):
-            return number
-    return start or 1
-
-
-def _mistake(path: Path, text: str, line: int, message: str) -> Mistake:
-    lines = text.splitlines()
-    source = lines[line - 1] if 0 < line <= len(lines) else ""
-    return Mistake(message, Location(shown_path(path), line), source, kind="config")
 
 
 def _quoted(text: str) -> str:

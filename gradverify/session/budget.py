@@ -13,7 +13,7 @@ from gradverify.session.aggregate import TargetState
 from gradverify.session.outcome import INCONCLUSIVE_CODES, UNCHECKED_CODES
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request, TargetProgress
-from gradverify.spec import OPEN_SIZES
+from gradverify.spec.left_out import OPEN_SIZES
 
 NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
 """Codes that no verified target has, whatever their severity."""

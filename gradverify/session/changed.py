@@ -19,7 +19,7 @@ from gradverify.session.sources import (
     named_files,
     reached_names,
 )
-from gradverify.spec import SpecFile
+from gradverify.spec.read import SpecFile
 
 SPECS = frozenset({".yaml", ".yml"})
 """A spec that is gone cannot be asked which module was its own."""

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from importlib import util
 from pathlib import Path
 
-from gradverify.errors import SpecError, UsageError
+from gradverify.errors import SpecError, UsageError, did_you_mean
 from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.request import Request
-from gradverify.session.selection import Selection, did_you_mean, keyword_filter
-from gradverify.spec import SpecFile, SpecLookup
+from gradverify.session.selection import Selection, keyword_filter
+from gradverify.spec.find import SpecLookup
 from gradverify.spec.module_names import read_names
+from gradverify.spec.read import SpecFile
 
 
 @dataclass

@@ -91,9 +91,8 @@ def check_names(plan: TargetPlan, settings: Settings) -> tuple[str, ...]:
 def _is_asked(family: Family, settings: Settings, ignored: tuple[str, ...]) -> bool:
     """Whether some code of a family is selected and not ignored; the first order is what others build on."""
     codes = [r.code for r in RULES if r.family is family]
-    kept = [c for c in codes if not any(c.startswith(i) for i in ignored)]
-    chosen = not settings.select or any(c.startswith(s) for c in kept for s in settings.select)
-    return family is Family.GRADCHECK or (bool(kept) and chosen)
+    kept = [c for c in codes if not c.startswith(ignored)]
+    return family is Family.GRADCHECK or any(map(settings.selects, kept))
 
 
 def _dtypes(plan: TargetPlan, settings: Settings) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gradverify.model import Case, Finding, TensorInput
 from gradverify.session.planning import Planned
-from gradverify.spec import SpecFile
+from gradverify.spec.read import SpecFile
 
 REFUSED = "GV002"
 """The code of a forward that raises. Its message holds sizes, so it is shown at those of the spec."""

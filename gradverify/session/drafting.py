@@ -11,19 +11,12 @@ from gradverify.errors import UsageError
 from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict, shown_path
 from gradverify.session.modules import Module
 from gradverify.session.planning import Planned, deduce_inputs, plan_from
-from gradverify.session.pool import WorkerError
-from gradverify.session.request import Progress, Request, Silent, TargetProgress
+from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
-from gradverify.spec import (
-    DraftedEntry,
-    NotExtensibleError,
-    entry_data,
-    extended_spec,
-    is_mentioned,
-    placeholder,
-    render_spec,
-)
+from gradverify.session.worker_errors import WorkerError
+from gradverify.spec.draft import entry_data, placeholder
+from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
 
 DETACHED = ("GV202",)
 """What a spec makes an error of, and inferred inputs a warning."""
@@ -157,7 +150,7 @@ def _deliberate(entry: DraftedEntry) -> DraftedEntry:
 
 def _status(planned: Planned, plan: TargetPlan, request: Request) -> TargetReport:
     return verify_target(
-        replace(planned, plan=plan), request, TargetProgress(Silent(), planned.target)
+        replace(planned, plan=plan), request, TargetProgress(Progress(), planned.target)
     ).report
 
 

@@ -11,8 +11,8 @@ from gradverify.events import Dump, Dumped, Verify
 from gradverify.model import Finding, Severity, TargetReport
 from gradverify.session.aggregate import TargetState
 from gradverify.session.planning import Planned
-from gradverify.session.pool import WorkerError
 from gradverify.session.request import Request
+from gradverify.session.worker_errors import WorkerError
 
 _TELLING = re.compile(r"[\w@/-]+\.py::[\w@]+")
 """A target's id of which no character is lost in a file name."""

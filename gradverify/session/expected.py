@@ -8,6 +8,7 @@ from datetime import date
 
 from gradverify.model import ExpectedFailure, Finding, Location, Settings, Severity
 from gradverify.rules import Family, rule
+from gradverify.spec.selecting import matches
 
 
 def mark_expected(
@@ -31,7 +32,8 @@ def mark_expected(
         if one not in valid:
             marked.append(_no_longer(one, spec_file, f"its end, {one.until}, is past"))
         elif whole:
-            told = [c for c in one.codes if rule(c).family not in not_judged and _was_asked_for(c, settings)]
+            asked = [c for c in one.codes if settings.selects(c) and not c.startswith(settings.ignore)]
+            told = [c for c in asked if rule(c).family not in not_judged]
             missed = [code for code in told if not _occurs(one, code, findings)]
             marked += [_no_longer(one, spec_file, f"{code} no longer occurs") for code in missed]
     return marked
@@ -47,19 +49,8 @@ def _covers(expected: ExpectedFailure, finding: Finding) -> bool:
         return False
     if expected.input and finding.input != expected.input:
         return False
-    return not expected.cases or (finding.case is not None and _matches(finding.case.id, expected.cases))
-
-
-def _matches(case_id: str, filters: Sequence[str]) -> bool:
-    """As on the command line: a whole id, or some of its `name=value` parts."""
-    parts = set(case_id.split(","))
-    return any(f == case_id or {p.strip() for p in f.split(",")} <= parts for f in filters)
-
-
-def _was_asked_for(code: str, settings: Settings) -> bool:
-    if any(code.startswith(p) for p in settings.ignore):
-        return False
-    return not settings.select or any(code.startswith(p) for p in settings.select)
+    case = finding.case
+    return not expected.cases or (case is not None and any(matches(case.id, f) for f in expected.cases))
 
 
 def _occurs(expected: ExpectedFailure, code: str, findings: Sequence[Finding]) -> bool:

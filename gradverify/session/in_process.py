@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradverify.events import DeviceLost, Disturbed, Event, Ready, Request
-from gradverify.session.pool import (
+from gradverify.session.worker_errors import (
     DISTURBED,
     LOST_DEVICE,
     WorkerBrokenError,

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradverify import __version__
-from gradverify.errors import UsageError
+from gradverify.errors import UsageError, did_you_mean
 from gradverify.lint import Linted, lint_file
 from gradverify.model import LintFinding, LintReport, Severity, shown_path
 from gradverify.rules import RULES, Family
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.outcome import ExitCode
-from gradverify.session.selection import Selection, did_you_mean
+from gradverify.session.selection import Selection
 
 STATIC = frozenset(r.code for r in RULES if r.family is Family.LINT) | {"GV810"}
 """The codes of the static rules; the old style is also seen by `check`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gradverify.model import Mistake, ModuleReport
-from gradverify.report import ListedTarget
+from gradverify.report.listing import ListedTarget
 from gradverify.session.costing import check_names, cost_of
 from gradverify.session.memory import fitting
 from gradverify.session.outcome import ExitCode

@@ -9,33 +9,31 @@ from functools import cached_property
 from pathlib import Path
 
 from gradverify.errors import UsageError
-from gradverify.events import Bind, Bound, Collect, Collected, Event, Failed, NotBound
+from gradverify.events import Collect, Collected, Event, Failed
 from gradverify.model import (
     InputSource,
     LintFinding,
     Location,
     Mistake,
-    ObjectInput,
     PassedOver,
     RaisedError,
     Target,
-    TargetKind,
     shown_path,
-    tensors_of,
 )
 from gradverify.session.in_process import InProcess
-from gradverify.session.pool import (
-    Worker,
+from gradverify.session.pool import Worker
+from gradverify.session.request import Request
+from gradverify.session.selection import Selection
+from gradverify.session.traces import fatal_error, frames_of, with_shown_paths
+from gradverify.session.worker_errors import (
     WorkerBrokenError,
     WorkerDiedError,
     WorkerError,
     WorkerStartError,
     WorkerTimedOutError,
 )
-from gradverify.session.request import Request
-from gradverify.session.selection import Selection, did_you_mean
-from gradverify.session.traces import fatal_error, frames_of, with_shown_paths
-from gradverify.spec import SpecFile, SpecFunction, check_against_targets
+from gradverify.spec.function import SpecFunction
+from gradverify.spec.read import SpecFile
 
 FOR_A_BUG = "gradverify itself failed on it, which is a bug of ours: the traceback is on stderr"
 
@@ -168,13 +166,13 @@ def collect_module(module: Module, request: Request) -> None:
         raise UsageError(f"PyTorch cannot be imported: the process {error.how}{last}") from None
     except WorkerBrokenError as error:
         module.bug = error.how
-        module.error = _import_error(module, FOR_A_BUG)
+        module.error = import_error(module, FOR_A_BUG)
     except WorkerTimedOutError as error:
-        module.error = _import_error(
+        module.error = import_error(
             module, f"importing it took longer than {request.import_timeout:g} s", error
         )
     except WorkerError as error:
-        module.error = _import_error(module, f"importing it ended the process: it {error.how}", error)
+        module.error = import_error(module, f"importing it ended the process: it {error.how}", error)
     except BaseException:
         module.close()
         raise
@@ -190,53 +188,8 @@ def _folders(spec: SpecFile | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((str(own), str(own.parent))))
 
 
-def bind_module(module: Module, request: Request) -> list[Mistake]:
-    """Find every name of the module's spec among live objects; returns what cannot be found."""
-    if module.error is not None or module.spec is None:
-        return []
-    mistakes: list[Mistake] = []
-    for function in module.functions:
-        if function.skip:
-            _bind_skipped(module, function)
-        else:
-            mistakes += _bind(module, module.spec, function, request)
-    if not mistakes:
-        mistakes += check_against_targets(module.spec, list(module.bound.values()), module=module.path)
-    return mistakes
-
-
 def _started(request: Request) -> Worker | InProcess:
     return InProcess() if request.in_process else (request.started or Worker)(request.clock)
-
-
-def _bind(module: Module, spec: SpecFile, function: SpecFunction, request: Request) -> list[Mistake]:
-    surrogate = function.surrogate.path if function.surrogate is not None else ""
-    mistakes: list[Mistake] = []
-    try:
-        worker = module.running(request)
-        asked = Bind(
-            function.attribute,
-            function.name,
-            references=tuple(filter(None, (function.reference, surrogate))),
-            hooks=tuple(filter(None, (function.hook, *_objects(function)))),
-            init=function.init is not None,
-        )
-        for event in worker.ask(asked, request.import_timeout):
-            if isinstance(event, Bound):
-                module.bound[function.name] = event.target
-            elif isinstance(event, NotBound):
-                mistakes.append(_not_bound(spec, function, event))
-    except WorkerBrokenError as error:
-        module.bug = error.how
-        module.error = _import_error(module, FOR_A_BUG)
-    except WorkerError as error:
-        mistakes.append(_unbound(spec, function, f"the process {error.how}"))
-    return mistakes
-
-
-def _unbound(spec: SpecFile, function: SpecFunction, why: str) -> Mistake:
-    path = ("functions", function.key)
-    return spec.mistake_at(path, f"`{function.name}` could not be looked up: {why}", key=True)
 
 
 def _require_device(device: str, count: int) -> None:
@@ -252,7 +205,7 @@ def _take(module: Module, event: Event) -> None:
             module.discovered, module.passed_over = event.targets, event.passed_over
             module.loaded = event.loaded
         case Failed():
-            module.error = _import_error(module, event.message, None, event)
+            module.error = import_error(module, event.message, None, event)
         case _:
             raise ValueError(f"unexpected event {type(event).__name__}")
 
@@ -267,15 +220,7 @@ def _unreadable(module: Module) -> Mistake | None:
         with warnings.catch_warnings(action="ignore"):
             compile(source, str(module.path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        line, column = error.lineno or 1, error.offset or 0
-        same_line = error.end_lineno in {None, line}
-        return Mistake(
-            f"cannot be imported: {type(error).__name__}: {error.msg}",
-            Location(module.shown_path, line, column),
-            source_line=(error.text or "").rstrip("\n"),
-            length=max(1, (error.end_offset or 0) - column) if same_line else 1,
-            kind="import",
-        )
+        return Mistake.of_syntax(error, module.shown_path, "imported")
     except ValueError as error:  # null bytes
         message = f"is not Python source: {error}"
         return Mistake(message, Location(module.shown_path, 1), kind="import")
@@ -284,9 +229,10 @@ def _unreadable(module: Module) -> Mistake | None:
     return None
 
 
-def _import_error(
+def import_error(
     module: Module, message: str, error: WorkerError | None = None, failed: Failed | None = None
 ) -> Mistake:
+    """Why a module cannot be imported, at the line of its own that did it, as far as that is known."""
     raised = failed.raised if failed is not None else None
     frames = raised.frames if raised is not None else frames_of(error.trace, module.path) if error else ()
     own = [f for f in frames if Path(f.file) == module.path.resolve()]
@@ -301,40 +247,3 @@ def _import_error(
         raised=with_shown_paths(raised, module.path),
         captured=captured,
     )
-
-
-def _bind_skipped(module: Module, function: SpecFunction) -> None:
-    """A skipped target is listed even where it no longer exists: nothing of it is called."""
-    live = next((t for t in module.discovered if t.attribute == function.attribute), None)
-    line = live.line if live is not None else 1
-    kind = live.kind if live is not None else TargetKind.FUNCTION
-    module.bound[function.name] = Target(function.name, function.attribute, kind, module.shown_path, line)
-
-
-def _not_bound(spec: SpecFile, function: SpecFunction, event: NotBound) -> Mistake:
-    path: tuple[str | int, ...] = ("functions", function.key)
-    if event.part == "reference":
-        path = (*path, "reference" if event.name == function.reference else "surrogate")
-    elif event.part == "hook":
-        named = _objects(function).get(event.name)
-        path = (*path, "arguments") if named is None else (*path, "inputs", named)
-    elif ("functions", function.key, "target") in spec.document.values:
-        path = (*path, "target")
-    near = did_you_mean(event.name, event.candidates)
-    return spec.mistake_at(path, event.message + near, key=len(path) == 2)
-
-
-def _objects(function: SpecFunction) -> dict[str, str]:
-    """The live objects that inputs name, `object:` and `make:`, each with the input that names it."""
-    found: dict[str, str] = {}
-    for case in function.cases:
-        for i in case.inputs:
-            if isinstance(i, ObjectInput):
-                found[i.path] = i.name
-            for tensor in tensors_of(i):
-                if tensor.make:
-                    found[tensor.make] = i.name
-    return found
-
-
-__all__ = ["Module", "bind_module", "collect_module", "module_at"]

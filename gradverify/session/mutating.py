@@ -5,8 +5,13 @@ from __future__ import annotations
 from gradverify.events import Faults, ListFaults, Mutate, Mutated
 from gradverify.model import Mutation, MutationOutcome, Settings, TargetPlan
 from gradverify.session.planning import Planned
-from gradverify.session.pool import WorkerBrokenError, WorkerError, WorkerTimedOutError, WorkerTooBigError
 from gradverify.session.request import Request
+from gradverify.session.worker_errors import (
+    WorkerBrokenError,
+    WorkerError,
+    WorkerTimedOutError,
+    WorkerTooBigError,
+)
 
 
 def plant_all(

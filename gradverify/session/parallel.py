@@ -8,17 +8,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from gradverify.session.modules import Module
 from gradverify.session.planning import Planned
-from gradverify.session.pool import WorkerError
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.verifying import Judged, timed_verification
+from gradverify.session.worker_errors import WorkerError
 
 T = TypeVar("T")
 
@@ -33,22 +33,20 @@ def for_each_module(modules: Sequence[Module], do: Callable[[Module], T], jobs: 
     """
     if jobs == 1 or len(modules) < 2:
         return [do(module) for module in modules]
-    left = deque(enumerate(modules))
-    done: _Results[T] = _Results()
+    left = deque((module, Future[T]()) for module in modules)
+    results = [result for _, result in left]
 
     def work(over: threading.Event) -> None:
-        while not over.is_set():
-            try:
-                index, module = left.popleft()
-            except IndexError:
-                return
-            done.put_what_comes_of(index, partial(do, module))
+        with suppress(IndexError):  # another thread took the last one
+            while not over.is_set():
+                module, result = left.popleft()
+                _settle(result, partial(do, module))
 
     with _threads(work, min(jobs, len(modules)), lambda: modules) as threads:
-        results = list(done.in_order(len(modules)))
-        for thread in threads:
+        done = [result.result() for result in results]
+        for thread in threads:  # those that are still alive below lose their workers
             thread.join()
-    return results
+    return done
 
 
 def verify_in_threads(planned: Sequence[Planned], request: Request, progress: Progress) -> Iterator[Judged]:
@@ -57,7 +55,7 @@ def verify_in_threads(planned: Sequence[Planned], request: Request, progress: Pr
     Raises what gradverify's own mistakes raise. However it is left, no worker stays.
     """
     schedule = _Schedule(planned)
-    done: _Results[Judged] = _Results()
+    results = [Future[Judged]() for _ in planned]
     started = iter(range(1, len(planned) + 1))
 
     def verify(one: Planned) -> Judged:
@@ -72,12 +70,21 @@ def verify_in_threads(planned: Sequence[Planned], request: Request, progress: Pr
                     continue  # it can be imported once only: whoever did so verifies the rest
                 while not over.is_set() and (taken := schedule.take(module)) is not None:
                     index, one = taken
-                    done.put_what_comes_of(index, partial(verify, replace(one, module=own)))
+                    _settle(results[index], partial(verify, replace(one, module=own)))
             finally:
                 own.close()
 
     with _threads(work, min(request.jobs, len(planned)), lambda: schedule.modules):
-        yield from done.in_order(len(planned))
+        for result in results:
+            yield result.result()
+
+
+def _settle(result: Future[T], do: Callable[[], T]) -> None:
+    """Keep what a function gives, or raises: it is raised again by whoever asks for the result."""
+    try:
+        result.set_result(do())
+    except Exception as error:  # noqa: BLE001 - any
+        result.set_exception(error)
 
 
 def _imported(module: Module, request: Request) -> bool:
@@ -125,31 +132,6 @@ class _Schedule:
         with self._lock:
             left = self._left[id(module)]
             return left.popleft() if left else None
-
-
-class _Results(Generic[T]):
-    """What threads have done, given out in order."""
-
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[tuple[int, T] | Exception] = SimpleQueue()
-
-    def put_what_comes_of(self, index: int, do: Callable[[], T]) -> None:
-        """Keep what a function gives, or raises."""
-        try:
-            self._queue.put((index, do()))
-        except Exception as error:  # noqa: BLE001 - raised again by `in_order`, in the thread that can
-            self._queue.put(error)
-
-    def in_order(self, count: int) -> Iterator[T]:
-        """The results 0 to count, each as soon as it and all before it are there. Raises what any raised."""
-        early: dict[int, T] = {}
-        for index in range(count):
-            while index not in early:
-                outcome = self._queue.get()
-                if isinstance(outcome, Exception):
-                    raise outcome
-                early[outcome[0]] = outcome[1]
-            yield early.pop(index)
 
 
 @contextmanager

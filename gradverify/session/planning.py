@@ -8,25 +8,19 @@ from dataclasses import dataclass, replace
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import SpecError, UsageError
 from gradverify.events import Infer, Inferred, NotInferred
-from gradverify.lint import size_constants
 from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
 from gradverify.session.kept_inputs import kept_inputs
 from gradverify.session.modules import Module
-from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
-from gradverify.spec import (
-    OPEN_SIZES,
-    SpecFile,
-    SpecFunction,
-    drafted_function,
-    placeholder,
-    plan_beyond,
-    plan_deduced,
-    plan_function,
-    shown,
-)
+from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
+from gradverify.source import size_constants
+from gradverify.spec.draft import drafted_function, placeholder, shown
+from gradverify.spec.function import SpecFunction
+from gradverify.spec.left_out import OPEN_SIZES
+from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
+from gradverify.spec.read import SpecFile
 
 NOT_INFERRED = "no spec names it (--no-infer)"
 
@@ -172,10 +166,10 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         seed=seed_of(request, module.spec),
         rtol=request.rtol,
         atol=request.atol,
+        configured=(request.settings.rtol, request.settings.atol),
         parameters=target.parameters,
         effort=_effort(case_filter, request),
     )
-    plan = _with_configured_tolerance(plan, module.spec, key, request)
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     if not plan.skip:
@@ -231,25 +225,13 @@ def _effort(case_filter: str, request: Request) -> Effort:
     return Effort.NORMAL if case_filter and effort is Effort.QUICK else effort
 
 
-def _with_configured_tolerance(plan: TargetPlan, spec: SpecFile, key: str, request: Request) -> TargetPlan:
-    """Where neither the command line nor the spec says how exact, the configuration may."""
-    function, defaults = spec.functions[key], spec.defaults.model_fields_set
-    rtol_is_free = request.rtol is None and function.rtol is None and "rtol" not in defaults
-    atol_is_free = request.atol is None and function.atol is None and "atol" not in defaults
-    return replace(
-        plan,
-        rtol=request.settings.rtol if rtol_is_free else plan.rtol,
-        atol=request.settings.atol if atol_is_free else plan.atol,
-    )
-
-
 def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
     needed = [p for p in target.parameters if not p.has_default]
     names = json.dumps({p.name: placeholder(p) for p in needed}).replace('"', "")
     first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
     write = (
         f"Write a spec: functions: {{{target.name}: {{inputs: {names}}}}}, with its shapes; "
-        "`gradverify init` writes the file to fill in."
+        "`gradverify init` writes the file to fill in, `gradverify record` one from calls that really occur."
     )
     return Finding(
         "GV001",

@@ -30,11 +30,25 @@ from gradverify.events import (
     from_line,
     to_line,
 )
-from gradverify.model import RaisedError
 from gradverify.session.forked import Process
 from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
 from gradverify.session.template import Template
 from gradverify.session.traces import fold, read_tail
+from gradverify.session.worker_errors import (
+    DISTURBED,
+    LOST,
+    LOST_DEVICE,
+    WorkerBrokenError,
+    WorkerDeviceLostError,
+    WorkerDiedError,
+    WorkerDisturbedError,
+    WorkerError,
+    WorkerLostError,
+    WorkerStartError,
+    WorkerTimedOutError,
+    WorkerTooBigError,
+    with_raised,
+)
 
 START_LIMIT = 300.0
 """Seconds for a worker to import torch: cold disks are slow, a hang must still end."""
@@ -48,77 +62,10 @@ DUMP_LIMIT = 1.0
 LOOK_SECONDS = 0.05
 """Between two looks at a worker's memory where it is limited, or at what else happens meanwhile."""
 
-LOST_DEVICE = "lost the context of its device"
-
-DISTURBED = "was disturbed: "
-
-LOST = "lost its connection to gradverify"
-
 E = TypeVar("E", bound="WorkerError")
 
 Clock = Callable[[], float]
 Meanwhile = Callable[[], None]
-
-
-class WorkerError(Exception):
-    """A worker owes an answer that will never come: its process is dead."""
-
-    def __init__(self, how: str, captured: str = "", trace: str = "") -> None:
-        """`how` is a phrase for a sentence about the process: `was killed by SIGSEGV`."""
-        super().__init__(how)
-        self.how = how
-        self.captured = captured
-        """What user code printed since the request."""
-        self.trace = trace
-        """What faulthandler wrote when the process ended."""
-
-
-class WorkerDiedError(WorkerError):
-    """User code took the process down."""
-
-
-class WorkerLostError(WorkerDiedError):
-    """User code closed the channel, or wrote into it."""
-
-
-class WorkerDeviceLostError(WorkerDiedError):
-    """An accelerator's context is lost, and the process with it."""
-
-    raised: RaisedError | None = None
-
-
-class WorkerDisturbedError(WorkerError):
-    """User code has replaced or broken what answers depend on; `how` says what."""
-
-    raised: RaisedError | None = None
-
-
-class WorkerTimedOutError(WorkerError):
-    """No answer within the limit."""
-
-    calls = 0
-    """How often user code had been called when that was last told."""
-    seconds = 0.0
-    """How long these calls took."""
-
-
-class WorkerTooBigError(WorkerError):
-    """Its processes took more memory than they may; `how` says how much."""
-
-
-class WorkerBrokenError(WorkerError):
-    """gradverify itself failed inside the worker; `how` is the traceback."""
-
-
-class WorkerStartError(WorkerError):
-    """The process did not come as far as reading requests: torch cannot be imported."""
-
-
-def with_raised(error: WorkerError, raised: RaisedError | None) -> WorkerError:
-    """Add to an error what user code raised."""
-    if isinstance(error, WorkerDeviceLostError | WorkerDisturbedError):
-        error.raised = raised
-    return error
 
 
 class Worker:

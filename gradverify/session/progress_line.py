@@ -11,6 +11,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from gradverify.model import Finding, Target
+from gradverify.session.request import Progress
 
 QUIET_SECONDS = 1.0
 """Runs shorter than this show no progress at all, unless something is wrong."""
@@ -22,7 +23,7 @@ MOST_ERRORS = 5
 """Errors shown before the report; each is a line, and the report has all of them."""
 
 
-class Line:
+class Line(Progress):
     """One line that says what is being done. A timer shows it: a hanging import sends no event that could.
 
     Errors appear above it as soon as they are certain. It is gone when the report comes, which has them

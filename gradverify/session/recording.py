@@ -20,11 +20,14 @@ from gradverify.record.sizes import Dimensions, dimensions_of
 from gradverify.record.sizings import as_recorded, sizings
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned
-from gradverify.session.request import Progress, Request, Silent, TargetProgress
+from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import verify_target
-from gradverify.spec import DraftedEntry, find_module, function_of, plan_deduced, render_spec_of_modules
+from gradverify.spec.draft import function_of
+from gradverify.spec.module_names import find_module
+from gradverify.spec.plan import plan_deduced
+from gradverify.spec.writing import DraftedEntry, render_spec_of_modules
 
 REFUSED = frozenset({"GV001", "GV002"})
 """Forward does not take the arguments."""
@@ -219,7 +222,7 @@ def _verified(name: str, written: Written, planned: Planned, request: Request) -
     plan = replace(plan, attribute=planned.target.attribute, source=InputSource.SPEC, spares=())
     quick = replace(request, settings=replace(request.settings, effort=Effort.QUICK), timeout=TRIAL_SECONDS)
     report = verify_target(
-        replace(planned, plan=plan), quick, TargetProgress(Silent(), planned.target)
+        replace(planned, plan=plan), quick, TargetProgress(Progress(), planned.target)
     ).report
     errors = [f for f in report.findings if f.severity is Severity.ERROR]
     refused = next((f for f in errors if f.code in REFUSED or f.code.startswith("GV9")), None)

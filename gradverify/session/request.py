@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gradverify.model import Finding, Settings, Target
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from gradverify.session.selection import Selection
 
 
-class Progress(Protocol):
-    """Who wants to know how far the run is."""
+class Progress:
+    """Who wants to know how far the run is: as it stands, nobody."""
 
     def importing(self, file: str) -> None:
         """A module is being imported."""
@@ -28,19 +28,6 @@ class Progress(Protocol):
 
     def found(self, target: Target, finding: Finding) -> None:
         """An error of a target is certain; its cause and its smallest inputs are looked for from here on."""
-
-
-class Silent:
-    """Nobody wants to know."""
-
-    def importing(self, file: str) -> None:
-        """Ignore it."""
-
-    def verifying(self, target: str, number: int, total: int, step: str) -> None:
-        """Ignore it."""
-
-    def found(self, target: Target, finding: Finding) -> None:
-        """Ignore it."""
 
 
 @dataclass(frozen=True)

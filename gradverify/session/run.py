@@ -22,17 +22,18 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.session.aggregate import CHECK_FAMILIES
-from gradverify.session.baseline_told import about_the_baseline
+from gradverify.session.baseline_messages import about_the_baseline
+from gradverify.session.binding import bind_module
 from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
+from gradverify.session.completeness import CHECK_FAMILIES
 from gradverify.session.last_run import LeftOver, kept, left_over, remember
-from gradverify.session.modules import Module, bind_module, collect_module, module_at
+from gradverify.session.modules import Module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads
 from gradverify.session.planning import Planned, plan_targets, seed_of
 from gradverify.session.pool import Worker
-from gradverify.session.request import Progress, Request, Silent, TargetProgress
+from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.selection import keyword_filter
 from gradverify.session.template import Template, template_for
 from gradverify.session.verifying import Judged, timed_verification
@@ -77,6 +78,15 @@ class Session:
             self.template = template_for(self.request.settings)
             self.request = replace(self.request, started=partial(Worker, template=self.template))
 
+    def keep(self, here: list[Planned], why_not: str) -> None:
+        """Leave the other targets out, and the modules that have none left."""
+        for module in self.modules:
+            others = [p for p in self.planned if p.module is module]
+            if others and not any(p.module is module for p in here):
+                module.close()
+                module.deselected = tuple(PassedOver(p.target.name, p.target.line, why_not) for p in others)
+        self.planned = here
+
     def one_by_one(self) -> Iterator[tuple[Planned, TargetProgress]]:
         """Every planned target, with whom to tell how far it is; a module's worker ends with it."""
         for number, planned in enumerate(self.planned, start=1):
@@ -92,7 +102,7 @@ def check(request: Request, progress: Progress | None = None, chosen: Chosen | N
     anything is verified. A module that cannot be imported becomes an entry of `Report.errors`. Raises
     `InterruptedRunError`, with the report on what was judged, for Ctrl-C once something was.
     """
-    with prepare(request, progress or Silent(), chosen) as session:
+    with prepare(request, progress or Progress(), chosen) as session:
         judged: list[Judged] = []
         try:
             with contextlib.closing(in_order(session)) as verdicts:
@@ -135,10 +145,12 @@ def prepare(
     as they are. Raises as `check` does; on the way out no process is left.
     """
     chosen = choose(request) if chosen is None else chosen
-    keep = keyword_filter(request.keyword)
     changes = changes_since(request.changed_since) if request.changed_since is not None else None
     if changes is not None:
-        _choose_changed(chosen, changes, request)
+        touched = {m: s for m, s in chosen.modules.items() if changes.touch(m, chosen.specs.get(m))}
+        if chosen.modules and not touched:
+            request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
+        chosen.modules = touched
     left = left_over(request, list(chosen.modules))
     if left is not None:
         chosen.modules = {path: chosen.modules[path] for path in left}
@@ -150,44 +162,29 @@ def prepare(
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
-            planned = plan_targets(module, session.request)
-            kept = [p for p in planned if keep(p.target.id)]
-            session.planned += kept
-            if planned and not kept:
-                module.deselected = tuple(
-                    PassedOver(p.target.name, p.target.line, f"not selected by -k {request.keyword}")
-                    for p in planned
-                )
-        if changes is not None:
-            _keep_changed(session, changes)
-        if left is not None:
-            _keep_left_over(session, left)
-        _keep_shard(session)
+            session.planned += plan_targets(module, session.request)
+        _narrow(session, changes, left)
     except BaseException:
         session.__exit__()
         raise
     return session
 
 
-def _choose_changed(chosen: Chosen, changes: Changes, request: Request) -> None:
-    """Leave out modules none of whose targets may differ."""
-    modules = {m: s for m, s in chosen.modules.items() if changes.touch(m, chosen.specs.get(m))}
-    if chosen.modules and not modules:
-        request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
-    chosen.modules = modules
-
-
-def _keep_shard(session: Session) -> None:
-    """Leave the targets of the other shards out. Every shard plans all of them, so that none is lost."""
-    which, count = session.request.shard
-    _keep(session, session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
-
-
-def _keep_changed(session: Session, changes: Changes) -> None:
-    here = changes.kept(session.planned)
-    if session.planned and not here:
-        session.request.tell(f"--changed: no target that is selected differs from {changes.revision}")
-    _keep(session, here, f"as it was in {changes.revision} (--changed)")
+def _narrow(session: Session, changes: Changes | None, left: LeftOver | None) -> None:
+    """Leave out what -k, --changed, --lf and --shard do."""
+    request, keep = session.request, keyword_filter(session.request.keyword)
+    named = [p for p in session.planned if keep(p.target.id)]
+    session.keep(named, f"not selected by -k {request.keyword}")
+    if changes is not None:
+        here = changes.kept(session.planned)
+        if session.planned and not here:
+            request.tell(f"--changed: no target that is selected differs from {changes.revision}")
+        session.keep(here, f"as it was in {changes.revision} (--changed)")
+    if left is not None:
+        _keep_left_over(session, left)
+    # Every shard plans all targets, so that none is lost.
+    which, count = request.shard
+    session.keep(session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
 
 
 def _keep_left_over(session: Session, left: LeftOver) -> None:
@@ -195,19 +192,9 @@ def _keep_left_over(session: Session, left: LeftOver) -> None:
     if here:
         count = f"{len(here)} target{'' if len(here) == 1 else 's'}"
         session.request.tell(f"--lf: {count} of those selected, not verified last time")
-        _keep(session, here, "verified last time (--lf)")
+        session.keep(here, "verified last time (--lf)")
     elif session.planned:
         session.request.tell("--lf: all that is selected was verified last time, and is verified again")
-
-
-def _keep(session: Session, here: list[Planned], why_not: str) -> None:
-    """Leave the other targets out, and the modules that have none left."""
-    for module in session.modules:
-        others = [p for p in session.planned if p.module is module]
-        if others and not any(p.module is module for p in here):
-            module.close()
-            module.deselected = tuple(PassedOver(p.target.name, p.target.line, why_not) for p in others)
-    session.planned = here
 
 
 def _collect_all(session: Session, chosen: Chosen, imported: Mapping[Path, Module]) -> list[Mistake]:

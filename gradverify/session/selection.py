@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradverify.errors import UsageError
+from gradverify.errors import UsageError, did_you_mean
 from gradverify.model import Case, Target
 from gradverify.rules import matching, nearest_code
+from gradverify.spec.selecting import matches
 
 _TARGET = re.compile(r"(?P<path>.+?)(?:::(?P<name>[^\[\]]*)(?:\[(?P<case>.*)\])?)?")
 
@@ -91,8 +92,7 @@ def select_named(targets: Sequence[Target], name: str, shown_path: str) -> tuple
         t for t in targets if t.name.split("@")[0] == name
     )
     if not found:
-        near = difflib.get_close_matches(name, [t.name for t in targets], 1, 0.5)
-        meant = f"; did you mean `{near[0]}`?" if near else ""
+        meant = did_you_mean(name, [t.name for t in targets])
         raise UsageError(f"{shown_path} has no target `{name}`{meant}")
     return found
 
@@ -104,8 +104,7 @@ def select_cases(cases: Sequence[Case], wanted: str, target: str) -> tuple[Case,
     """
     if not wanted:
         return tuple(cases)
-    parts = [p.strip() for p in wanted.split(",")]
-    found = tuple(c for c in cases if c.id == wanted or set(parts) <= set(c.id.split(",")))
+    found = tuple(c for c in cases if matches(c.id, wanted))
     if not found:
         known = ", ".join(f"[{c.id}]" for c in list(cases)[:4])
         raise UsageError(f"{target} has no case [{wanted}]; its cases: {known or 'none'}")
@@ -136,12 +135,6 @@ def keyword_filter(expression: str) -> Callable[[str], bool]:
             f"-k: `{expression}` is not an expression of names, and, or, not and parentheses"
         ) from None
     return lambda text: _evaluate(tree, words, text.lower())
-
-
-def did_you_mean(name: str, candidates: Collection[str]) -> str:
-    """`; did you mean ...?`, or nothing."""
-    near = difflib.get_close_matches(name, list(candidates), 1, 0.5)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 def _evaluate(node: ast.expr, words: Sequence[str], text: str) -> bool:

@@ -25,10 +25,10 @@ from gradverify.rules import Family, rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.declared_shapes import REFUSED
 from gradverify.session.planning import Planned
-from gradverify.session.pool import WorkerError, WorkerTimedOutError
 from gradverify.session.request import Request
 from gradverify.session.traces import with_shown_paths
-from gradverify.spec import resizing, sizes_of, smallest
+from gradverify.session.worker_errors import WorkerError, WorkerTimedOutError
+from gradverify.spec.smaller import resizing, sizes_of, smallest
 
 MOST_TRIES = 12
 """Sizes tried for one finding: two for all of them together, three for each of three alone, one to spare."""
@@ -38,9 +38,6 @@ MOST_SHRUNK = 4
 
 TOO_SLOW = "the search for smaller inputs: one step took longer than {:g} s"
 """What is said where a worker did not answer within the limit of a target's time."""
-
-MOST_BETWEEN = 3
-"""Sizes between a small one and the one that is needed, tried once that is known."""
 
 PLAIN_DRAWS = 3
 """Draws of plain values that are tried, see `gradverify.verifier.inputs.plain`."""
@@ -170,13 +167,8 @@ def _is_shrunk(attempts: _Attempts, known: _Place | None) -> bool:
         return True
     if not caused:
         return False
-    without_its_cause = attempts.at
     attempts.restart(start, with_cause=True)
-    _with_one_size_back(attempts, without_its_cause)
-    if attempts.best is None:
-        return _has_a_smaller_place(attempts)
-    _with_plainer_values(attempts)
-    return True
+    return _has_a_smaller_place(attempts)
 
 
 def _has_a_smaller_place(attempts: _Attempts) -> bool:
@@ -203,26 +195,6 @@ def _told(attempts: _Attempts) -> Finding:
         shown_inputs=found.shown_inputs,
         case=replace(finding.case, shrunk=where),
     )
-
-
-def _with_one_size_back(attempts: _Attempts, small: _Place) -> None:
-    """Take the small sizes but for one: a factor that is a size shows itself as told at that size alone."""
-    first = attempts.at
-    told = first.sizes
-    at = _resizing(attempts)
-    if at is None:
-        return
-    sizes = small.sizes
-
-    def fails(name: str, size: int) -> bool:
-        case = at({**sizes, name: size})
-        return case is not None and attempts.fails(_Place(case, first.point, first.draw))
-
-    for name in sorted((n for n in told if sizes.get(n) != told[n]), key=lambda name: -told[name]):
-        if fails(name, told[name]):
-            between = range(sizes[name] + 1, min(told[name], sizes[name] + MOST_BETWEEN + 1))
-            any(fails(name, size) for size in between)
-            return
 
 
 def _resizing(attempts: _Attempts) -> Callable[[dict[str, int]], Case | None] | None:

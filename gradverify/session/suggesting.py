@@ -9,9 +9,9 @@ from gradverify.events import NotSuggested, Suggest, Suggested
 from gradverify.model import Mistake, Target
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_of
-from gradverify.session.pool import WorkerBrokenError, WorkerError
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import prepare
+from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
 
 
 @dataclass(frozen=True)

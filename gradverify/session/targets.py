@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib import util
-from importlib.machinery import PathFinder
 from pathlib import Path
 
-from gradverify.errors import SpecError, UsageError
+from gradverify.errors import SpecError, UsageError, did_you_mean
 from gradverify.model import Mistake, shown_path
 from gradverify.rules import RULES
-from gradverify.session.selection import Selection, did_you_mean, parse_target, split_target
+from gradverify.session.selection import Selection, parse_target, split_target
 
 SPEC_SUFFIXES = frozenset({".yaml", ".yml"})
 """Of files that are read as specs. Only for those pydantic is loaded: `lint` has no need of it."""
@@ -59,7 +57,7 @@ def _of_module(dotted: str, name: str, case: str) -> Selection:
     """A module by its dotted name; a package stands for its folder. Nothing is imported."""
     from gradverify.spec.module_names import find_module  # noqa: PLC0415 - loads pydantic
 
-    path = find_module(dotted, Path.cwd()) or _on_meta_path(dotted)
+    path = find_module(dotted, Path.cwd())
     if path is None:
         files = [found.name for found in Path.cwd().glob("*.py")]
         meant = did_you_mean(f"{dotted}.py", files) or did_you_mean(
@@ -71,27 +69,8 @@ def _of_module(dotted: str, name: str, case: str) -> Selection:
     return Selection(path.parent) if path.name == "__init__.py" and not name else Selection(path, name, case)
 
 
-def _on_meta_path(dotted: str) -> Path | None:
-    """Where an import hook finds a module, as that of an editable installation.
-
-    Only its top is asked for: for a submodule `find_spec` would import what is above it.
-    """
-    top, *below = dotted.split(".")
-    try:
-        found = util.find_spec(top)
-        for count in range(len(below)):
-            if found is None:
-                return None
-            name = ".".join([top, *below[: count + 1]])
-            found = PathFinder.find_spec(name, list(found.submodule_search_locations or []))
-    except (ImportError, ValueError, OSError):
-        return None
-    origin = found.origin if found is not None else None
-    return Path(origin) if origin and origin.endswith(".py") else None
-
-
 def _of_spec(path: Path, name: str, case: str) -> list[Selection]:
-    from gradverify.spec import read_spec  # noqa: PLC0415 - loads pydantic
+    from gradverify.spec.read import read_spec  # noqa: PLC0415 - loads pydantic
 
     spec = read_spec(path, shown_path=shown_path(path), known_codes=[rule.code for rule in RULES])
     modules = [

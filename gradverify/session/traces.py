@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
-from gradverify.model import Frame, RaisedError, shown_path
+from gradverify.model import Frame, Location, RaisedError, shown_path
 from gradverify.repeatable import repeatable
 
 CAPTURED_CHARACTERS = 2000
@@ -106,6 +106,14 @@ def with_shown_paths(raised: RaisedError | None, module: Path) -> RaisedError | 
     if raised is None:
         return None
     return replace(raised, frames=tuple(replace(f, file=_shown(f.file, module)) for f in raised.frames))
+
+
+def where_raised(raised: RaisedError | None, file: str) -> Location | None:
+    """The innermost line of the target's own file; of whatever was called only if there is none."""
+    if raised is None or not raised.frames:
+        return None
+    frame = next((f for f in reversed(raised.frames) if f.file == file), raised.frames[-1])
+    return Location(frame.file, frame.line)
 
 
 def _shown(file: str, module: Path) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gradverify.model import Beyond, Case, SizeConstant, tensors_of
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.spares import case_at
+from gradverify.spec.other_sizes import case_at
 from gradverify.spec.sweep import Sweep, allowed, factors_of
 
 LARGEST_CONSTANT = 4096

@@ -7,10 +7,10 @@ from pathlib import Path as FilePath
 
 from gradverify.model import Mistake, Target, TargetKind
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.messages import did_you_mean
 from gradverify.spec.read import SpecFile
 from gradverify.spec.signature import Signature, check_annotations, check_inputs
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import did_you_mean
 
 
 def check_against_targets(
@@ -26,7 +26,7 @@ def check_against_targets(
     functions = spec.functions_of(module) if module else tuple(spec.functions.values())
     complaints: list[Complaint] = []
     for function in functions:
-        if function.skip:
+        if function.plan.skip:
             continue
         target = by_name.get(function.name)
         if target is not None:
@@ -59,7 +59,7 @@ def _takes_anything(function: SpecFunction, target: Target) -> bool:
 
 
 def _init_complaints(function: SpecFunction, target: Target) -> list[Complaint]:
-    if function.init is None or target.kind is TargetKind.MODULE:
+    if function.plan.init is None or target.kind is TargetKind.MODULE:
         return []
     message = f"`init` builds an nn.Module, and `{target.attribute}` is none"
     return [Complaint(("functions", function.key, "init"), message, At.KEY)]

@@ -16,25 +16,15 @@ from gradverify.model import (
     Scalar,
     TensorInput,
 )
+from gradverify.spec import schema
 from gradverify.spec.evaluated import InfeasibleError, at_sizes, evaluated, init_scalar, nested
 from gradverify.spec.fields import COMPLEX, FLOATING, INTEGERS, shape_of
-from gradverify.spec.inputs import (
-    AnnotationSpec,
-    ConcatSpec,
-    InputSpec,
-    ListSpec,
-    LiteralSpec,
-    ObjectSpec,
-    SizedSpec,
-    TensorSpec,
-    levels,
-    size_names,
-)
+from gradverify.spec.inputs import InputSpec, counts_of, levels, size_names, tensors_of
+from gradverify.spec.messages import number
 from gradverify.spec.schema import TensorEntry
 from gradverify.spec.sizes import Expression
 from gradverify.spec.source import Complaint
 from gradverify.spec.structures import no_values, none_left
-from gradverify.spec.wording import number
 
 
 def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
@@ -42,29 +32,32 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
 
     Raises InfeasibleError, its path inside the entry of the input, where no valid values exist there.
     """
-    if levels(item) and level is None and not isinstance(item, LiteralSpec):
-        return LiteralInput(item.name, None)
     made: Input
-    match item:
-        case LiteralSpec():
-            made = LiteralInput(item.name, level if item.swept else item.choices[0])
-        case SizedSpec():
-            made = LiteralInput(item.name, nested(item.value, sizes, (item.key,)))
-        case TensorSpec():
+    match item.entry:
+        case schema.ChoicesEntry():
+            made = LiteralInput(item.name, level)
+        case _ if levels(item) and level is None:
+            made = LiteralInput(item.name, None)
+        case schema.SizeEntry(size=size):
+            made = LiteralInput(item.name, evaluated(size, sizes, ("size",)))
+        case schema.TupleEntry(entries=entries):
+            made = LiteralInput(item.name, nested(entries, sizes, ("tuple",)))
+        case TensorEntry():
             made = bind_tensor(item, sizes)
-        case ListSpec():
+        case schema.ListEntry():
             made = _bind_list(item, sizes, level)
-        case ConcatSpec():
-            made = _bind_concat(item, sizes)
-        case ObjectSpec():
-            init = None if item.init is None else tuple(init_scalar(value, sizes) for value in item.init)
-            made = ObjectInput(item.name, item.path, init)
-        case AnnotationSpec():
-            raise AssertionError("an annotation is no input")
+        case schema.ConcatEntry(requires_grad=wanted):
+            parts = (bind_tensor(part, sizes) for part in tensors_of(item))
+            made = ConcatInput(item.name, tuple(dataclasses.replace(p, requires_grad=wanted) for p in parts))
+        case schema.ObjectEntry(path=path, init=init):
+            given = None if init is None else tuple(init_scalar(value, sizes) for value in init)
+            made = ObjectInput(item.name, path, given)
+        case schema.ValueEntry(value=literal) | literal:
+            made = LiteralInput(item.name, literal)
     return made
 
 
-def bind_annotation(item: AnnotationSpec, sizes: Mapping[str, int]) -> Annotation:
+def bind_annotation(item: InputSpec, sizes: Mapping[str, int]) -> Annotation:
     """Return what is said of a hook's tensor at given sizes; indices may be negative there."""
     constants = tuple(
         (int(key), tuple(evaluated(one, sizes, ("constant_at", key, i)) for i, one in enumerate(indices)))
@@ -74,7 +67,7 @@ def bind_annotation(item: AnnotationSpec, sizes: Mapping[str, int]) -> Annotatio
     return Annotation(item.name, item.entry.requires_grad, avoid, constants)
 
 
-def bind_tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+def bind_tensor(tensor: InputSpec, sizes: Mapping[str, int]) -> TensorInput:
     """Return a tensor at given sizes. Raises InfeasibleError."""
     try:
         return _tensor(tensor, sizes)
@@ -82,13 +75,13 @@ def bind_tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
         raise InfeasibleError(placed(error.complaint, tensor)) from None
 
 
-def placed(complaint: Complaint, tensor: TensorSpec) -> Complaint:
+def placed(complaint: Complaint, tensor: InputSpec) -> Complaint:
     """Return a complaint about a tensor by its path inside the entry of the input."""
     path = complaint.path[1:] if tensor.inline and complaint.path[:1] == ("shape",) else complaint.path
     return Complaint(tensor.path + path, complaint.message, complaint.at)
 
 
-def _tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
+def _tensor(tensor: InputSpec, sizes: Mapping[str, int]) -> TensorInput:
     entry = tensor.entry
     at = at_sizes(sizes, size_names(tensor))
     shape = _shape(tensor, sizes, at)
@@ -118,23 +111,15 @@ def _tensor(tensor: TensorSpec, sizes: Mapping[str, int]) -> TensorInput:
     return bound
 
 
-def _bind_list(item: ListSpec, sizes: Mapping[str, int], level: Scalar) -> ListInput:
-    if not item.counts:
-        return ListInput(item.name, tuple(bind_tensor(tensor, sizes) for tensor in item.items))
-    (one,) = item.items
-    count = level if isinstance(level, int) else item.counts[0]
-    named = (TensorSpec(f"{item.name}[{i}]", one.entry, one.path, one.inline) for i in range(count))
-    return ListInput(item.name, tuple(bind_tensor(tensor, sizes) for tensor in named))
+def _bind_list(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> ListInput:
+    tensors, counts = tensors_of(item), counts_of(item)
+    if counts:
+        count = level if isinstance(level, int) else counts[0]
+        tensors = tuple(dataclasses.replace(tensors[0], name=f"{item.name}[{i}]") for i in range(count))
+    return ListInput(item.name, tuple(bind_tensor(tensor, sizes) for tensor in tensors))
 
 
-def _bind_concat(item: ConcatSpec, sizes: Mapping[str, int]) -> ConcatInput:
-    parts = tuple(bind_tensor(part, sizes) for part in item.parts)
-    return ConcatInput(
-        item.name, tuple(dataclasses.replace(part, requires_grad=item.requires_grad) for part in parts)
-    )
-
-
-def _shape(tensor: TensorSpec, sizes: Mapping[str, int], at: str) -> tuple[int, ...]:
+def _shape(tensor: InputSpec, sizes: Mapping[str, int], at: str) -> tuple[int, ...]:
     expressions = tensor.entry.shape
     if expressions is None:
         return shape_of(tensor.entry.value)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradverify.model import Annotation, Case, Input, Nested, Scalar
 from gradverify.spec.bound import bind, bind_annotation
 from gradverify.spec.contradictions import contradictions
 from gradverify.spec.evaluated import InfeasibleError, init_value
-from gradverify.spec.inputs import GIVEN, AnnotationSpec, InputSpec
+from gradverify.spec.inputs import GIVEN
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.sweep import Factor, Sweep, Values, allowed, choose, factors_of, sizes_at
 
@@ -116,38 +116,33 @@ def bound_case(sweep: Sweep, factors: Sequence[Factor], row: Values) -> Case:
     ]
     sizes = sizes_at(sweep, factors, row)
     given = {factor.name: value for factor, value in values if not factor.is_size}
+    inputs, annotations = _bound(sweep, sizes, given)
     return Case(
         id=case_id(declared, options),
         seed=0,
         sizes=tuple(sizes.items()),
         options=tuple(options),
-        inputs=tuple(_inputs(sweep, sizes, given)),
+        inputs=tuple(inputs),
         hook=sweep.hook,
-        annotations=tuple(_annotations(sweep, sizes)),
+        annotations=tuple(annotations),
         init=_init(sweep, sizes),
     )
 
 
-def _inputs(sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]) -> Iterator[Input]:
+def _bound(
+    sweep: Sweep, sizes: Mapping[str, int], given: Mapping[str, Scalar]
+) -> tuple[list[Input], list[Annotation]]:
+    inputs: list[Input] = []
+    annotations: list[Annotation] = []
     for item in sweep.inputs:
-        if not isinstance(item, AnnotationSpec):
-            try:
-                yield bind(item, sizes, given.get(item.name))
-            except InfeasibleError as error:
-                raise _of_input(item, error) from None
-
-
-def _annotations(sweep: Sweep, sizes: Mapping[str, int]) -> Iterator[Annotation]:
-    for item in sweep.inputs:
-        if isinstance(item, AnnotationSpec):
-            try:
-                yield bind_annotation(item, sizes)
-            except InfeasibleError as error:
-                raise _of_input(item, error) from None
-
-
-def _of_input(item: InputSpec, error: InfeasibleError) -> InfeasibleError:
-    return InfeasibleError(error.complaint.under(("inputs", item.name)))
+        try:
+            if item.is_annotation:
+                annotations.append(bind_annotation(item, sizes))
+            else:
+                inputs.append(bind(item, sizes, given.get(item.name)))
+        except InfeasibleError as error:
+            raise InfeasibleError(error.complaint.under(("inputs", item.name))) from None
+    return inputs, annotations
 
 
 def _init(sweep: Sweep, sizes: Mapping[str, int]) -> Init:

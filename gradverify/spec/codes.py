@@ -6,9 +6,9 @@ import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 
+from gradverify.spec.messages import Path, shown
 from gradverify.spec.schema_file import XfailEntry
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import Path, shown
 
 
 def check_ignore(ignore: Mapping[str, object], known_codes: Collection[str]) -> Iterator[Complaint]:

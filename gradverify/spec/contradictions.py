@@ -9,11 +9,12 @@ from gradverify.model import ConcatInput, Input, ListInput, TensorInput
 from gradverify.spec.bound import placed
 from gradverify.spec.evaluated import at_sizes
 from gradverify.spec.fields import INTEGERS, shape_of
-from gradverify.spec.inputs import ConcatSpec, InputSpec, TensorSpec, size_names, tensors_of
+from gradverify.spec.inputs import InputSpec, size_names, tensors_of
+from gradverify.spec.messages import Path, number
+from gradverify.spec.schema import ConcatEntry
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.structures import structure_contradictions
 from gradverify.spec.tensors import DOMAIN_ENDS, items
-from gradverify.spec.wording import Path, number
 
 
 def contradictions(item: InputSpec, bound: Input, sizes: Mapping[str, int]) -> Iterator[Complaint]:
@@ -28,11 +29,11 @@ def contradictions(item: InputSpec, bound: Input, sizes: Mapping[str, int]) -> I
     for tensor, value in zip(tensors_of(item), made, strict=False):
         for complaint in _of_tensor(tensor, value, at_sizes(sizes, size_names(tensor))):
             yield placed(complaint, tensor)
-    if isinstance(item, ConcatSpec):
+    if isinstance(item.entry, ConcatEntry):
         yield from _of_parts(item, made, at_sizes(sizes, size_names(item)))
 
 
-def _of_parts(item: ConcatSpec, parts: tuple[TensorInput, ...], at: str) -> Iterator[Complaint]:
+def _of_parts(item: InputSpec, parts: tuple[TensorInput, ...], at: str) -> Iterator[Complaint]:
     for index, part in enumerate(parts):
         if not part.shape:
             message = "a part of `concat` needs at least one dimension"
@@ -50,7 +51,7 @@ def _of_parts(item: ConcatSpec, parts: tuple[TensorInput, ...], at: str) -> Iter
             yield Complaint(("concat", index), message)
 
 
-def _of_tensor(tensor: TensorSpec, bound: TensorInput, at: str) -> Iterator[Complaint]:
+def _of_tensor(tensor: InputSpec, bound: TensorInput, at: str) -> Iterator[Complaint]:
     entry = tensor.entry
     if "value" in entry.model_fields_set and shape_of(entry.value) != bound.shape:
         message = f"`value` has shape {list(shape_of(entry.value))}, not {list(bound.shape)}{at}"
@@ -75,7 +76,7 @@ def _of_tensor(tensor: TensorSpec, bound: TensorInput, at: str) -> Iterator[Comp
         yield Complaint(("range",), message)
 
 
-def _points(tensor: TensorSpec) -> Iterator[tuple[Path, int | float]]:
+def _points(tensor: InputSpec) -> Iterator[tuple[Path, int | float]]:
     for index, point in enumerate(tensor.entry.special):
         yield ("special", index), point
     for path, item in items(tensor.entry.value, ("value",)):

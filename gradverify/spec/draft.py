@@ -17,7 +17,6 @@ from gradverify.deduced import (
 from gradverify.errors import SpecError
 from gradverify.model import Mistake, Nested, Parameter
 from gradverify.spec.function import SpecFunction, read_function, split_key
-from gradverify.spec.gate import NOT_YET
 
 _INTEGER = re.compile(r"-?\d+")
 
@@ -35,7 +34,7 @@ def function_of(name: str, raw: dict[str, object], known_codes: Collection[str])
 
     Raises `SpecError` for what is wrong with it.
     """
-    function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes, NOT_YET)
+    function, faults = read_function(name, raw, split_key(name, raw, "module.py"), known_codes)
     if function is None:
         raise SpecError([Mistake(f"{'.'.join(map(str, f.path))}: {f.message}") for f in faults])
     return function

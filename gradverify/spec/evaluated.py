@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from gradverify.model import Nested, Scalar
+from gradverify.spec.messages import Path
 from gradverify.spec.sizes import Expression, ExpressionError, SizeError, bindings, parse_expression
 from gradverify.spec.source import Complaint
-from gradverify.spec.wording import Path
 
 
 class InfeasibleError(Exception):

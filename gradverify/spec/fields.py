@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    WithJsonSchema,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gradverify.model import Nested, Scalar
+from gradverify.spec.messages import described, did_you_mean, number, shown
 from gradverify.spec.sizes import MAX_SIZE, Expression, ExpressionError, constant, parse_expression
-from gradverify.spec.wording import described, did_you_mean, number, shown
 
 OWN_MESSAGE = "gradverify"
 """The pydantic error type of our own sentences."""
@@ -51,6 +46,22 @@ _DIMENSION_KEY = re.compile(r"-?\d+", re.ASCII)
 def wrong(message: str) -> PydanticCustomError:
     """Return an error that carries a sentence of our own."""
     return PydanticCustomError(OWN_MESSAGE, "{message}", {"message": message})
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """A value that one function checks, and what the JSON Schema says of it."""
+
+    check: Callable[[Any], object]
+    schema: Mapping[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:  # noqa: ANN401
+        """Return what pydantic validates with."""
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return what editors are told."""
+        return dict(self.schema)
 
 
 def _dimension(value: object) -> Expression:
@@ -151,8 +162,8 @@ def _dtype(value: object) -> str:
     return value
 
 
-def one_of(key: str, plural: str, known: tuple[str, ...]) -> Callable[[object], str]:
-    """Return a validator for a word out of a few."""
+def one_of(key: str, plural: str, known: tuple[str, ...]) -> Checked:
+    """Return what checks a word out of a few."""
 
     def check(value: object) -> str:
         if isinstance(value, str) and value in known:
@@ -160,7 +171,7 @@ def one_of(key: str, plural: str, known: tuple[str, ...]) -> Callable[[object], 
         meant = did_you_mean(value, known) if isinstance(value, str) else ""
         raise wrong(f"`{key}` cannot be {described(value)}" + (meant or f"; {plural}: {', '.join(known)}"))
 
-    return check
+    return Checked(check, {"enum": list(known)})
 
 
 def _size(value: object) -> int:
@@ -241,44 +252,32 @@ def shape_of(value: Nested) -> tuple[int, ...]:
     return (len(value), *(shape_of(value[0]) if value else ()))
 
 
-_NUMBER = {"type": "number"}
 _NUMBER_OR_TEXT = {"type": ["number", "string"]}
 LITERAL_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
-_INTEGER_OR_TEXT = {"type": ["integer", "string"]}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": MAX_COUNT}
 _COUNTS = {"anyOf": [_COUNT, {"type": "array", "items": _COUNT, "minItems": 1}]}
 _SIZE = {"type": "integer", "minimum": 0}
 _SIZES = {"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1}]}
 
-Dimension = Annotated[
-    Expression, PlainValidator(_dimension), WithJsonSchema({"anyOf": [_SIZE, {"type": "string"}]})
-]
-Finite = Annotated[int | float, PlainValidator(finite), WithJsonSchema(_NUMBER)]
-Bound = Annotated[int | float | Expression, PlainValidator(_bound), WithJsonSchema(_NUMBER_OR_TEXT)]
+Dimension = Annotated[Expression, Checked(_dimension, {"anyOf": [_SIZE, {"type": "string"}]})]
+Finite = Annotated[int | float, Checked(finite, {"type": "number"})]
+Bound = Annotated[int | float | Expression, Checked(_bound, _NUMBER_OR_TEXT)]
 Bounds = Annotated[
     list[Bound],
     AfterValidator(_two),
     WithJsonSchema({"type": "array", "items": _NUMBER_OR_TEXT, "minItems": 2, "maxItems": 2}),
 ]
-Dtype = Annotated[str, PlainValidator(_dtype), WithJsonSchema({"enum": list(DTYPES)})]
-Domain = Annotated[
-    str, PlainValidator(one_of("domain", "domains", DOMAINS)), WithJsonSchema({"enum": list(DOMAINS)})
-]
-StructureName = Annotated[
-    str,
-    PlainValidator(one_of("structure", "structures", STRUCTURES)),
-    WithJsonSchema({"enum": list(STRUCTURES)}),
-]
-LayoutName = Annotated[
-    str, PlainValidator(one_of("layout", "layouts", LAYOUTS)), WithJsonSchema({"enum": list(LAYOUTS)})
-]
-Integer = Annotated[Expression, PlainValidator(_integer), WithJsonSchema(_INTEGER_OR_TEXT)]
-Entries = Annotated[Any, PlainValidator(_tuple_of), WithJsonSchema({"type": "array"})]
+Dtype = Annotated[str, Checked(_dtype, {"enum": list(DTYPES)})]
+Domain = Annotated[str, one_of("domain", "domains", DOMAINS)]
+StructureName = Annotated[str, one_of("structure", "structures", STRUCTURES)]
+LayoutName = Annotated[str, one_of("layout", "layouts", LAYOUTS)]
+Integer = Annotated[Expression, Checked(_integer, {"type": ["integer", "string"]})]
+Entries = Annotated[Any, Checked(_tuple_of, {"type": "array"})]
 Constants = Annotated[dict[str, Annotated[list[Integer], Field(min_length=1)]], AfterValidator(_constant_at)]
-Size = Annotated[int, PlainValidator(_size), WithJsonSchema(_SIZE)]
+Size = Annotated[int, Checked(_size, _SIZE)]
 Sizes = Annotated[list[Size], AfterValidator(_swept), BeforeValidator(as_list), WithJsonSchema(_SIZES)]
-Count = Annotated[int, PlainValidator(_count), WithJsonSchema(_COUNT)]
+Count = Annotated[int, Checked(_count, _COUNT)]
 Counts = Annotated[list[Count], AfterValidator(_counts), BeforeValidator(as_list), WithJsonSchema(_COUNTS)]
-LiteralValue = Annotated[Scalar, PlainValidator(_scalar), WithJsonSchema(LITERAL_SCHEMA)]
+LiteralValue = Annotated[Scalar, Checked(_scalar, LITERAL_SCHEMA)]
 Choices = Annotated[list[LiteralValue], Field(json_schema_extra={"minItems": 1}), AfterValidator(_distinct)]
-Values = Annotated[Any, PlainValidator(_nested), WithJsonSchema({})]
+Values = Annotated[Any, Checked(_nested, {})]

@@ -6,12 +6,11 @@ import re
 from datetime import date
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
 
-from gradverify.spec.conditions import Condition, parse_condition
-from gradverify.spec.fields import finite, one_of, wrong
-from gradverify.spec.sizes import ExpressionError, is_size_name
-from gradverify.spec.wording import described, number, shown
+from gradverify.spec.fields import Checked, finite, one_of, wrong
+from gradverify.spec.messages import described, number, shown
+from gradverify.spec.sizes import Condition, ExpressionError, is_size_name, parse_condition
 
 DEFAULT_DTYPES = ("float64", "float32")
 DEVICES = ("cpu", "cuda")
@@ -145,66 +144,29 @@ MAX_OUTPUTS = 1000
 """Positions of outputs; no forward returns this many, and a position is printed with each finding."""
 _TEXT = {"type": "string"}
 _SOME = Field(min_length=1)
-_ANY_LITERAL = {"type": ["number", "string", "boolean", "null"]}
+_ANY_LITERAL = ["number", "string", "boolean", "null"]
 
-Float64 = Annotated[str, PlainValidator(_float64), WithJsonSchema({"const": "float64"})]
-Tolerance = Annotated[
-    float,
-    PlainValidator(_tolerance),
-    WithJsonSchema({"type": "number", "minimum": 0, "exclusiveMaximum": 1}),
-]
+Float64 = Annotated[str, Checked(_float64, {"const": "float64"})]
+Tolerance = Annotated[float, Checked(_tolerance, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
 Text = Annotated[str, StringConstraints(strict=True)]
 Words = Annotated[Text, AfterValidator(_words), WithJsonSchema({**_TEXT, "minLength": 1})]
 Reason = Annotated[Text, AfterValidator(_reason), WithJsonSchema({**_TEXT, "minLength": 1})]
-Attribute = Annotated[str, PlainValidator(_path), WithJsonSchema(_TEXT)]
-Reference = Annotated[str, PlainValidator(_reference), WithJsonSchema(_TEXT)]
-Hook = Annotated[str, PlainValidator(_hook), WithJsonSchema({**_TEXT, "pattern": ":"})]
-Version = Annotated[Literal[1], PlainValidator(_version), WithJsonSchema({"const": 1})]
-Where = Annotated[list[Annotated[Condition, PlainValidator(_condition), WithJsonSchema(_TEXT)]], _SOME]
-Day = Annotated[str, PlainValidator(_date), WithJsonSchema({**_TEXT, "pattern": r"^\d{4}-\d\d-\d\d$"})]
+Attribute = Annotated[str, Checked(_path, _TEXT)]
+Reference = Annotated[str, Checked(_reference, _TEXT)]
+Hook = Annotated[str, Checked(_hook, {**_TEXT, "pattern": ":"})]
+Version = Annotated[Literal[1], Checked(_version, {"const": 1})]
+Where = Annotated[list[Annotated[Condition, Checked(_condition, _TEXT)]], _SOME]
+Day = Annotated[str, Checked(_date, {**_TEXT, "pattern": r"^\d{4}-\d\d-\d\d$"})]
 Names = Annotated[list[Text], _SOME, AfterValidator(_each_once)]
 Arguments = Annotated[list[Text], _SOME]
-Outputs = Annotated[
-    list[Annotated[int, PlainValidator(_output), WithJsonSchema({"type": "integer", "minimum": 0})]],
-    _SOME,
-    AfterValidator(_each_once),
-]
-DefaultDtype = Annotated[
-    str,
-    PlainValidator(one_of("default_dtype", "dtypes", DEFAULT_DTYPES)),
-    WithJsonSchema({"enum": list(DEFAULT_DTYPES)}),
-]
-Devices = Annotated[
-    list[
-        Annotated[
-            str,
-            PlainValidator(one_of("devices", "devices", DEVICES)),
-            WithJsonSchema({"enum": list(DEVICES)}),
-        ]
-    ],
-    _SOME,
-    AfterValidator(_each_once),
-]
-Dtypes = Annotated[
-    list[
-        Annotated[
-            str,
-            PlainValidator(one_of("dtypes", "dtypes", JUDGED_DTYPES)),
-            WithJsonSchema({"enum": list(JUDGED_DTYPES)}),
-        ]
-    ],
-    _SOME,
-    AfterValidator(_each_once),
-]
-Internals = Annotated[
-    str,
-    PlainValidator(one_of("internals", "dtypes", INTERNALS)),
-    WithJsonSchema({"enum": list(INTERNALS)}),
-]
-Product = Annotated[str, PlainValidator(_product), WithJsonSchema({"const": "product"})]
-InitValue = Annotated[
-    Any,
-    PlainValidator(_init_value),
-    WithJsonSchema({"type": ["number", "string", "boolean", "null", "array"]}),
-]
-InitScalar = Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_ANY_LITERAL)]
+Output = Annotated[int, Checked(_output, {"type": "integer", "minimum": 0})]
+Outputs = Annotated[list[Output], _SOME, AfterValidator(_each_once)]
+DefaultDtype = Annotated[str, one_of("default_dtype", "dtypes", DEFAULT_DTYPES)]
+Device = Annotated[str, one_of("devices", "devices", DEVICES)]
+Devices = Annotated[list[Device], _SOME, AfterValidator(_each_once)]
+JudgedDtype = Annotated[str, one_of("dtypes", "dtypes", JUDGED_DTYPES)]
+Dtypes = Annotated[list[JudgedDtype], _SOME, AfterValidator(_each_once)]
+Internals = Annotated[str, one_of("internals", "dtypes", INTERNALS)]
+Product = Annotated[str, Checked(_product, {"const": "product"})]
+InitValue = Annotated[Any, Checked(_init_value, {"type": [*_ANY_LITERAL, "array"]})]
+InitScalar = Annotated[Any, Checked(_scalar, {"type": _ANY_LITERAL})]

@@ -11,7 +11,6 @@ from pathlib import Path as FilePath
 
 from gradverify.errors import SpecError
 from gradverify.model import shown_path
-from gradverify.spec.gate import NOT_YET, Gate
 from gradverify.spec.read import SpecFile, is_path, module_path, named_modules, names_module, read_document
 from gradverify.spec.source import At, Complaint, Document, load
 
@@ -29,14 +28,11 @@ class SpecLookup:
         folder: FilePath,
         known_codes: Collection[str],
         show: Callable[[FilePath], str] = shown_path,
-        *,
-        gate: Gate = NOT_YET,
     ) -> None:
         """`given` are the `--spec` files; `folder` is the specs folder itself and need not exist."""
         self._given = tuple(given)
         self._folder = folder
         self._codes = known_codes
-        self._gate = gate
         self._show = show
         self._documents: dict[FilePath, Document] = {}
         self._specs: dict[FilePath, SpecFile] = {}
@@ -66,7 +62,7 @@ class SpecLookup:
     def read(self, path: FilePath) -> SpecFile:
         """Read one spec file. Raises SpecError."""
         if path not in self._specs:
-            self._specs[path] = read_document(self._document(path), path, self._codes, self._gate)
+            self._specs[path] = read_document(self._document(path), path, self._codes)
         return self._specs[path]
 
     def _in_folder(self) -> tuple[FilePath, ...]:
@@ -106,13 +102,6 @@ class SpecLookup:
         if path not in self._documents:
             self._documents[path] = load(path, self._show(path))
         return self._documents[path]
-
-
-def find_specs(
-    module: FilePath, *, given: Sequence[FilePath], folder: FilePath, known_codes: Collection[str]
-) -> SpecFile | None:
-    """Return the spec of one module; for several modules keep one `SpecLookup`, which reads a file once."""
-    return SpecLookup(given, folder, known_codes).find(module)
 
 
 def _beside(module: FilePath) -> tuple[FilePath, ...]:

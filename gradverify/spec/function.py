@@ -6,12 +6,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gradverify.model import Case, Companion, ExpectedFailure, Nested
+from gradverify.model import Case, Companion, ExpectedFailure, InputSource, TargetPlan
 from gradverify.spec.cases import build_cases
 from gradverify.spec.codes import check_ignore, check_xfail_codes
-from gradverify.spec.expressions import used_names
-from gradverify.spec.gate import Gate
 from gradverify.spec.inputs import read_annotation, read_input
+from gradverify.spec.messages import Path, shown
+from gradverify.spec.other_sizes import spare_cases
 from gradverify.spec.pairwise import TooManyError
 from gradverify.spec.relations import (
     RawFunction,
@@ -34,10 +34,8 @@ from gradverify.spec.schema_file import (
 from gradverify.spec.selecting import matches
 from gradverify.spec.sizes import automatic, undeclared
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.spares import spare_cases
 from gradverify.spec.sweep import Rows, Sweep, factors_of
 from gradverify.spec.translate import function_complaints
-from gradverify.spec.wording import Path, shown
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _KEY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:@[\w.-]+)?")
@@ -45,44 +43,37 @@ _KEY = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*(?:@[\w.-]+)?")
 
 @dataclass(frozen=True)
 class SpecFunction:
-    """One function of a spec, with its cases; their seeds are given when they are planned."""
+    """One function of a spec, with its plan as far as the spec alone decides it."""
 
     key: str
     """As the file writes it."""
     module: str
     """As the file writes it: its `module:`, or what stands before `::`."""
-    name: str
-    """The name of the target: the key without `path.py::`."""
-    attribute: str
-    """Where the module has it: `target:`, or the name before `@`."""
+    plan: TargetPlan
+    """Its cases have no seeds and its expected failures no lines yet; tolerances are those of the run."""
     inputs: tuple[str, ...] = ()
     """Names in spec order."""
-    cases: tuple[Case, ...] = ()
-    spares: tuple[Case, ...] = ()
-    """Cases at other sizes, run only to find out why another one fails."""
     sweep: Sweep | None = None
     """What the cases follow from; None where nothing is planned."""
-    infeasible: int = 0
-    reference: str = ""
     hook: str = ""
-    skip: str = ""
-    ignore: tuple[tuple[str, str], ...] = ()
-    reference_arguments: tuple[str, ...] = ()
-    surrogate: Companion | None = None
-    expected_failures: tuple[ExpectedFailure, ...] = ()
-    """Without their lines, which are given when they are planned."""
     rtol: float | None = None
     """Its own tolerance, None for the default of the file."""
     atol: float | None = None
-    outputs: tuple[int, ...] | None = None
-    default_dtype: str = ""
-    devices: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    """Its own, empty for those of the file."""
-    internals: str = ""
-    init: tuple[tuple[str, Nested], ...] | None = None
-    """At the sizes of the base case."""
-    notes: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the target: the key without `path.py::`."""
+        return self.plan.name
+
+    @property
+    def attribute(self) -> str:
+        """Where the module has it: `target:`, or the name before `@`."""
+        return self.plan.attribute
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Its cases, without seeds."""
+        return self.plan.cases
 
 
 @dataclass(frozen=True)
@@ -119,11 +110,11 @@ def key_complaint(key: str, module: str) -> Complaint | None:
 
 
 def read_function(
-    key: str, raw: object, parts: FunctionKey, known_codes: Collection[str], gate: Gate
+    key: str, raw: object, parts: FunctionKey, known_codes: Collection[str]
 ) -> tuple[SpecFunction | None, list[Complaint]]:
     """Return a function, or None, with everything that is wrong inside its entry."""
     path: Path = ("functions", key)
-    complaints = function_complaints(raw, path, gate)
+    complaints = function_complaints(raw, path)
     if not isinstance(raw, dict):
         return None, complaints
     broken = [complaint.path[2:] for complaint in complaints]
@@ -181,10 +172,21 @@ def _with_cases(
     faults = [*built.complaints, *_xfail_faults(entry, function, cases, known_codes)]
     if faults:
         return None, faults
-    made = _made(key, parts, entry, cases, built.infeasible)
-    if not planned:
-        return made, []
-    return replace(made, spares=spare_cases(sweep, cases), sweep=sweep), []
+    plan = replace(
+        _plan(parts, entry, cases),
+        infeasible=built.infeasible,
+        spares=spare_cases(sweep, cases) if planned else (),
+    )
+    return SpecFunction(
+        key,
+        parts.module,
+        plan,
+        inputs=tuple(entry.inputs),
+        sweep=sweep if planned else None,
+        hook=sweep.hook,
+        rtol=entry.tolerance.rtol,
+        atol=entry.tolerance.atol,
+    ), []
 
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
@@ -194,7 +196,7 @@ def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
         named = [(str(position), value) for position, value in enumerate(entry.init)]
     return Sweep(
         sizes,
-        automatic(undeclared(used_names(function.inputs), sizes)),
+        automatic(undeclared(function.used_names, sizes)),
         tuple(function.good.values()),
         entry.arguments if isinstance(entry, HookedEntry) else "",
         tuple(entry.where),
@@ -209,27 +211,19 @@ def _rows(entry: CommonEntry) -> Rows:
     return "product" if entry.cases == "product" else "pairwise"
 
 
-def _made(
-    key: str, parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...], infeasible: int
-) -> SpecFunction:
+def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> TargetPlan:
     call = entry.reference if isinstance(entry.reference, CallEntry) else None
-    return SpecFunction(
-        key=key,
-        module=parts.module,
+    return TargetPlan(
         name=parts.name,
         attribute=parts.attribute,
-        inputs=tuple(entry.inputs) if isinstance(entry, FunctionEntry | HookedEntry) else (),
+        source=InputSource.SPEC if cases else InputSource.NONE,
         cases=cases,
-        infeasible=infeasible,
         reference=call.call if call else str(entry.reference),
-        hook=entry.arguments if isinstance(entry, HookedEntry) else "",
-        skip=entry.skip,
         ignore=tuple(entry.ignore.items()),
+        skip=entry.skip,
         reference_arguments=tuple(call.arguments) if call else (),
         surrogate=_surrogate(entry),
         expected_failures=tuple(_expected(one) for _, one in _xfails(entry)),
-        rtol=entry.tolerance.rtol,
-        atol=entry.tolerance.atol,
         outputs=tuple(entry.outputs) or None,
         default_dtype=entry.default_dtype,
         devices=tuple(entry.devices),

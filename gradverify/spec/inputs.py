@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 
 from gradverify.model import Scalar
 from gradverify.spec import schema
-from gradverify.spec.schema import AnnotationEntry, TensorEntry
+from gradverify.spec.messages import Path
+from gradverify.spec.schema import AnnotationEntry, ConcatEntry, ListEntry, OfEntry, TensorEntry
 from gradverify.spec.sizes import Expression
-from gradverify.spec.wording import Path
 
 GIVEN = "given"
 """The level of an optional input that is not left out."""
@@ -25,173 +25,116 @@ def _input() -> TypeAdapter[Any]:
 
 
 @dataclass(frozen=True)
-class LiteralSpec:
-    """A literal, or one swept over its choices."""
+class InputSpec:
+    """An input whose sizes are not bound yet, or one tensor of it."""
 
     name: str
-    choices: tuple[Scalar, ...]
-    swept: bool = False
-
-
-@dataclass(frozen=True)
-class SizedSpec:
-    """A literal that follows from sizes: an integer, or a tuple."""
-
-    name: str
-    value: object
-    """An expression, a scalar, or nested tuples of them."""
-    key: str
-    """`size` or `tuple`."""
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """A tensor whose sizes are not bound yet."""
-
-    name: str
-    entry: TensorEntry
+    entry: Any
+    """An entry of `gradverify.spec.schema`; of a plain literal the literal."""
     path: Path = ()
     """Where it stands inside the entry of its input: `("list", 0)`."""
     inline: bool = False
     """Written as a bare list: its shape is the entry itself."""
+    order: Mapping[Path, int] = field(default_factory=dict, compare=False, repr=False)
+    """Where in its entry each value stands: undeclared sizes get their values as they appear."""
 
-
-@dataclass(frozen=True)
-class ListSpec:
-    """Several tensors, written out or counted."""
-
-    name: str
-    items: tuple[TensorSpec, ...]
-    """Those written out, or the one of which there are several."""
-    counts: tuple[int, ...] = ()
-    """How many there are of the one; empty where they are written out."""
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class ConcatSpec:
-    """One tensor made of parts."""
-
-    name: str
-    parts: tuple[TensorSpec, ...]
-    optional: bool = False
-    requires_grad: bool | None = None
-
-
-@dataclass(frozen=True)
-class ObjectSpec:
-    """A live object."""
-
-    name: str
-    path: str
-    init: tuple[object, ...] | None = None
-
-
-@dataclass(frozen=True)
-class AnnotationSpec:
-    """What is said of a tensor that a hook builds."""
-
-    name: str
-    entry: AnnotationEntry
-
-
-InputSpec = LiteralSpec | SizedSpec | TensorSpec | ListSpec | ConcatSpec | ObjectSpec | AnnotationSpec
+    @property
+    def is_annotation(self) -> bool:
+        """Whether a hook builds it."""
+        return isinstance(self.entry, AnnotationEntry)
 
 
 def read_input(name: str, raw: object) -> InputSpec:
     """Return an input whose form has been validated."""
-    entry = _input().validate_python(raw)
-    made: InputSpec
-    match entry:
-        case list() | schema.TensorEntry():
-            made = _tensor(name, entry, ())
-        case schema.ChoicesEntry():
-            made = LiteralSpec(name, tuple(entry.choices), swept=True)
-        case schema.ValueEntry():
-            made = LiteralSpec(name, (entry.value,))
-        case schema.SizeEntry():
-            made = SizedSpec(name, entry.size, "size")
-        case schema.TupleEntry():
-            made = SizedSpec(name, entry.entries, "tuple")
-        case schema.ObjectEntry():
-            made = ObjectSpec(name, entry.path, None if entry.init is None else tuple(entry.init))
-        case schema.ListEntry():
-            made = _list(name, entry)
-        case schema.ConcatEntry():
-            parts = tuple(_tensor(f"{name}[{i}]", part, ("concat", i)) for i, part in enumerate(entry.parts))
-            made = ConcatSpec(name, parts, entry.optional, entry.requires_grad)
-        case _:
-            made = LiteralSpec(name, (entry,))
-    return made
+    order = {path: number for number, path in enumerate(_paths(raw, ()))}
+    return replace(_read(name, _input().validate_python(raw), ()), order=order)
 
 
 def read_annotation(name: str, raw: object) -> InputSpec:
     """Return what is said of a tensor that a hook builds, once it has been validated."""
-    return AnnotationSpec(name, AnnotationEntry.model_validate(raw))
+    return InputSpec(name, AnnotationEntry.model_validate(raw))
 
 
-def _tensor(name: str, entry: Any, path: Path) -> TensorSpec:  # noqa: ANN401 - a list or a TensorEntry
+def _paths(raw: object, path: Path) -> Iterator[Path]:
+    yield path
+    if isinstance(raw, dict | list):
+        for key, inner in raw.items() if isinstance(raw, dict) else enumerate(raw):
+            yield from _paths(inner, (*path, key))
+
+
+def _read(name: str, entry: Any, path: Path) -> InputSpec:  # noqa: ANN401 - a list or an entry
     if isinstance(entry, list):
-        return TensorSpec(name, TensorEntry.model_construct({"shape"}, shape=entry), path, inline=True)
-    return TensorSpec(name, entry, path)
+        return InputSpec(name, TensorEntry.model_construct({"shape"}, shape=entry), path, inline=True)
+    return InputSpec(name, entry, path)
 
 
-def _list(name: str, entry: schema.ListEntry) -> ListSpec:
-    if isinstance(entry.items, schema.OfEntry):
-        one = _tensor(name, entry.items.of, ("list", "of"))
-        return ListSpec(name, (one,), tuple(entry.items.count), entry.optional)
-    items = tuple(_tensor(f"{name}[{i}]", item, ("list", i)) for i, item in enumerate(entry.items))
-    return ListSpec(name, items, optional=entry.optional)
-
-
-def tensors_of(item: InputSpec) -> tuple[TensorSpec, ...]:
-    """Return the tensors that an input is made of."""
-    match item:
-        case TensorSpec():
+def tensors_of(item: InputSpec) -> tuple[InputSpec, ...]:
+    """Return the tensors that an input is made of; of several of one kind, the one."""
+    match item.entry:
+        case TensorEntry():
             return (item,)
-        case ListSpec(items=tensors) | ConcatSpec(parts=tensors):
-            return tensors
+        case ListEntry(items=OfEntry(of=one)):
+            return (_read(item.name, one, ("list", "of")),)
+        case ListEntry(items=several):
+            key = "list"
+        case ConcatEntry(parts=several):
+            key = "concat"
         case _:
             return ()
+    return tuple(_read(f"{item.name}[{i}]", one, (key, i)) for i, one in enumerate(several))
 
 
 def is_optional(item: InputSpec) -> bool:
     """Whether it is left out in some cases."""
-    if isinstance(item, TensorSpec):
-        return item.entry.optional
-    return isinstance(item, ListSpec | ConcatSpec) and item.optional
+    return isinstance(item.entry, TensorEntry | ListEntry | ConcatEntry) and item.entry.optional
 
 
 def levels(item: InputSpec) -> tuple[Scalar, ...]:
     """Return what an input is swept over, empty where it is the same in every case."""
-    if isinstance(item, LiteralSpec):
-        return item.choices if item.swept else ()
-    counts = item.counts if isinstance(item, ListSpec) else ()
-    if is_optional(item):
-        return (*(counts or (GIVEN,)), None)
-    return counts
+    if isinstance(item.entry, schema.ChoicesEntry):
+        return tuple(item.entry.choices)
+    counts = counts_of(item)
+    return (*(counts or (GIVEN,)), None) if is_optional(item) else counts
+
+
+def counts_of(item: InputSpec) -> tuple[int, ...]:
+    """Return how many tensors a list may hold of one kind; empty for everything else."""
+    of = item.entry.items if isinstance(item.entry, ListEntry) else None
+    return tuple(of.count) if isinstance(of, OfEntry) else ()
 
 
 def size_names(item: InputSpec) -> tuple[str, ...]:
     """Return the sizes that an input depends on, each once."""
-    return tuple(dict.fromkeys(name for one in _expressions(item) for name in one.names))
+    return tuple(dict.fromkeys(name for _, one in expressions(item) for name in one.names))
 
 
-def _expressions(item: InputSpec) -> Iterator[Expression]:
-    match item:
-        case SizedSpec(value=value):
-            yield from _nested(value)
-        case AnnotationSpec():
-            yield from _nested(list(item.entry.constant_at.values()))
+def expressions(item: InputSpec) -> Iterator[tuple[Path, Expression]]:
+    """Yield the size expressions of an input with their paths inside its entry, as they appear there."""
+    yield from sorted(_expressions(item), key=lambda found: item.order.get(found[0], 0))
+
+
+def _expressions(item: InputSpec) -> Iterator[tuple[Path, Expression]]:
+    match item.entry:
+        case schema.SizeEntry(size=size):
+            yield ("size",), size
+        case schema.TupleEntry(entries=entries):
+            yield from _nested(entries, ("tuple",))
+        case AnnotationEntry(constant_at=constants):
+            yield from _nested(constants, ("constant_at",))
         case _:
             for tensor in tensors_of(item):
                 entry = tensor.entry
-                yield from _nested([entry.shape, entry.range, list(entry.constant_at.values())])
+                yield from _nested(entry.shape, (*tensor.path, *(() if tensor.inline else ("shape",))))
+                yield from _nested(entry.range, (*tensor.path, "range"))
+                yield from _nested(entry.constant_at, (*tensor.path, "constant_at"))
 
 
-def _nested(value: object) -> Iterator[Expression]:
+def _nested(value: object, path: Path) -> Iterator[tuple[Path, Expression]]:
     if isinstance(value, Expression):
-        yield value
+        yield path, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _nested(inner, (*path, key))
     elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _nested(inner)
+        for index, inner in enumerate(value):
+            yield from _nested(inner, (*path, index))

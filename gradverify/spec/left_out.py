@@ -9,9 +9,10 @@ from gradverify.model import Effort
 from gradverify.spec.combined import combined
 from gradverify.spec.fields import COMPLEX, FLOATING
 from gradverify.spec.function import SpecFunction
-from gradverify.spec.inputs import AnnotationSpec, ConcatSpec, InputSpec, ListSpec, TensorSpec
+from gradverify.spec.inputs import InputSpec, tensors_of
+from gradverify.spec.messages import listed
+from gradverify.spec.schema import AnnotationEntry, ConcatEntry, ListEntry, TensorEntry
 from gradverify.spec.sweep import Sweep, factors_of
-from gradverify.spec.wording import listed
 
 COMPILED = "torch.compile (--select GV503)"
 """What runs by default only where the module itself compiles."""
@@ -38,7 +39,7 @@ def _phrases(whole: SpecFunction, planned: SpecFunction, effort: Effort, *, infe
         yield f"{missing} other case{'s' * (missing > 1)}"
     if sweep is not None and sweep.rows in ("pairwise", "pairwise first"):
         product = math.prod(len(factor.levels) for factor in factors_of(sweep))
-        beyond = product - max(len(whole.cases), len(planned.cases)) - planned.infeasible
+        beyond = product - max(len(whole.cases), len(planned.cases)) - planned.plan.infeasible
         if effort is Effort.NORMAL and not inferred:
             beyond -= len(combined(sweep, planned.cases))
         if beyond > 0 and effort is not Effort.THOROUGH:
@@ -61,15 +62,14 @@ def _gradients(sweep: Sweep) -> Iterator[str]:
 
 def _is_never_differentiated(item: InputSpec) -> bool:
     """Whether an input could be differentiated and is not, because its entry says so."""
-    match item:
-        case TensorSpec(entry=entry):
+    match item.entry:
+        case TensorEntry() as entry:
             return entry.requires_grad is False and not entry.mutated and entry.dtype in FLOATING + COMPLEX
-        case ListSpec(items=items):
+        case ListEntry():
+            items = tensors_of(item)
             return bool(items) and all(_is_never_differentiated(one) for one in items)
-        case ConcatSpec(requires_grad=False):
+        case ConcatEntry(requires_grad=False) | AnnotationEntry(requires_grad=False):
             return True
-        case AnnotationSpec(entry=entry):
-            return entry.requires_grad is False
         case _:
             return False
 

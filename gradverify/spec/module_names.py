@@ -10,6 +10,7 @@ import ast
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import util
 from importlib.machinery import PathFinder
 from pathlib import Path as FilePath
 
@@ -71,20 +72,24 @@ def dotted_name(path: FilePath) -> str:
 
 
 def _on_path(parts: list[str]) -> FilePath | None:
-    search: list[str] | None = None
+    """Find a module where imports find it, by a hook too, as that of an editable installation.
+
+    Only its top is asked for: for a submodule `find_spec` would import what is above it.
+    """
     try:
-        for index in range(len(parts)):
-            # By its last name alone: what a folder without `__init__.py` holds is looked up under the dotted
-            # one in the loaded modules.
-            found = PathFinder.find_spec(parts[index], search)
+        found = util.find_spec(parts[0])
+        for count, part in enumerate(parts[1:], start=2):
             if found is None:
                 return None
-            if index == len(parts) - 1:
-                return FilePath(found.origin) if found.origin and found.origin.endswith(".py") else None
             search = list(found.submodule_search_locations or [])
+            # By its last name alone: what a folder without `__init__.py` holds is looked up under the dotted
+            # one in the loaded modules.
+            inner = PathFinder.find_spec(part, search)
+            found = inner or PathFinder.find_spec(".".join(parts[:count]), search)
     except (ImportError, ValueError, OSError):
         return None
-    return None
+    origin = found.origin if found is not None else None
+    return FilePath(origin) if origin and origin.endswith(".py") else None
 
 
 def _names_of(tree: ast.Module) -> ModuleNames:

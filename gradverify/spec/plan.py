@@ -25,66 +25,47 @@ from gradverify.spec.read import SpecFile
 from gradverify.spec.unlisted import degenerate, open_sized
 
 
-def plan_function(
+def plan_function(  # noqa: PLR0913 - what the run decides
     spec: SpecFile,
     key: str,
     *,
     seed: int | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    configured: tuple[float, float] | None = None,
     parameters: Sequence[Parameter] = (),
     effort: Effort = Effort.NORMAL,
 ) -> TargetPlan:
     """Plan the function that the spec calls `key`.
 
-    Tolerances that are None come from the function's own `tolerance`, else from the spec's defaults,
-    and so does the seed. Inputs are put in call order by `parameters` where the caller knows the live
-    ones, else by what the module's source shows, else they stay in the order of the spec; lists of
-    tensors are splatted where the parameter is a `*args`. `effort` decides how many
-    of the combinations become cases.
+    Tolerances that are None come from the function's own `tolerance`, else from the spec's defaults, where it
+    has none from what is `configured` (rtol, atol); so does the seed. Inputs are put in call order by
+    `parameters` where the caller knows the live ones, else by what the module's source shows, else they stay
+    in the order of the spec; lists of tensors are splatted where the parameter is a `*args`. `effort` decides
+    how many of the combinations become cases.
     """
-    whole = spec.functions[key]
-    function = _swept(whole, effort)
-    at_open, at_degenerate = _unlisted(function, effort)
-    defaults = spec.defaults
+    whole, defaults = spec.functions[key], spec.defaults
     known = spec.signatures.get(key)
     order = parameters or (known.parameters if known else ())
     seed = defaults.seed if seed is None else seed
+    function = _swept(whole, effort)
+    at_open, at_degenerate = _unlisted(function, effort)
+    usual = [defaults.rtol, defaults.atol]
+    if configured is not None:
+        told = [key in defaults.model_fields_set for key in ("rtol", "atol")]
+        usual = [own if said else other for own, other, said in zip(usual, configured, told, strict=True)]
     return dataclasses.replace(
-        _as_written(function),
-        cases=_seeded(function, function.cases, seed, order),
-        spares=_seeded(function, function.spares, seed, order),
-        open_sized=_seeded(function, at_open, seed, order),
-        degenerate=_seeded(function, at_degenerate, seed, order),
+        _seeded(function.plan, seed, order),
+        open_sized=_in_call_order(function.name, at_open, seed, order),
+        degenerate=_in_call_order(function.name, at_degenerate, seed, order),
         left_out=left_out(whole, function, effort),
         spec_file=spec.shown_path,
         spec_line=spec.document.line_of(("functions", key)),
-        dtypes=function.dtypes or tuple(defaults.dtypes),
-        rtol=_first(rtol, function.rtol, defaults.rtol),
-        atol=_first(atol, function.atol, defaults.atol),
+        dtypes=function.plan.dtypes or tuple(defaults.dtypes),
+        rtol=next(value for value in (rtol, function.rtol, usual[0]) if value is not None),
+        atol=next(value for value in (atol, function.atol, usual[1]) if value is not None),
         expected_failures=_expected_failures(spec, key, function),
     )
-
-
-def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
-    """Return a function with the cases that an effort asks for; the base case comes first in each."""
-    sweep = function.sweep
-    if effort is Effort.QUICK:
-        return dataclasses.replace(function, cases=function.cases[:1])
-    if effort is Effort.NORMAL or sweep is None or sweep.rows != "pairwise":
-        return function
-    built = build_cases(dataclasses.replace(sweep, rows="pairwise first"))
-    return dataclasses.replace(function, cases=built.cases, infeasible=built.infeasible)
-
-
-def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
-    """Cases with what the spec leaves open (sizes, options together), and with a 0 or 1 it does not list."""
-    sweep = function.sweep
-    if sweep is None or not function.cases or effort is Effort.QUICK:
-        return (), ()
-    base = function.cases[0]
-    at_open = (*open_sized(sweep, base), *combined(sweep, function.cases))
-    return at_open, degenerate(sweep, base) if effort is Effort.THOROUGH else ()
 
 
 def plan_deduced(
@@ -97,23 +78,49 @@ def plan_deduced(
     effort: Effort = Effort.NORMAL,
 ) -> TargetPlan:
     """Plan an entry that no file holds, because inference deduced it."""
-    whole = function
-    function = _swept(function, effort)
+    swept = _swept(function, effort)
     return dataclasses.replace(
-        _as_written(function),
+        _seeded(swept.plan, seed, parameters),
         source=InputSource.INFERRED,
-        cases=_seeded(function, function.cases, seed, parameters),
-        spares=_seeded(function, function.spares, seed, parameters),
-        left_out=left_out(whole, function, effort, inferred=True),
+        left_out=left_out(function, swept, effort, inferred=True),
         rtol=rtol,
         atol=atol,
     )
 
 
-def _seeded(
-    function: SpecFunction, cases: Sequence[Case], seed: int, order: Sequence[Parameter]
+def _swept(function: SpecFunction, effort: Effort) -> SpecFunction:
+    """Return a function with the cases that an effort asks for; the base case comes first in each."""
+    plan, sweep = function.plan, function.sweep
+    if effort is Effort.QUICK:
+        plan = dataclasses.replace(plan, cases=plan.cases[:1])
+    elif effort is Effort.THOROUGH and sweep is not None and sweep.rows == "pairwise":
+        built = build_cases(dataclasses.replace(sweep, rows="pairwise first"))
+        plan = dataclasses.replace(plan, cases=built.cases, infeasible=built.infeasible)
+    return dataclasses.replace(function, plan=plan)
+
+
+def _unlisted(function: SpecFunction, effort: Effort) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """Cases with what the spec leaves open (sizes, options together), and with a 0 or 1 it does not list."""
+    sweep = function.sweep
+    if sweep is None or not function.cases or effort is Effort.QUICK:
+        return (), ()
+    base = function.cases[0]
+    at_open = (*open_sized(sweep, base), *combined(sweep, function.cases))
+    return at_open, degenerate(sweep, base) if effort is Effort.THOROUGH else ()
+
+
+def _seeded(plan: TargetPlan, seed: int, order: Sequence[Parameter]) -> TargetPlan:
+    return dataclasses.replace(
+        plan,
+        cases=_in_call_order(plan.name, plan.cases, seed, order),
+        spares=_in_call_order(plan.name, plan.spares, seed, order),
+    )
+
+
+def _in_call_order(
+    name: str, cases: Sequence[Case], seed: int, order: Sequence[Parameter]
 ) -> tuple[Case, ...]:
-    return tuple(in_call_order(case, case_seed(seed, function.name, case.id), order) for case in cases)
+    return tuple(in_call_order(case, case_seed(seed, name, case.id), order) for case in cases)
 
 
 def plan_beyond(
@@ -126,39 +133,9 @@ def plan_beyond(
 ) -> TargetPlan:
     """Add the cases past the constants of a target's source to its plan."""
     past = past_constants(function, constants)
-    beyond = tuple(
-        dataclasses.replace(
-            one, case=in_call_order(one.case, case_seed(seed, function.name, one.case.id), parameters)
-        )
-        for one in past.cases
-    )
+    cases = _in_call_order(plan.name, [one.case for one in past.cases], seed, parameters)
+    beyond = tuple(dataclasses.replace(one, case=case) for one, case in zip(past.cases, cases, strict=True))
     return dataclasses.replace(plan, beyond=beyond, not_beyond=past.untried)
-
-
-def _as_written(function: SpecFunction) -> TargetPlan:
-    """Return what neither the file around a function nor the command line has a say in."""
-    return TargetPlan(
-        name=function.name,
-        attribute=function.attribute,
-        source=InputSource.SPEC if function.cases else InputSource.NONE,
-        infeasible=function.infeasible,
-        reference=function.reference,
-        ignore=function.ignore,
-        skip=function.skip,
-        reference_arguments=function.reference_arguments,
-        surrogate=function.surrogate,
-        outputs=function.outputs,
-        default_dtype=function.default_dtype,
-        devices=function.devices,
-        dtypes=function.dtypes,
-        internals=function.internals,
-        init=function.init,
-        notes=function.notes,
-    )
-
-
-def _first(told: float | None, own: float | None, default: float) -> float:
-    return next(value for value in (told, own, default) if value is not None)
 
 
 def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tuple[ExpectedFailure, ...]:
@@ -166,7 +143,7 @@ def _expected_failures(spec: SpecFile, key: str, function: SpecFunction) -> tupl
     path = ("functions", key, "xfail")
     return tuple(
         dataclasses.replace(one, line=spec.document.line_of((*path, index)))
-        for index, one in enumerate(function.expected_failures)
+        for index, one in enumerate(function.plan.expected_failures)
     )
 
 

@@ -10,13 +10,12 @@ from pathlib import Path as FilePath
 from gradverify.errors import SpecError
 from gradverify.model import Mistake
 from gradverify.spec.function import FunctionKey, SpecFunction, key_complaint, read_function, split_key
-from gradverify.spec.gate import NOT_YET, Gate
+from gradverify.spec.messages import Path, did_you_mean, shown
 from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
 from gradverify.spec.schema_file import Defaults
 from gradverify.spec.signature import Signature, check_annotations, check_inputs
 from gradverify.spec.source import MOST_TOLD, At, Complaint, Document, load
 from gradverify.spec.translate import file_complaints
-from gradverify.spec.wording import Path, did_you_mean, shown
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
@@ -50,20 +49,16 @@ class SpecFile:
         return tuple(function for function in self.functions.values() if function.module in meant)
 
 
-def read_spec(
-    path: FilePath, *, shown_path: str, known_codes: Collection[str], gate: Gate = NOT_YET
-) -> SpecFile:
+def read_spec(path: FilePath, *, shown_path: str, known_codes: Collection[str]) -> SpecFile:
     """Read a spec file. Raises SpecError with every mistake of it that needs no import to be seen.
 
     `shown_path` is how messages name the file; `known_codes` are the codes that `ignore` and `xfail`
-    may name; `gate` is what is refused though the format knows it.
+    may name.
     """
-    return read_document(load(path, shown_path), path, known_codes, gate)
+    return read_document(load(path, shown_path), path, known_codes)
 
 
-def read_document(
-    document: Document, path: FilePath, known_codes: Collection[str], gate: Gate = NOT_YET
-) -> SpecFile:
+def read_document(document: Document, path: FilePath, known_codes: Collection[str]) -> SpecFile:
     """Check a document that is YAML already; see `read_spec`."""
     data = document.data if isinstance(document.data, dict) else {}
     module = data.get("module")
@@ -79,7 +74,7 @@ def read_document(
             break
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")
-        function, faults = read_function(key, raw, parts, known_codes, gate)
+        function, faults = read_function(key, raw, parts, known_codes)
         complaints += [wrong_key] if wrong_key else _name_complaints(key, raw, parts, sources)
         complaints += faults
         signature = sources.signature(parts)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradverify.model import Scalar
 from gradverify.spec.bound import placed
 from gradverify.spec.cases import option_text
-from gradverify.spec.expressions import expressions, init_names, used_names, where_names
+from gradverify.spec.evaluated import size_expression
 from gradverify.spec.fields import MAX_COUNT
-from gradverify.spec.inputs import (
-    GIVEN,
-    InputSpec,
-    ListSpec,
-    LiteralSpec,
-    ObjectSpec,
-    SizedSpec,
-    levels,
-    tensors_of,
+from gradverify.spec.inputs import GIVEN, InputSpec, expressions, levels, tensors_of
+from gradverify.spec.messages import Path, described, did_you_mean, shown
+from gradverify.spec.schema import ConcatEntry, ListEntry, TensorEntry
+from gradverify.spec.sizes import (
+    MAX_SIZE,
+    ExpressionError,
+    is_size_name,
+    parse_condition,
+    undeclared,
+    unknown_size,
 )
-from gradverify.spec.sizes import MAX_SIZE, is_size_name, undeclared, unknown_size
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.sweep import Factor
 from gradverify.spec.tensors import check_tensor
-from gradverify.spec.wording import Path, described, did_you_mean, shown
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,17 @@ class RawFunction:
     def hooked(self) -> bool:
         """Whether a hook builds the arguments."""
         return "arguments" in self.raw
+
+    @property
+    def is_read(self) -> bool:
+        """Whether every input could be read: otherwise nobody knows which sizes are used."""
+        return len(self.good) == len(self.inputs)
+
+    @property
+    def used_names(self) -> list[str]:
+        """The sizes that inputs use, each once, in order of appearance."""
+        found = (name for item in self.good.values() for _, one in expressions(item) for name in one.names)
+        return list(dict.fromkeys(found))
 
 
 def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Complaint]:
@@ -61,15 +72,29 @@ def check_sizes(function: RawFunction) -> Iterator[Complaint]:
             message = f"`{shown(name)}` cannot be the name of a size: use an identifier"
             yield Complaint(("sizes", name), message, At.KEY)
     yield from _undeclared(function)
-    # While an input cannot be read nobody knows which sizes it uses; hooks get them all.
-    if len(function.good) < len(function.inputs) or function.hooked or "inputs" not in function.raw:
+    if not function.is_read or function.hooked or "inputs" not in function.raw:  # hooks get them all
         return
-    by_inputs = used_names(function.inputs)
-    used = {*by_inputs, *init_names(function.raw, sizes)}
+    by_inputs = function.used_names
+    used = {*by_inputs, *_init_names(function)}
     for name in sizes:
         if name not in used and is_size_name(name):
             meant = did_you_mean(name, undeclared(by_inputs, sizes))
             yield Complaint(("sizes", name), f"size `{name}` is used by no input{meant}", At.KEY)
+
+
+def _init_names(function: RawFunction) -> set[str]:
+    """Return which of the sizes an `init:` uses: the function's own, and those of its objects."""
+    objects = [entry.get("init") for entry in function.inputs.values() if isinstance(entry, dict)]
+    found = (size_expression(text, function.sizes) for text in _texts([function.raw.get("init"), objects]))
+    return {name for one in found if one is not None for name in one.names}
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _undeclared(function: RawFunction) -> Iterator[Complaint]:
@@ -77,15 +102,25 @@ def _undeclared(function: RawFunction) -> Iterator[Complaint]:
     sizes, known = function.sizes, [*function.sizes]
     declared = isinstance(function.raw.get("sizes"), dict)
     if declared:
-        for path, expression in expressions(function.inputs):
-            for name in undeclared(expression.names, sizes):
-                yield Complaint(("inputs", *path), unknown_size(name, known))
+        for item in function.good.values():
+            for path, expression in expressions(item):
+                for name in undeclared(expression.names, sizes):
+                    yield Complaint(("inputs", item.name, *path), unknown_size(name, known))
     else:
-        known += used_names(function.inputs)
-    for path, name in where_names(function.raw):
+        known += function.used_names
+    for path, name in _where_names(function.raw) if declared or function.is_read else ():
         if name not in known:
             none = f"`{shown(name)}` is no size that an input uses"
             yield Complaint(path, unknown_size(name, known) if declared else none)
+
+
+def _where_names(raw: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+    """Yield the sizes that `where` names, with the place of their condition."""
+    conditions = raw.get("where")
+    for index, text in enumerate(conditions if isinstance(conditions, list) else []):
+        with contextlib.suppress(ExpressionError):
+            for name in parse_condition(text).names if isinstance(text, str) else ():
+                yield ("where", index), name
 
 
 def check_each_input(function: RawFunction) -> Iterator[Complaint]:
@@ -94,24 +129,28 @@ def check_each_input(function: RawFunction) -> Iterator[Complaint]:
         path: Path = ("inputs", name)
         if not is_size_name(name):
             yield Complaint(path, f"`{shown(name)}` is not the name of a parameter", At.KEY)
-        whole = len(tensors_of(item)) == 1 and tensors_of(item)[0] is item
+        whole = isinstance(item.entry, TensorEntry)
         for tensor in tensors_of(item):
             for fault in check_tensor(tensor):
                 yield placed(fault, tensor).under(path)
             for key in () if whole else _whole_keys(item):
                 if key in tensor.entry.model_fields_set:
-                    form = "list" if isinstance(item, ListSpec) else "concat"
+                    form = "list" if isinstance(item.entry, ListEntry) else "concat"
                     message = f"`{key}` is about the whole: write it beside `{form}`"
                     yield Complaint((*path, *tensor.path, key), message, At.KEY)
 
 
 def _whole_keys(item: InputSpec) -> tuple[str, ...]:
-    return ("optional",) if isinstance(item, ListSpec) else ("optional", "requires_grad", "layout", "mutated")
+    return (
+        ("optional",)
+        if isinstance(item.entry, ListEntry)
+        else ("optional", "requires_grad", "layout", "mutated")
+    )
 
 
 def check_literals(function: RawFunction) -> Iterator[Complaint]:
     """Yield strings that were meant as sizes, and swept inputs that share a name with a size."""
-    used = {*used_names(function.inputs), *function.sizes}
+    used = {*function.used_names, *function.sizes}
     for name, item in function.good.items():
         raw = function.inputs[name]
         if isinstance(raw, str) and raw in used:
@@ -129,7 +168,7 @@ def check_literals(function: RawFunction) -> Iterator[Complaint]:
 
 def check_names(function: RawFunction, broken: Collection[str]) -> Iterator[Complaint]:
     """Yield names of inputs that are none: in a reference's call and in a surrogate's."""
-    if function.hooked or len(function.good) < len(function.inputs):
+    if function.hooked or not function.is_read:
         return
     for key, inner in (("reference", "arguments"), ("surrogate", "inputs")):
         entry = function.raw.get(key)
@@ -139,7 +178,11 @@ def check_names(function: RawFunction, broken: Collection[str]) -> Iterator[Comp
             item = function.good.get(name)
             if item is None and not _of_module(function, name):
                 yield Complaint(path, unknown_input(name, function.inputs))
-            elif inner == "inputs" and isinstance(item, LiteralSpec | SizedSpec | ObjectSpec):
+            elif (
+                item
+                and inner == "inputs"
+                and not isinstance(item.entry, TensorEntry | ListEntry | ConcatEntry)
+            ):
                 yield Complaint(path, f"`{name}` is no tensor, and has no gradient to replace")
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from gradverify.spec import fields as f
 from gradverify.spec import fields_function as ff
-from gradverify.spec.wording import nearest
+from gradverify.spec.messages import nearest
 
 MARK = "\0"
 """Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""
@@ -35,19 +35,14 @@ def input_form(raw: object) -> str:
     return MARK + ("value" if literal else "tensor")
 
 
-def item_form(raw: object) -> str:
-    """Tell the short form of a tensor in a list from the long one."""
-    return MARK + ("shape" if isinstance(raw, list) else "item")
+def by_kind(*, many: str = "", keys: str = "", other: str = "") -> Discriminator:
+    """Tell forms apart by what is written: a list, a mapping, or anything else."""
 
+    def form(raw: object) -> str:
+        told = many if isinstance(raw, list) else keys if isinstance(raw, dict) else ""
+        return MARK + (told or other)
 
-def list_form(raw: object) -> str:
-    """Tell `{of: …, count: …}` from tensors written out."""
-    return MARK + ("of" if isinstance(raw, dict) else "items")
-
-
-def reference_form(raw: object) -> str:
-    """Tell a path from a call."""
-    return MARK + ("call" if isinstance(raw, dict) else "path")
+    return Discriminator(form)
 
 
 def surrogate_form(raw: object) -> str:
@@ -56,21 +51,6 @@ def surrogate_form(raw: object) -> str:
         return MARK + "path"
     reason = any(nearest(str(key), ("call", "inputs", "reason")) == "reason" for key in raw)
     return MARK + ("reason" if reason and "call" not in raw else "surrogate")
-
-
-def cases_form(raw: object) -> str:
-    """Tell the word from the list."""
-    return MARK + ("rows" if isinstance(raw, list) else "word")
-
-
-def xfail_form(raw: object) -> str:
-    """Tell one expected failure from several."""
-    return MARK + ("xfails" if isinstance(raw, list) else "xfail")
-
-
-def init_form(raw: object) -> str:
-    """Tell arguments by position from those by name."""
-    return MARK + ("positional" if isinstance(raw, list) else "named")
 
 
 def function_form(raw: object) -> str:
@@ -164,7 +144,7 @@ class ObjectEntry(Entry):
 
 ItemEntry = Annotated[
     Annotated[list[f.Dimension], Tag(MARK + "shape")] | Annotated[TensorEntry, Tag(MARK + "item")],
-    Discriminator(item_form),
+    by_kind(many="shape", other="item"),
 ]
 
 
@@ -178,7 +158,7 @@ class OfEntry(Entry):
 ListItems = Annotated[
     Annotated[list[ItemEntry], Field(min_length=1), Tag(MARK + "items")]
     | Annotated[OfEntry, Tag(MARK + "of")],
-    Discriminator(list_form),
+    by_kind(keys="of", other="items"),
 ]
 
 

@@ -14,12 +14,9 @@ from gradverify.spec.schema import (
     Entry,
     Given,
     InputEntry,
-    cases_form,
+    by_kind,
     function_form,
-    init_form,
-    reference_form,
     surrogate_form,
-    xfail_form,
 )
 
 
@@ -62,7 +59,7 @@ class ToleranceEntry(Entry):
 
 ReferenceEntry = Annotated[
     Annotated[ff.Reference, Tag(MARK + "path")] | Annotated[CallEntry, Tag(MARK + "call")],
-    Discriminator(reference_form),
+    by_kind(keys="call", other="path"),
 ]
 SurrogateEntry = Annotated[
     Annotated[ff.Reference, Tag(MARK + "path")]
@@ -73,17 +70,17 @@ SurrogateEntry = Annotated[
 CasesEntry = Annotated[
     Annotated[ff.Product, Tag(MARK + "word")]
     | Annotated[list[dict[str, f.LiteralValue]], Field(min_length=1), Tag(MARK + "rows")],
-    Discriminator(cases_form),
+    by_kind(many="rows", other="word"),
 ]
 XfailEntries = Annotated[
     Annotated[XfailEntry, Tag(MARK + "xfail")]
     | Annotated[list[XfailEntry], Field(min_length=1), Tag(MARK + "xfails")],
-    Discriminator(xfail_form),
+    by_kind(many="xfails", other="xfail"),
 ]
 InitEntry = Annotated[
     Annotated[dict[str, ff.InitValue], AfterValidator(ff.parameter_names), Tag(MARK + "named")]
     | Annotated[list[ff.InitValue], Tag(MARK + "positional")],
-    Discriminator(init_form),
+    by_kind(many="positional", other="named"),
 ]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gradverify.model import Parameter
+from gradverify.spec.messages import Path, did_you_mean, nearest, shown
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import Path, did_you_mean, nearest, shown
 
 _NOT_A_TENSOR = {"int", "tuple", "Tuple", "Size", "list", "List", "Sequence", "Iterable"}
 """Annotations for which a bare list is no tensor shape but the value itself."""

@@ -1,20 +1,21 @@
-"""Sizes and the expressions over them: `2*n`, `h//s + 1`, `c % g`.
+"""Sizes, the expressions over them (`2*n`, `h//s + 1`, `c % g`), and the conditions of `where:` on them.
 
-An expression is cut into tokens, parsed, and evaluated by a whitelist of nodes; nothing is ever
-handed to `eval`. The tokens are checked first so that the parser sees nothing but names, integers,
-`+ - * // %` and parentheses.
+A text is cut into tokens, parsed, and evaluated by a whitelist of nodes; nothing is ever handed to
+`eval`. The tokens are checked first so that the parser sees nothing but names, integers, operators
+and parentheses. Conditions are comparisons of expressions, joined by `and`, `or`, `not`.
 """
 
 from __future__ import annotations
 
 import ast
 import keyword
+import operator
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gradverify.spec.wording import did_you_mean, shown
+from gradverify.spec.messages import did_you_mean, shown
 
 MAX_SIZE = 2**31 - 1
 """Largest value of a size or an expression: beyond it no tensor could be made."""
@@ -23,14 +24,26 @@ MAX_LENGTH = 200
 FIRST_SIZES = (4, 3, 5, 2, 7)
 """What undeclared sizes become, in order of appearance; further ones get the next primes."""
 
-_TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<int>[0-9]+)(?!\w)|(?P<op>//|[-+*%()]))")
+_TOKEN = re.compile(r"\s*(?:(?P<name>[^\W\d]\w*)|(?P<int>[0-9]+)(?!\w)|(?P<op>//|<=|>=|==|!=|[-+*%()<>]))")
+_WORDS = frozenset({"and", "or", "not"})
+_OF_CONDITIONS = frozenset({"<=", ">=", "==", "!=", "<", ">"})
+_HINTS = {"=": "; use `==`", "/": "; use `//`", "&": "; use `and`", "|": "; use `or`", "!": "; use `not`"}
 _NOT_ONE = "is not a size expression: sizes know only + - * // % and parentheses"
+_KNOWN = "a condition knows sizes, integers, + - * // %, comparisons, and, or, not and parentheses"
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: lambda left, right: left + right,
-    ast.Sub: lambda left, right: left - right,
-    ast.Mult: lambda left, right: left * right,
-    ast.FloorDiv: lambda left, right: left // right,
-    ast.Mod: lambda left, right: left % right,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }
 
 
@@ -55,12 +68,29 @@ class Expression:
         """Return its value, or raise SizeError."""
         at = bindings({name: sizes[name] for name in self.names})
         try:
-            value = evaluate_node(self.body, sizes)
+            value = _value(self.body, sizes)
         except ZeroDivisionError:
             raise SizeError(f"`{self.text}` divides by zero{at}") from None
         if abs(value) > MAX_SIZE:
             raise SizeError(f"`{self.text}` is larger than {MAX_SIZE}{at}")
         return value
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A parsed condition. Equal texts are equal conditions."""
+
+    text: str
+    body: ast.expr = field(compare=False, repr=False)
+    names: tuple[str, ...] = ()
+    """The sizes it depends on, in order of appearance."""
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is true; a condition that divides by zero, or overflows, is not."""
+        try:
+            return _truth(self.body, sizes)
+        except (ZeroDivisionError, OverflowError):
+            return False
 
 
 def bindings(sizes: Mapping[str, int]) -> str:
@@ -83,18 +113,28 @@ def parse_expression(text: str) -> Expression:
     """Parse a size expression. Raises ExpressionError."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"an expression has at most {MAX_LENGTH} characters")
-    tokens = list(_tokens(text))
+    tokens = list(_tokens(text, _in_expression))
     if not tokens:
         raise ExpressionError("an expression cannot be empty")
-    clean = " ".join(tokens)
-    try:
-        body = ast.parse(clean, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise ExpressionError(f"`{shown(text)}` {_NOT_ONE}") from None
-    if not is_arithmetic(body):
+    body = _parsed(tokens)
+    if body is None or not _is_arithmetic(body):
         raise ExpressionError(f"`{shown(text)}` {_NOT_ONE}")
-    names = dict.fromkeys(token for token in tokens if is_size_name(token))
-    return Expression(" ".join(text.split()), body, tuple(names))
+    return Expression(" ".join(text.split()), body, _names(tokens))
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse one condition. Raises ExpressionError."""
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"a condition has at most {MAX_LENGTH} characters")
+    tokens = list(_tokens(text, _in_condition))
+    if not tokens:
+        raise ExpressionError("a condition cannot be empty")
+    body = _parsed(tokens)
+    if body is not None and _is_arithmetic(body):
+        raise ExpressionError(f"`{shown(text)}` compares nothing: write a condition such as `h >= k`")
+    if body is None or not _is_condition(body):
+        raise ExpressionError(f"`{shown(text)}` is not a condition: {_KNOWN}")
+    return Condition(" ".join(text.split()), body, _names(tokens))
 
 
 def undeclared(names: Iterable[str], declared: Iterable[str]) -> list[str]:
@@ -114,42 +154,75 @@ def unknown_size(name: str, declared: Sequence[str]) -> str:
     return f"`{shown(name)}` is not in `sizes`{known}"
 
 
-def _tokens(text: str) -> Iterator[str]:
+def _names(tokens: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(token for token in tokens if is_size_name(token)))
+
+
+def _parsed(tokens: Sequence[str]) -> ast.expr | None:
+    try:
+        return ast.parse(" ".join(tokens), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _in_expression(left: str) -> str:
+    """Why a token cannot stand in an expression."""
+    hint = "; use `//`" if left.startswith("/") else "; sizes know only + - * // % and parentheses"
+    return f"`{shown(left)}` cannot stand in a size expression{hint}"
+
+
+def _in_condition(left: str) -> str:
+    """Why a token cannot stand in a condition."""
+    return f"`{shown(left)}` is unknown here{_HINTS.get(left[0], f'; {_KNOWN}')}"
+
+
+def _tokens(text: str, refusal: Callable[[str], str]) -> Iterator[str]:
     # `3in x` and `0x1F` never reach the parser: a number must not touch a letter.
-    position, end = 0, len(text.rstrip())
+    position, end, of_condition = 0, len(text.rstrip()), refusal is _in_condition
     while position < end:
         match = _TOKEN.match(text, position)
-        if match is None:
-            left = text[position:].strip()
-            hint = "; use `//`" if left.startswith("/") else "; sizes know only + - * // % and parentheses"
-            raise ExpressionError(f"`{shown(left)}` cannot stand in a size expression{hint}")
-        token = match.group().strip()
-        if match["name"] and not is_size_name(token):
+        token = match.group().strip() if match else ""
+        if match is None or (token in _OF_CONDITIONS and not of_condition):
+            raise ExpressionError(refusal(text[position:].strip()))
+        if match["name"] and not is_size_name(token) and not (of_condition and token in _WORDS):
             raise ExpressionError(f"`{shown(token)}` cannot be the name of a size")
-        yield str(int(token)) if match["int"] and len(token) < MAX_LENGTH else token
+        yield str(int(token)) if match["int"] else token
         position = match.end()
 
 
-def is_arithmetic(node: ast.expr) -> bool:
+def _is_arithmetic(node: ast.expr) -> bool:
     """Whether a parsed text is nothing but names, integers and the operators of sizes."""
     match node:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return is_arithmetic(left) and is_arithmetic(right)
+            return _is_arithmetic(left) and _is_arithmetic(right)
         case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=operand):
-            return is_arithmetic(operand)
+            return _is_arithmetic(operand)
         case ast.Name() | ast.Constant(value=int()):
             return True
         case _:
             return False
 
 
-def evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:
-    """Return the value of an arithmetic node; ZeroDivisionError is the caller's."""
+def _is_condition(node: ast.expr) -> bool:
+    match node:
+        case ast.BoolOp(values=values):
+            return all(map(_is_condition, values))
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return _is_condition(operand)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            known = all(type(op) in _COMPARISONS for op in ops)
+            return known and all(map(_is_arithmetic, [left, *others]))
+        case _:
+            return False
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    """The value of an arithmetic node; ZeroDivisionError is the caller's."""
     match node:
         case ast.BinOp(left=left, op=op, right=right):
-            return _OPERATORS[type(op)](evaluate_node(left, sizes), evaluate_node(right, sizes))
+            return _OPERATORS[type(op)](_value(left, sizes), _value(right, sizes))
         case ast.UnaryOp(op=op, operand=operand):
-            value = evaluate_node(operand, sizes)
+            value = _value(operand, sizes)
             return -value if isinstance(op, ast.USub) else value
         case ast.Name(id=name):
             return sizes[name]
@@ -157,6 +230,28 @@ def evaluate_node(node: ast.expr, sizes: Mapping[str, int]) -> int:
             return integer
         case _:
             raise AssertionError(ast.dump(node))
+
+
+def _truth(node: ast.expr, sizes: Mapping[str, int]) -> bool:
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            answers = (_truth(value, sizes) for value in values)
+            return all(answers) if isinstance(op, ast.And) else any(answers)
+        case ast.UnaryOp(operand=operand):
+            return not _truth(operand, sizes)
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            numbers = [_bounded(operand, sizes) for operand in [left, *others]]
+            pairs = zip(ops, numbers, numbers[1:], strict=False)
+            return all(_COMPARISONS[type(op)](low, high) for op, low, high in pairs)
+        case _:
+            raise AssertionError(ast.dump(node))
+
+
+def _bounded(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    value = _value(node, sizes)
+    if abs(value) > MAX_SIZE * MAX_SIZE:
+        raise OverflowError
+    return value
 
 
 def _defaults() -> Iterator[int]:

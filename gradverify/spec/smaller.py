@@ -8,8 +8,8 @@ from dataclasses import replace
 from gradverify.model import Case, Parameter
 from gradverify.spec.cases import case_seed
 from gradverify.spec.function import SpecFunction
+from gradverify.spec.other_sizes import case_at, dimensions_of, with_dimensions
 from gradverify.spec.plan import in_call_order
-from gradverify.spec.spares import case_at, dimensions_of, with_dimensions
 from gradverify.spec.sweep import allowed, factors_of
 
 ONE_BY_ONE = 3

@@ -16,7 +16,7 @@ import yaml
 
 from gradverify.errors import SpecError
 from gradverify.model import Location, Mistake
-from gradverify.spec.wording import Path, described, number, shown
+from gradverify.spec.messages import Path, described, number, shown
 from gradverify.spec.yaml_core import MAP, MAX_DEPTH, SEQ, CoreLoader, scalar_value
 
 MAX_BYTES = 1 << 20

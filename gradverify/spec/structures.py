@@ -9,9 +9,9 @@ from enum import Enum
 
 from gradverify.model import TensorInput
 from gradverify.spec.fields import FLOATING, INTEGERS
+from gradverify.spec.messages import number
 from gradverify.spec.schema import TensorEntry
 from gradverify.spec.source import At, Complaint
-from gradverify.spec.wording import number
 
 
 class Form(Enum):

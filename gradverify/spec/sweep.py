@@ -10,10 +10,10 @@ from typing import Literal
 
 from gradverify.model import Scalar
 from gradverify.spec.bound import bind
-from gradverify.spec.conditions import Condition
 from gradverify.spec.evaluated import InfeasibleError
-from gradverify.spec.inputs import AnnotationSpec, InputSpec, LiteralSpec, is_optional, levels, size_names
+from gradverify.spec.inputs import InputSpec, counts_of, is_optional, levels, size_names
 from gradverify.spec.pairwise import MAX_ROWS, Constraint, Row, TooManyError, cover, first_row
+from gradverify.spec.sizes import Condition
 
 Values = tuple[Scalar, ...]
 """One value for each factor."""
@@ -66,8 +66,9 @@ def factors_of(sweep: Sweep) -> list[Factor]:
         swept = levels(item)
         if swept:
             optional = is_optional(item)
-            counted = any(isinstance(value, int) for value in swept) and not isinstance(item, LiteralSpec)
-            factors.append(Factor(item.name, swept, is_size=False, is_optional=optional, is_count=counted))
+            factors.append(
+                Factor(item.name, swept, is_size=False, is_optional=optional, is_count=bool(counts_of(item)))
+            )
     return factors
 
 
@@ -165,7 +166,7 @@ def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint
         yield Constraint(used, _keeps(sweep, factors, condition, used))
     for item in sweep.inputs:
         used = tuple(sorted(positions[name] for name in size_names(item) if name in positions))
-        if used and not isinstance(item, AnnotationSpec):
+        if used and not item.is_annotation:
             own = (optional[item.name],) if item.name in optional else ()
             yield Constraint((*used, *own), _binds(sweep, factors, item, (*used, *own)))
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gradverify.model import Nested, Scalar
 from gradverify.spec.fields import COMPLEX, FLOATING, INTEGERS, shape_of
-from gradverify.spec.inputs import TensorSpec
+from gradverify.spec.inputs import InputSpec
+from gradverify.spec.messages import Path, described, number, shown
 from gradverify.spec.schema import TensorEntry
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.structures import OWN_VALUES, check_structure
-from gradverify.spec.wording import Path, described, number, shown
 
 DOMAIN_ENDS = {"positive": (0.0, None), "negative": (None, 0.0), "unit": (0.0, 1.0)}
 """Closures of the domains; None is unbounded."""
@@ -18,7 +18,7 @@ _MADE = ("value", "domain", "range", "special", "ties", "distinct", "layout")
 """Keys about how values are drawn, which a `make` decides by itself."""
 
 
-def check_tensor(tensor: TensorSpec) -> list[Complaint]:
+def check_tensor(tensor: InputSpec) -> list[Complaint]:
     """Return what is wrong with a tensor at any sizes, by paths inside its entry."""
     entry, name = tensor.entry, tensor.name
     if entry.shape is None and "value" not in entry.model_fields_set:

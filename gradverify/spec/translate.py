@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from gradverify.spec import schema, schema_file
 from gradverify.spec.fields import OWN_MESSAGE
-from gradverify.spec.gate import Gate, gated, hidden
+from gradverify.spec.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec.schema import INPUT_FORMS, MARK
 from gradverify.spec.source import MOST_TOLD, At, Complaint
-from gradverify.spec.wording import Path, described, did_you_mean, dotted, nearest, shown
 
 _EXPECTED = {
     "string_type": "a string",
@@ -34,43 +31,34 @@ _EXPECTED_OF = {
 """What is expected in the words of one form, where a form is what is missed."""
 
 
-@dataclass(frozen=True)
-class Level:
-    """One kind of mapping in a spec file: which keys it knows."""
-
-    name: str
-    known: frozenset[str]
+def _keys(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or key for key, field in model.model_fields.items())
 
 
-def _level(name: str, model: type[BaseModel]) -> Level:
-    return Level(name, frozenset(field.alias or key for key, field in model.model_fields.items()))
-
-
-_FUNCTION = _level("", schema_file.FunctionEntry)
-_FUNCTION = Level("function", _FUNCTION.known | schema_file.HookedEntry.model_fields.keys())
-_TENSOR = _level("tensor", schema.TensorEntry)
-_LEVELS = {
-    "file": _level("file", schema_file.FileEntry),
-    "defaults": _level("defaults", schema_file.Defaults),
-    "tolerance": _level("tolerance", schema_file.ToleranceEntry),
-    "function": _FUNCTION,
+_TENSOR = _keys(schema.TensorEntry)
+_KNOWN = {
+    "file": _keys(schema_file.FileEntry),
+    "defaults": _keys(schema_file.Defaults),
+    "tolerance": _keys(schema_file.ToleranceEntry),
+    "function": _keys(schema_file.FunctionEntry) | _keys(schema_file.HookedEntry),
     "tensor": _TENSOR,
-    "item": Level("item", _TENSOR.known),
-    "value": _level("value", schema.ValueEntry),
-    "choices": _level("choices", schema.ChoicesEntry),
-    "list": _level("list", schema.ListEntry),
-    "of": _level("of", schema.OfEntry),
-    "concat": _level("concat", schema.ConcatEntry),
-    "object": _level("object", schema.ObjectEntry),
-    "tuple": _level("tuple", schema.TupleEntry),
-    "size": _level("size", schema.SizeEntry),
-    "annotation": _level("annotation", schema.AnnotationEntry),
-    "call": _level("call", schema_file.CallEntry),
-    "surrogate": _level("surrogate", schema_file.SurrogateCall),
-    "reason": _level("reason", schema_file.SurrogateReason),
-    "xfail": _level("xfail", schema_file.XfailEntry),
-    "xfails": _level("xfail", schema_file.XfailEntry),
+    "item": _TENSOR,
+    "value": _keys(schema.ValueEntry),
+    "choices": _keys(schema.ChoicesEntry),
+    "list": _keys(schema.ListEntry),
+    "of": _keys(schema.OfEntry),
+    "concat": _keys(schema.ConcatEntry),
+    "object": _keys(schema.ObjectEntry),
+    "tuple": _keys(schema.TupleEntry),
+    "size": _keys(schema.SizeEntry),
+    "annotation": _keys(schema.AnnotationEntry),
+    "call": _keys(schema_file.CallEntry),
+    "surrogate": _keys(schema_file.SurrogateCall),
+    "reason": _keys(schema_file.SurrogateReason),
+    "xfail": _keys(schema_file.XfailEntry),
+    "xfails": _keys(schema_file.XfailEntry),
 }
+"""The keys that each kind of mapping knows."""
 _ELSEWHERE = {
     "of": "`of` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
     "count": "`count` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
@@ -87,14 +75,11 @@ def file_complaints(raw: object) -> list[Complaint]:
     return _validate(schema_file.FileEntry, top, (), "file")
 
 
-def function_complaints(raw: object, prefix: Path, gate: Gate) -> list[Complaint]:
+def function_complaints(raw: object, prefix: Path) -> list[Complaint]:
     """Return what is wrong with the entry of one function, each key by itself."""
     hooked = schema.function_form(raw) == MARK + "hooked"
     model = schema_file.HookedEntry if hooked else schema_file.FunctionEntry
-    refused = gated(raw, gate) if isinstance(raw, dict) else []
-    wrong = _validate(model, raw, prefix, "function")
-    seen = [one for one in wrong if not hidden(one.path[len(prefix) :], refused)]
-    return [*(complaint.under(prefix) for complaint in refused), *seen]
+    return _validate(model, raw, prefix, "function")
 
 
 def _validate(model: type[BaseModel], raw: object, prefix: Path, level: str) -> list[Complaint]:
@@ -159,16 +144,15 @@ def _unknown_key(prefix: Path, path: Path, form: str) -> str:
     told = _misplaced(key, form)
     if told:
         return told
-    level = _LEVELS[form]
-    known = level.known | ({*INPUT_FORMS} if form == "tensor" else set())
+    known = _KNOWN[form] | ({*INPUT_FORMS} if form == "tensor" else set())
     where = dotted(prefix + path[:-1])
-    meant = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(level.known))}"
+    meant = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(_KNOWN[form]))}"
     return f"unknown key `{name}` {f'in {where}' if where else 'at the top'}{meant}"
 
 
 def _misplaced(key: str, form: str) -> str:
     """Return the sentence for a key of the format that stands in the wrong mapping."""
-    of_inputs = key in _TENSOR.known or key in INPUT_FORMS
+    of_inputs = key in _TENSOR or key in INPUT_FORMS
     told = ""
     match form:
         case "value" if of_inputs:

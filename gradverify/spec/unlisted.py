@@ -14,7 +14,7 @@ from itertools import islice
 
 from gradverify.model import Case
 from gradverify.spec.cases import case_id
-from gradverify.spec.spares import case_at
+from gradverify.spec.other_sizes import case_at
 from gradverify.spec.sweep import Sweep, allowed, factors_of
 
 ALL_ALIKE = 3

@@ -27,7 +27,8 @@ from gradverify.verifier.global_state import leave_modes, modes
 T = TypeVar("T")
 
 _OUR_CODE = str(Path(__file__).resolve().parent)
-_TORCH_CODE = str(Path(torch.__file__).resolve().parent)
+_TORCH_CODE = (str(Path(torch.__file__).parent), str(Path(torch.__file__).resolve().parent))
+"""Two where an installer links packages into an environment."""
 _STANDARD = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib"))
 _INSTALLED = "site-packages"
 _IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
@@ -301,7 +302,7 @@ def _whole_traceback(error: BaseException) -> str:
 def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
     frames: list[Frame] = []
     for summary in traceback.extract_tb(trace):
-        if summary.filename.startswith((_OUR_CODE, _TORCH_CODE, _IMPORT_CODE, "<frozen ")):
+        if summary.filename.startswith((_OUR_CODE, *_TORCH_CODE, _IMPORT_CODE, "<frozen ")):
             continue
         raw = linecache.getline(summary.filename, summary.lineno or 0)
         indent = len(raw) - len(raw.lstrip())

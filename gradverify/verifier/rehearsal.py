@@ -15,8 +15,8 @@ from torch import Tensor
 from gradverify.events import Verify
 from gradverify.model import Case, InputSource, Settings, Target, TargetKind, TargetPlan, TensorInput
 from gradverify.verifier.building import Live
-from gradverify.verifier.collect.inference.deduce import deduce
 from gradverify.verifier.global_state import GlobalState
+from gradverify.verifier.infer.deduce import deduce
 from gradverify.verifier.run import verify
 
 _SHAPE = (2, 3)

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import ExitStack
 from dataclasses import replace
 
 from gradverify.events import Retried, Retry
-from gradverify.model import Case, Finding, Point, RaisedError, Severity, TargetKind
+from gradverify.model import Finding, Point, RaisedError, Severity
 from gradverify.model.points import is_declared
 from gradverify.rules import Family, rule
-from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks import run_checks
-from gradverify.verifier.checks.diagnosed import is_diagnosed
-from gradverify.verifier.checks.diagnosis import is_of_its_cause
+from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Build, Kept, Place
-from gradverify.verifier.checks.reading import reading_backward
-from gradverify.verifier.checks.subject import NoSample, Subject
+from gradverify.verifier.checks.subject import NoSample
 from gradverify.verifier.checks.undeclared import at_undeclared
-from gradverify.verifier.guard import default_dtype
+from gradverify.verifier.diagnose import is_diagnosed
+from gradverify.verifier.diagnose.findings import is_of_its_cause
+from gradverify.verifier.families import run_checks
+from gradverify.verifier.verification import verifying
 
 SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
@@ -31,23 +29,16 @@ normalised are -1 and 1 whatever they are, so that a mistake in that shows there
 
 def retry(request: Retry, live: Live) -> Retried:
     """Judge the one case of a request at one point, as its target was judged, and look for the finding."""
-    verified, kept = request.verified, live.kept
-    with ExitStack() as stack:
-        stack.enter_context(default_dtype(verified.plan.default_dtype))
-        is_function = verified.target.kind is TargetKind.FUNCTION
-        reader = stack.enter_context(reading_backward(live.value, kept.reader)) if is_function else None
-
-        def build(case: Case) -> tuple[Subject, Case] | Finding:
-            return build_subject(verified, live, case, reader)
-
-        told = request.finding
-        place, family = Place(verified.plan.cases[0], request.point, request.draw), rule(told.code).family
+    told, kept = request.finding, live.kept
+    place = Place(request.verified.plan.cases[0], request.point, request.draw)
+    family = rule(told.code).family
+    with verifying(request.verified, live) as asked:
         before = kept.calls(place)
         if (place, family) not in kept.findings:
-            kept.findings[place, family] = _findings(place, family, kept, build)
+            kept.findings[place, family] = _findings(place, family, kept, asked.build)
         found = next((f for f in kept.findings[place, family] if _is_the_same(f, told)), None)
         if found is not None and request.with_cause and not _has_the_same_cause(found, told):
-            same = is_diagnosed(found) and is_of_its_cause(told, place, kept, build)
+            same = is_diagnosed(found) and is_of_its_cause(told, place, kept, asked.build)
             found = found if same else None
         return Retried(found, kept.calls(place) - before)
 

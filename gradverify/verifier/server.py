@@ -168,7 +168,7 @@ class Server:
             case Dump():
                 yield from self._dump(request)
             case Suggest():
-                from gradverify.verifier.suggesting.suggest import suggest  # noqa: PLC0415
+                from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
 
                 yield suggest(request, self._live(request))
                 self._state.restore()
@@ -223,7 +223,7 @@ class Server:
                 yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
-        from gradverify.verifier.collect.inference.deduce import deduce  # noqa: PLC0415
+        from gradverify.verifier.infer.deduce import deduce  # noqa: PLC0415
 
         value = target_behind(self._find(request.target.attribute))
         self._set_device("cpu")

@@ -89,7 +89,7 @@ MISTAKES = {
     "known.toml:1: `until` is missing": GOOD.replace("until = 2999-01-01", ""),
     "known.toml:4: unknown key `reson`; did you mean `reason`?": GOOD.replace("reason", "reson"),
     "known.toml:1: unknown key `knwon`": GOOD.replace("known", "knwon"),
-    "known.toml:5: is not TOML": GOOD.replace("2999-01-01", "soon"),
+    "known.toml:5:9: is not TOML": GOOD.replace("2999-01-01", "soon"),
 }
 
 

@@ -117,3 +117,14 @@ def test_pairs_of_inferred_sizes_are_equal_in_some_case(place):
     for target in targets[:3]:
         sizes = [f["case"]["sizes"] for f in target["findings"] if f["code"] == "GV109"]
         assert sizes and all(len({*one.values()}) < len(one) for one in sizes)
+
+
+def test_what_takes_float32_alone_or_refuses_a_range_is_verified_as_it_asks(place):
+    ran = place("guessed")("check", "refusing.py", "--format", "json")
+    assert {t["name"]: t["status"] for t in json.loads(ran.out)["targets"]} == {
+        "F32Only": "passed",
+        "F32Round": "inconclusive",
+        "F32Doubled": "inconclusive",
+        "Shares": "passed",
+        "Prepared": "passed",
+    }

@@ -8,7 +8,7 @@ import sys
 import forked_command
 import pytest
 
-from gradverify import spec
+from gradverify.spec.json_schema import json_schema
 
 MISTAKES = [
     (["check"], "nothing to check: name a module"),
@@ -201,11 +201,10 @@ def test_folder_without_a_function(here):
     assert "empty/: no function to check" in ran.out
 
 
-@pytest.mark.skipif(not hasattr(spec, "json_schema"), reason="the spec has no JSON Schema yet")
 def test_schema(without_torch):
     ran = without_torch("schema")
     assert (ran.code, ran.err) == (0, "")
-    assert json.loads(ran.out) == spec.json_schema()
+    assert json.loads(ran.out) == json_schema()
 
 
 def test_init_says_that_there_is_nothing_to_write_and_where_a_module_cannot_be_imported(here):

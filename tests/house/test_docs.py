@@ -10,7 +10,7 @@ from spec_reference import TITLES, definitions
 
 from gradverify.config import KEYS, load_config
 from gradverify.rules import RULES
-from gradverify.spec import read_spec
+from gradverify.spec.read import read_spec
 
 MOST_VERIFICATIONS = 16
 """Commands of all pages that start torch, which takes seconds: the suite stays affordable."""
@@ -115,18 +115,15 @@ def test_ci_runs_the_test_command_of_the_readme():
 
 
 CLAIMED = {
-    (
-        "LEVELS",
-        "(Level(2.0**-12, 2.0**-33), Level(2.0**-19, 2.0**-28))",
-    ): "below 2^-33 for a row of weight one (2^-28",
+    ("FINE", "2.0**-33"): "below 2^-33 for a row of weight one (2^-28",
+    ("COARSE", "2.0**-28"): "(2^-28 at a second, smaller step",
     ("MAGNITUDES", "(-(2.0**12), 2.0**-20)"): ": -4096 and 2^-20",
-    ("FAR", "Level(2.0**-4, 0.0)"): "at a step of 2^-4",
+    ("FAR", "2.0**-3"): "as far as 2^-3 on one side",
     (
-        "STEPS",
+        "SHORT_STEPS",
         "((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))",
     ): "by two forwards at 2^-17, and",
-    ("THIRD", "4.0"): "at four times the step",
-    ("STAIR", "2.0**-5"): "on one side as far as 2^-5",
+    ("NEAR", "2.0**-5"): "on one side as far as 2^-5",
     ("FIRST_STEP", "2.0**-10"): "The step is 2^-10",
     ("LARGE_STEP", "2.0**-5"): "measured again at 2^-5",
     ("KINK_STEPS", "(2.0**-17, 2.0**-23)"): "steps of 2^-17 and 2^-23",

@@ -1,30 +1,33 @@
 """`--help` as a manual page: every command has its line and what stands below, every group its options."""
 
 import re
+from dataclasses import fields
 
-import pytest
 import typer.main
 
 from gradverify.cli.commands import app
-from gradverify.cli.manual import EPILOGS, GROUPS, SHORT
+from gradverify.cli.formats import Format
+from gradverify.cli.help import MANUAL, SHORT, page_of
+from gradverify.cli.options import GROUPS, HELP
 from gradverify.session.outcome import ExitCode
 
 COMMANDS = typer.main.get_command(app).commands
+EPILOGS = {name: page_of(name) for name in (*COMMANDS, "gradverify")}
 WIDTH = 80
 ROOM_FOR_A_LINE = WIDTH - len("  selftest  ") - 1
 
 
 def test_every_command_has_a_page_and_no_page_is_left_over():
     assert set(SHORT) == set(COMMANDS)
-    assert set(EPILOGS) == {*COMMANDS, "gradverify"}
+    assert {page.stem for page in MANUAL.iterdir()} == {*EPILOGS, "exit_codes", "options"}
+    assert all(EPILOGS.values())
 
 
-@pytest.mark.parametrize("name", GROUPS)
-def test_options_are_grouped_once_by_names_that_exist(name):
-    grouped = [option for _, names in GROUPS[name] for option in names]
-    options = {p.name for p in COMMANDS[name].params if p.param_type_name == "option"}
-    assert len(set(grouped)) == len(grouped)
-    assert set(grouped) <= options
+def test_every_option_has_a_group_and_its_help():
+    names = [field.name for _, groups in GROUPS for group in groups for field in fields(group)]
+    assert sorted(names) == sorted(p.name for p in COMMANDS["check"].params if p.name != "help")
+    told = {p.help for command in COMMANDS.values() for p in command.params}
+    assert {text.format(formats=", ".join(Format)) for text in HELP.values()} <= told
 
 
 def test_lines_fit_a_terminal():

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import configuration, request_of
-from gradverify.cli.options import Color, Format
+from gradverify.cli.formats import Format
+from gradverify.cli.options import Color, Limits, Numbers, Options, Targets
+from gradverify.cli.request import configuration, request_of
 from gradverify.cli.screen import print_bugs, style_for, told, write
-from gradverify.report import render_mistakes, render_suggestion
+from gradverify.report.mistakes import render_mistakes
+from gradverify.report.suggestion import render_suggestion
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Request
@@ -35,7 +37,7 @@ def suggest(
 
     style = style_for(Color.AUTO, 0)
     with told(style, Format.TEXT):
-        request = request_of([target], config=configuration(config, 0), spec=spec, seed=seed, timeout=timeout)
+        request = request_of(_of_one(target, spec, seed, timeout), configuration(config, 0))
         with on_terminal(sys.stderr) as shown:
             suggestion = suggest_backward(request, shown)
         if suggestion.errors:
@@ -64,7 +66,7 @@ def init(
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
     with told(style_for(color, 0), Format.TEXT):
-        request = request_of([target], config=configuration(config, 0), seed=seed, timeout=timeout)
+        request = request_of(_of_one(target, None, seed, timeout), configuration(config, 0))
         with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
         if to_stdout:
@@ -105,3 +107,7 @@ def record(
             recording = draft_recording(ran, output, Request(()), shown)
         code = tell_recording(recording, output, command)
     raise typer.Exit(code)
+
+
+def _of_one(target: str, spec: list[Path] | None, seed: str | None, timeout: float | None) -> Options:
+    return Options(Targets([target], spec), numbers=Numbers(seed=seed), limits=Limits(timeout))

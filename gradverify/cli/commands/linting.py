@@ -6,29 +6,20 @@ import sys
 
 import typer
 
-from gradverify.cli import options
-from gradverify.cli.asked import configuration, lint_request_of
-from gradverify.cli.options import Color, LintFormat
+from gradverify.cli.options import Lint, taking
+from gradverify.cli.request import configuration, lint_request_of
 from gradverify.cli.screen import lint_text, style_for, told, write
 from gradverify.session.linting import lint as run_lint
 
 
-def lint(  # noqa: PLR0913 - one parameter for each option
-    targets: options.LintTargets = None,
-    exclude: options.Exclude = None,
-    config: options.ConfigFile = None,
-    select: options.Select = None,
-    ignore: options.Ignore = None,
-    verbose: options.LintVerbose = 0,
-    output: options.LintFormatOption = LintFormat.TEXT,
-    color: options.ColorOption = Color.AUTO,
-) -> None:
+@taking(Lint)
+def lint(options: Lint) -> None:
     """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
 
     What these rules cannot be certain of they do not report; the gradient itself only `check` verifies.
     """
-    style = style_for(color, 1 if verbose or select else 0)
+    style = style_for(options.color, 1 if options.verbose or options.select else 0)
     with told(style):
-        found = run_lint(lint_request_of(targets, configuration(config, verbose), exclude, select, ignore))
-        write(sys.stdout, lint_text(found, style, output))
+        found = run_lint(lint_request_of(options, configuration(options.config, options.verbose)))
+        write(sys.stdout, lint_text(found, style, options.output))
     raise typer.Exit(found.exit_code)

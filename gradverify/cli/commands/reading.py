@@ -6,9 +6,10 @@ import json
 import sys
 
 from gradverify.cli import options
-from gradverify.cli.options import Color, Format
+from gradverify.cli.formats import Format
+from gradverify.cli.options import Color
 from gradverify.cli.screen import style_for, told, write
-from gradverify.report import render_rule, render_rules_table
+from gradverify.report.explain import render_rule, render_rules_table
 
 
 def explain(code: options.Code) -> None:
@@ -25,7 +26,7 @@ def rules() -> None:
 
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
-    from gradverify.spec import json_schema  # noqa: PLC0415 - pydantic takes longer to load than the rest
+    from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - pydantic takes longer to load than the rest
 
     with told(style_for(Color.AUTO, 0)):
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")

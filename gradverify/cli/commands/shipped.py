@@ -8,12 +8,13 @@ from pathlib import Path
 import typer
 
 from gradverify.cli import options
-from gradverify.cli.asked import request_of
 from gradverify.cli.commands.verifying import checked
-from gradverify.cli.options import Color, Format
+from gradverify.cli.formats import Format
+from gradverify.cli.options import Checks, Color, Failing, Options, Targets
+from gradverify.cli.request import request_of
 from gradverify.cli.screen import print_bugs, print_report, style_for, told, write
 from gradverify.model import Report, Verdict
-from gradverify.report import render_selftest
+from gradverify.report.mutations import render_selftest
 from gradverify.session.outcome import ExitCode
 
 
@@ -25,7 +26,7 @@ def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) 
     with told(style, Format.TEXT):
         from gradverify import demo as package  # noqa: PLC0415
 
-        request = request_of([str(Path(package.__path__[0]) / "functions.py")])
+        request = request_of(Options(Targets([str(Path(package.__path__[0]) / "functions.py")])))
         report = checked(request)
         print_report(report, style, Format.TEXT)
         surprises = unintended(report)
@@ -43,7 +44,9 @@ def selftest(color: options.ColorOption = Color.AUTO) -> None:
 
         module = Path(package.__path__[0]) / "functions.py"
         right = [name for name, (status, _) in INTENDED.items() if status is Verdict.PASSED]
-        report = checked(request_of([f"{module}::{name}" for name in right], mutate=True, strict=True))
+        targets = Targets([f"{module}::{name}" for name in right])
+        planted = Options(targets, checks=Checks(mutate=True), failing=Failing(strict=True))
+        report = checked(request_of(planted))
         write(sys.stdout, render_selftest(report, style))
         print_bugs(report.bugs)
     raise typer.Exit(report.exit_code)

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 
 from gradverify.model import Swept
+from gradverify.source import definitions_behind
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.inference.bodies import bodies
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.guard import Raised
 
@@ -46,7 +46,7 @@ def branches_seen(sample: Sample) -> Swept:
 
 @cache
 def _compares(function: Any) -> bool:  # noqa: ANN401 - the user's
-    nodes = (node for body, _ in bodies(function) for node in ast.walk(body))
+    nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
     return any(isinstance(n, ast.Compare) and isinstance(n.ops[0], ORDERING) for n in nodes)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Finding, Outcome, RaisedError, Severity
+from gradverify.model import Finding, Severity
 from gradverify.verifier.checks.carried import carried_parameters
 from gradverify.verifier.checks.first_order import RETURN_NONE
 from gradverify.verifier.checks.random_signs import random_signs
@@ -21,8 +21,8 @@ from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_o
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import number, output_name
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.numerics.tolerance import EPSILON
 
 UNCHANGED = 1e-9
 """Relative deviation from the same gradient with zeros that is no longer a different order of summation."""
@@ -31,16 +31,13 @@ UNCHANGED = 1e-9
 def contract(sample: Sample, first: FirstOrder) -> CheckResult:
     """Findings on what backward returned while the first order was measured, and on undefined grads."""
     reader = sample.subject.reader
-    findings: list[Finding] = []
-    if reader is not None:
-        for remark in reader.remarks.values():
-            made = _explain(sample, remark, first)
-            if made is not None:
-                findings.append(made)
+    remarks = () if reader is None else reader.remarks.values()
+    findings = [_explain(sample, remark, first) for remark in remarks]
     if sample.draw == 0:
-        findings.extend(carried_parameters(sample))
+        findings += carried_parameters(sample)
     if sample.draw == 0 and not any(f.code == "GV105" for f in findings) and first.verified:
-        findings.extend(_undefined_grads(sample))
+        undefined = _undefined_grads(sample)
+        findings += [] if undefined is None else [undefined]
     return CheckResult(tuple(findings), outcome_of(findings))
 
 
@@ -49,39 +46,51 @@ def stops_judgement(result: CheckResult) -> bool:
     return any(f.code == "GV105" and f.severity is Severity.ERROR for f in result.findings)
 
 
-def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding | None:
+def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
+    got, expected = remark.got, remark.expected
     if remark.kind is Irregularity.COUNT:
         return sample.finding(
             "GV105",
-            f"backward returned {remark.got} gradients, forward takes {remark.expected} arguments",
+            f"backward returned {got} gradients, forward takes {expected} arguments",
             hint="Return one value for each argument of forward after ctx, in the same order; "
             "None for those that need no gradient.",
         )
     name = sample.arguments[remark.position].name
-    if remark.kind is Irregularity.NOT_FOR_TENSOR:
-        return sample.finding(
-            "GV105",
-            f"backward returned {remark.got} for `{name}`, which is not a tensor",
-            hint="Return None in its place, and check that the gradients stand in the order of forward's "
-            "arguments.",
-            input=name,
-        )
-    if remark.kind is Irregularity.DTYPE:
-        refused = "complex" in remark.got and "complex" not in remark.expected
-        return sample.finding(
-            "GV104",
-            f"backward returned a {remark.got} gradient for `{name}`, which is {remark.expected}: "
-            + ("the engine refuses it" if refused else "the engine casts it, its digits are lost"),
-            hint="Return its real part (`.real`), or declare a complex input."
-            if refused
-            else "Allocate gradients with the dtype of the input (torch.empty_like, or "
-            "dtype=grad_output.dtype).",
-            input=name,
-            severity=Severity.NOTE
-            if first.single_precision or _is_narrowed_by_forward(sample, name)
-            else Severity.ERROR,
-        )
-    return _explain_shape(sample, remark, name, first)
+    wrong = any(f.input == name and f.severity is Severity.ERROR for f in first.result.findings)
+    code, severity = "GV103", Severity.ERROR
+    match remark.kind:
+        case Irregularity.NOT_FOR_TENSOR:
+            code, said = "GV105", f"backward returned {got} for `{name}`, which is not a tensor"
+            hint = "Return None in its place, and check the order: that of forward's arguments."
+        case Irregularity.DTYPE:
+            refused = "complex" in got and "complex" not in expected
+            said = f"backward returned a {got} gradient for `{name}`, which is {expected}: the engine "
+            said += "refuses it" if refused else "casts it, its digits are lost"
+            hint = "Allocate gradients with the dtype of the input (torch.empty_like)."
+            hint = "Return its real part (`.real`), or declare a complex input." if refused else hint
+            narrowed = first.single_precision or _is_narrowed_by_forward(sample, name)
+            code, severity = "GV104", Severity.NOTE if narrowed else Severity.ERROR
+        case Irregularity.SHAPE_REFUSED:
+            twin = _of_shape(sample, got, but=name)
+            said = _shapes(remark, name) + (f", the shape of `{twin}`" if twin else "")
+            hint = f"Is it the gradient of `{twin}`, stored in the wrong variable?"
+            hint = hint if twin else f"Return a gradient of the shape of `{name}`."
+        case Irregularity.SHAPE_SUMMED:
+            said = f"{_shapes(remark, name)}; the engine sums it{'' if wrong else ', rightly'}"
+            hint = "Sum over the extra dimensions: it costs less memory, and others may not sum for you."
+            severity = Severity.ERROR if wrong else Severity.WARNING
+    return sample.finding(code, said, hint=hint, input=name, severity=severity)
+
+
+def _shapes(remark: Remark, name: str) -> str:
+    got, expected = remark.got, remark.expected
+    return f"backward returned a gradient of shape {got} for `{name}`, whose shape is {expected}"
+
+
+def _of_shape(sample: Sample, shape: str, *, but: str) -> str:
+    """The name of another tensor argument of a shape; empty for none."""
+    tensors = (a for a in sample.arguments if isinstance(a.value, Tensor) and a.name != but)
+    return next((a.name for a in tensors if str(list(a.value.shape)) == shape), "")
 
 
 def _is_narrowed_by_forward(sample: Sample, name: str) -> bool:
@@ -91,50 +100,15 @@ def _is_narrowed_by_forward(sample: Sample, name: str) -> bool:
     return bool(outputs) and all(torch.finfo(d).eps > torch.finfo(given).eps for d in outputs)
 
 
-def _explain_shape(sample: Sample, remark: Remark, name: str, first: FirstOrder) -> Finding | None:
-    if remark.kind is Irregularity.SHAPE_REFUSED:
-        twins = [
-            a.name
-            for a in sample.arguments
-            if a.name != name and isinstance(a.value, Tensor) and str(list(a.value.shape)) == remark.got
-        ]
-        whose = f", the shape of `{twins[0]}`" if twins else ""
-        return sample.finding(
-            "GV103",
-            f"backward returned a gradient of shape {remark.got} for `{name}`, whose shape is "
-            f"{remark.expected}{whose}",
-            hint=f"Is it the gradient of `{twins[0]}`, stored in the wrong variable?"
-            if twins
-            else f"Return a gradient of the shape of `{name}`.",
-            input=name,
-        )
-    made = sample.finding(
-        "GV103",
-        f"backward returned a gradient of shape {remark.got} for `{name}`, whose shape is {remark.expected}; "
-        "the engine sums it",
-        hint="Sum over the extra dimensions yourself: it costs less memory, and other callers of backward "
-        "do not sum for you.",
-        input=name,
-    )
-    wrong = any(f.input == name and f.severity is Severity.ERROR for f in first.result.findings)
-    return made if wrong else replace(made, severity=Severity.WARNING, message=made.message + ", rightly")
-
-
-def _undefined_grads(sample: Sample) -> list[Finding]:
+def _undefined_grads(sample: Sample) -> Finding | None:
     """GV407: an undefined grad_output must count as zeros, one output at a time and all together."""
     if not sample.subject.has_python_backward or not sample.inputs.size:
-        return []
-    problem = sample.problem
-    count = len(problem.outputs.blocks)
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed))
-    findings = []
-    everything = set(range(count))
-    for undefined in [*([{k} for k in range(count)] if count > 1 else []), everything]:
-        finding = _with_undefined(sample, problem, u, undefined)
-        if finding is not None:
-            findings.append(finding)
-            break
-    return findings
+        return None
+    count = len(sample.problem.outputs.blocks)
+    u = sample.problem.outputs.unflatten(random_signs(sample.problem.outputs.size, sample.case.seed))
+    sets = [*([{k} for k in range(count)] if count > 1 else []), set(range(count))]
+    found = (_with_undefined(sample, sample.problem, u, undefined) for undefined in sets)
+    return next((f for f in found if f is not None), None)
 
 
 def _with_undefined(
@@ -148,12 +122,15 @@ def _with_undefined(
     hidden = tuple(_undefined(o) if k in undefined else o for k, o in enumerate(graph.value.outputs))
     result = problem.back(Graph(graph.value.leaves, hidden), u)
     position = problem.output_positions[min(undefined)]
-    several = len(undefined) > 1
-    which = "every output" if several else "the output"
-    if len(u) > 1 and not several:
+    which = "every output" if len(undefined) > 1 else "the output"
+    if len(u) > 1 and len(undefined) == 1:
         which = output_name(position, sample.outputs_returned)
+    when = f"when grad_output of {which} is undefined (None)"
     if isinstance(result, Raised):
-        return _undefined_raised(sample, which, position, result.error)
+        error = result.error
+        said = f"backward raises {error.type} {when}: {first_line(error.message)}"
+        made = sample.finding("GV407", said, hint=RETURN_NONE, raised=error, output=position)
+        return replace(made, severity=Severity.NOTE) if error.deliberate else made
     got, wanted = sample.inputs.flatten(result.value), sample.inputs.flatten(expected.value)
     off = (got - wanted).abs() > UNCHANGED * wanted.abs().max() + 64 * EPSILON
     if not off.any():
@@ -162,37 +139,23 @@ def _with_undefined(
     name = problem.input_names[sample.inputs.block_of(worst)]
     return sample.finding(
         "GV407",
-        f"the gradient of `{name}` is wrong when grad_output of {which} is undefined (None): "
-        f"{number(got[worst].item())}, with zeros in its place {number(wanted[worst].item())}",
+        f"the gradient of `{name}` is wrong {when}: {number(got[worst].item())}, with zeros in its place "
+        f"{number(wanted[worst].item())}",
         hint="Treat None as zeros, or leave ctx.set_materialize_grads at its default.",
         input=name,
         output=position,
     )
 
 
-def _undefined_raised(sample: Sample, which: str, position: int, error: RaisedError) -> Finding:
-    deliberate = error.deliberate
-    return sample.finding(
-        "GV407",
-        f"backward raises {error.type} when grad_output of {which} is undefined (None): "
-        f"{first_line(error.message)}",
-        hint=RETURN_NONE,
-        raised=error,
-        output=position,
-        **({"severity": Severity.NOTE} if deliberate else {}),
-    )
-
-
-def old_style(sample: Sample) -> CheckResult:
+def old_style(sample: Sample) -> Finding:
     """GV810: the class lacks `@staticmethod`; it runs through `.apply`, and torch may stop allowing it."""
-    finding = sample.finding(
+    return sample.finding(
         "GV810",
         "forward or backward is not a @staticmethod (the old style)",
         hint="Put @staticmethod above forward and backward and call the first parameter ctx.",
         case=None,
         shown_inputs=(),
     )
-    return CheckResult((finding,), Outcome.PASSED)
 
 
 def _undefined(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from gradverify.model import Finding, Severity
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.certificate import certify
+from gradverify.verifier.numerics.proof import certify
 
 OF_NUMBERS = frozenset({"GV101", "GV107"})
 """Codes of gradients that are no derivative."""

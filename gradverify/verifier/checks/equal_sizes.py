@@ -15,12 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from gradverify.model import TensorInput
+from gradverify.source import called_name, definitions_behind
 from gradverify.verifier.checks.other_sizes import at_shapes
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.inference.bodies import bodies
-from gradverify.verifier.collect.inference.uses import called_name
 
 COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
 """Calls whose result is a size, or goes by one."""
@@ -71,7 +70,8 @@ def _agreeing(sample: Sample) -> Iterator[Shapes]:
 
 def _scales_by_sizes(backward: Any) -> bool:  # noqa: ANN401 - the user's
     """Whether a size is a factor or a divisor in backward, or in what it calls by name."""
-    return any(_scales(node, _sizes(body)) for body, _ in bodies(backward) for node in ast.walk(body))
+    behind = (body for body, _ in definitions_behind(backward))
+    return any(_scales(node, _sizes(body)) for body in behind for node in ast.walk(body))
 
 
 def _scales(node: ast.AST, sizes: frozenset[str]) -> bool:

@@ -10,25 +10,23 @@ from torch import Tensor
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
+from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to_single, wrong_with_zeros
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.linearity import nonlinearity
 from gradverify.verifier.checks.mismatch import describe_block, rounded
-from gradverify.verifier.checks.result import CheckResult, FirstOrder, Uncovered, outcome_of
-from gradverify.verifier.checks.rounded_grad_output import rounded_to_single
+from gradverify.verifier.checks.result import WORSE, CheckResult, FirstOrder, Uncovered, outcome_of
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.tied_values import wrong_where_tied
 from gradverify.verifier.checks.unknown import uncovered_part
 from gradverify.verifier.checks.wording import blocks, output_name, part
-from gradverify.verifier.checks.zeros import wrong_with_zeros
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.lacking import lacking
-from gradverify.verifier.numerics.certificate import Certificate, certify, damping_of
 from gradverify.verifier.numerics.compare import Comparison
-from gradverify.verifier.numerics.differentiable import slopes_along
+from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
-from gradverify.verifier.numerics.rounding import nudged
+from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
+from gradverify.verifier.numerics.round_off import nudged
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -44,8 +42,6 @@ GIVEN_SHORT = (
 
 FLOAT64 = torch.finfo(torch.float64).eps
 """Relative spacing of float64, in which derivatives are measured."""
-
-_AT_LEAST = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 
 COARSE_GRID = 4096.0
 """Values that are whole multiples of 1/4096 are float32 numbers by nature."""
@@ -122,7 +118,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     findings = told_of_draws(sample, findings)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
-        outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=_AT_LEAST.index), None
+        outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=WORSE.index), None
     result = CheckResult(
         tuple(findings), outcome, uncovered, visible, not_judged=int(judged.comparison.not_judged.sum())
     )

@@ -11,6 +11,8 @@ from gradverify.rules import rule
 MOST_NAMED = 3
 """Guesses that one sentence names."""
 
+_SPEC = "Write a spec with valid inputs (domain, range) and run again."
+
 
 def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     """The finding on inputs of which something was guessed."""
@@ -18,15 +20,10 @@ def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     if len(named) > MOST_NAMED:  # `gradverify init` writes them all
         named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
     what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    were = "were" if len(named) > 1 else "was"
-    return replace(
+    return _inconclusive(
         finding,
-        code="GV109",
-        suspected=finding.code,
-        severity=rule("GV109").severity,
-        message=f"inputs inferred: {finding.message}; but {what} {were} guessed",
-        hint="If such inputs are valid, this is a mistake: confirm them in a spec, which "
-        "`gradverify init` drafts.",
+        f"inputs inferred: {finding.message}; but {what} {'were' if len(named) > 1 else 'was'} guessed",
+        "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts.",
     )
 
 
@@ -39,55 +36,35 @@ def joined(signs: Sequence[str]) -> str:
 
 def deliberate(finding: Finding, meant: str) -> Finding:
     """The finding where the source or the numbers say that no derivative is meant."""
-    said = f"inputs inferred: {finding.message}; but {meant} was guessed"
     hint = (
         "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
         "whose gradient it is; else this is a mistake."
     )
-    return replace(
-        finding,
-        code="GV109",
-        suspected=finding.code,
-        severity=rule("GV109").severity,
-        message=said,
-        hint=hint,
-        cause="looks-surrogate",
-    )
+    said = f"inputs inferred: {finding.message}; but {meant} was guessed"
+    return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
 
 
 def refused(finding: Finding) -> Finding:
     """The finding of an exception that backward raises on purpose."""
-    return replace(
-        finding,
-        code="GV109",
-        suspected=finding.code,
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; forward took them, but they may not be what is meant",
-        hint="Write a spec with valid inputs (shapes, domain, range) and run again.",
-    )
+    said = "forward took them, but they may not be what is meant"
+    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
 
 
 def unsteady(finding: Finding) -> Finding:
     """The finding where forward may have no derivative."""
-    return replace(
-        finding,
-        code="GV109",
-        suspected=finding.code,
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; but a little aside it is another one, "
-        "so forward may have no derivative at these inputs (an iteration that does not converge, a pole)",
-        hint="Write a spec with valid inputs (domain, range) and run again.",
-    )
+    said = "but a little aside it is another one, so forward may have no derivative at these inputs (an "
+    said += "iteration that does not converge, a pole)"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 
 def doubted(finding: Finding) -> Finding:
     """The finding that is not there at inputs of another kind."""
-    return replace(
-        finding,
-        code="GV109",
-        suspected=finding.code,
-        severity=rule("GV109").severity,
-        message=f"on inferred inputs {finding.message}; at inputs of another kind it is not, "
-        "so these inputs may not be valid",
-        hint="Write a spec with valid inputs (domain, range) and run again.",
-    )
+    said = "at inputs of another kind it is not, so these inputs may not be valid"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
+
+
+def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
+    severity = rule("GV109").severity
+    suspected = finding.code
+    return replace(finding, code="GV109", suspected=suspected, severity=severity, message=message, hint=hint)

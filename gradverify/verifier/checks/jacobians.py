@@ -6,11 +6,12 @@ from torch import Tensor
 
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.certificate import Certificate
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN, judge_any_size
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 
@@ -30,9 +31,8 @@ def judged_jacobians(
     if order in sample.judged:
         return sample.judged[order]
     settings = sample.subject.settings
-    judged = judge_any_size(
-        problem, rtol=settings.rtol, atol=settings.atol, noise=noise, known=known, largest=largest
-    )
+    tolerance = Tolerance(settings.rtol, settings.atol)
+    judged = judge_any_size(problem, tolerance, noise=noise, known=known, largest=largest)
     if isinstance(judged, Judged) and judged.inputs.size == Layout.of(problem.primals).size:
         sample.judged[order] = judged
     return judged

@@ -13,9 +13,9 @@ from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
-    from gradverify.verifier.numerics.diagnosis import evidence
-    from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs
-    from gradverify.verifier.numerics.diagnosis.ladder import Diagnosis
+    from gradverify.verifier.diagnose import evidence
+    from gradverify.verifier.diagnose.edits.repairs import Repairs
+    from gradverify.verifier.diagnose.ladder import Diagnosis
 
 MOST_ENTRIES = 2_000_000
 """Entries of Jacobians that are kept of one target: with what was measured of each, some 100 MB."""
@@ -55,29 +55,21 @@ class Kept:
     """What reads its backward: a sample holds it, whichever request asks for it again."""
     entries: int = 0
     """Of the Jacobians that are kept."""
-    _repairs: Repairs | None = None
-
-    @property
-    def repairs(self) -> Repairs:
-        """Changes of its backward that make it right; loaded where a cause is looked for."""
-        if self._repairs is None:
-            from gradverify.verifier.numerics.diagnosis.edits.repairs import Repairs  # noqa: PLC0415
-
-            self._repairs = Repairs(self.allowed.tried)
-        return self._repairs
+    repairs: Repairs | None = None
+    """Changes of its backward that make it right; made where a cause is looked for."""
 
     def begin(self) -> None:
         """Forget everything: the target is verified anew, maybe with a fault planted in it."""
         for kept in (self.samples, self.points, self.findings, self.causes):
             kept.clear()
-        self._repairs, self.entries = None, 0
+        self.repairs, self.entries = None, 0
         self.reader.reset()
 
     def allow(self, allowed: Allowance) -> None:
         """Let its errors cost so many calls."""
         self.allowed = allowed
-        if self._repairs is not None:
-            self._repairs.most = allowed.tried
+        if self.repairs is not None:
+            self.repairs.most = allowed.tried
 
     def calls(self, place: Place) -> int:
         """Of forward and of backward that were made there."""

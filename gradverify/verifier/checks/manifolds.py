@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.ignored import ignoring_grad_output
+from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.certificate import Certificate
-from gradverify.verifier.numerics.large import is_clearly_wrong
+from gradverify.verifier.numerics.contradiction import contradiction
+from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 Move = Callable[[Tensor], Tensor]
@@ -104,9 +105,9 @@ def mismatched(sample: Sample, name: str | None = None, *, second_order: bool = 
     None where forward or backward refuses the inputs.
     """
     problem = second_order_problem(sample) if second_order else sample.problem
-    names, rtol = problem.input_names, sample.subject.settings.rtol
+    names = problem.input_names
     among = names.index(name) if name is not None and name in names else None
-    if (name is None or among is not None) and is_clearly_wrong(problem, rtol=rtol, among=among):
+    if (name is None or among is not None) and contradiction(problem, among) is not None:
         return True
     wrong = wrong_inputs(sample, second_order=second_order)
     return wrong if wrong is None else bool(wrong if name is None else name in wrong)
@@ -158,7 +159,7 @@ def _mismatch_in_read(
     name = sample.problem.input_names[place]
     moved = with_values(sample, {name: torch.where(read, sample.problem.primals[place], 0.0)})
     problem = second_order_problem(moved) if second_order else moved.problem
-    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
         return False
     wrong = judged.comparison.wrong.clone()
@@ -192,7 +193,7 @@ def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
 def _wrong_places(sample: Sample) -> list[int]:
     """Places of the inputs whose gradient is wrong; all where that cannot be told."""
     problem = sample.problem
-    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     every = list(range(len(problem.primals)))
     if not isinstance(judged, Judged):
         return every
@@ -231,7 +232,7 @@ def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
 def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
     arguments = tuple(replace(a, value=move(a.value)) if a.differentiable else a for a in sample.arguments)
     problem = replace(sample.problem, arguments=arguments)
-    judged = judge(problem, rtol=sample.subject.settings.rtol)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
         return True  # forward or backward refuses such inputs: it is not meant for them
     if ignoring_grad_output(problem):

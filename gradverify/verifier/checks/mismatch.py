@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Entry, Finding, Severity, indexed
+from gradverify.model import Entries, Finding, Severity, indexed
 from gradverify.model.points import is_declared
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import (
@@ -26,52 +26,106 @@ KEEP_THE_DTYPE = (
     "keep the dtype of grad_output."
 )
 
+WITHIN_TOLERANCE = (
+    "A truncated constant or a lower precision inside backward; within the tolerance, so no failure."
+)
+
+NOT_FINITE = (
+    "Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
+    "denominator, not on the result."
+)
+
 FEWEST_FINITE = 3
 """Entries on the other side that a condition on the values must tell apart."""
 
+TINY = torch.finfo(torch.float64).tiny
+"""The least by which anything is divided."""
+
 NEARLY = 1e-4
 """Relative error of a value that is right but for a lower precision inside."""
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A block in words."""
-
-    input: str
-    of_output: str
-    """` of output 1`, or nothing where there is only one."""
-    through_output: str
-    worst: Entry
-    place: str
-    """`d y[0,2] / d x[1]`, the worst entry."""
 
 
 def describe_block(
     sample: Sample, comparison: Comparison, position: int, output: Block, name: str, source: Block
 ) -> Finding | None:
     """The one finding that says best what is wrong with a block; None where nothing is."""
-    analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
-    wrong, nonfinite = part(comparison.wrong, output, source), part(comparison.nonfinite, output, source)
-    imprecise = part(comparison.imprecise, output, source)
+    masks = (comparison.nonfinite, comparison.wrong, comparison.imprecise)
+    nonfinite, wrong, imprecise = (part(m, output, source) for m in masks)
     marked = next((mask for mask in (nonfinite, wrong, imprecise) if mask.any()), None)
     if marked is None:
         return None
-    finding = _located(sample, comparison, position, output, name, source, marked)
-    named = _named(sample, finding, position, name)
+    several = sample.outputs_returned > 1
+    label = f"y{position}" if several else "y"
+    gradient = f"the gradient{f' of output {position}' if several else ''} with respect to `{name}`"
+    finding, entries = _located(sample, comparison, (position, name), output, source, marked)
+    worst, how_many = entries.worst[0], count_of(entries.wrong, entries.checked)
+    place = f"d {indexed(label, worst.output)} / d {indexed(name, worst.input or ())}"
+    derivative = f"{place} is {number(worst.expected)}"
     if nonfinite.any():
-        where = where_nonfinite(sample, name, nonfinite)
         at_kink = part(comparison.kinks, output, source)[nonfinite].any()
-        made = _nonfinite(finding, named, "has finite slopes on either side" if at_kink else _FINITE)
-        return replace(made, cause="branch", hint=f"{where} {made.hint}") if where else made
+        has = "has finite slopes on either side" if at_kink else f"has a finite derivative: {derivative}"
+        where = where_nonfinite(sample, name, nonfinite)
+        said = f"{gradient} is NaN or infinite at {how_many}, where forward {has}"
+        hint, cause = f"{where} {NOT_FINITE}".strip(), "branch" if where else ""
+        return replace(finding, code="GV108", message=said, hint=hint, cause=cause)
+    analytical, numerical = (part(m, output, source) for m in (comparison.analytical, comparison.numerical))
     whole = output.chosen is None and is_declared(sample.point, sample.draw)
     if wrong.any() and not analytical.any() and whole:
-        return _missing(sample, finding, named)
-    bound = part(comparison.bound, output, source)
-    if is_float32(analytical, numerical, bound) and _near(analytical, numerical)[marked].all():
-        return _float32_inside(finding, named)
-    if not wrong.any():
-        return _imprecise(finding, named, analytical, numerical, marked)
-    return _wrong(finding, named) if output.chosen is None else _among_chosen(_wrong(finding, named))
+        return _missing(sample, finding, f" through output {position}" if several else "", derivative)
+    is_short = is_float32(analytical, numerical, part(comparison.bound, output, source))
+    if (is_short and _near(analytical, numerical)[marked].all()) or not wrong.any():
+        return _imprecise(finding, gradient, (analytical, numerical), marked, is_short=bool(is_short))
+    said = f"{gradient} is wrong at {how_many} of the Jacobian, by up to {largest_difference(entries)}"
+    if output.chosen is not None:
+        said += "; its Jacobian is large, these are the entries that probes led to"
+    return replace(finding, message=said)
+
+
+def _located(
+    sample: Sample,
+    comparison: Comparison,
+    names: tuple[int, str],
+    output: Block,
+    source: Block,
+    marked: Tensor,
+) -> tuple[Finding, Entries]:
+    """A finding on the marked entries of a block, without a message; `names` are those of its sides."""
+    position, name = names
+    compared = (comparison.analytical, comparison.numerical, comparison.bound, comparison.kinks)
+    analytical, numerical, bound, kinks = (part(m, output, source) for m in compared)
+    entries = entries_of(analytical, numerical, bound, marked, output, source)
+    largest = (analytical - numerical).abs()[marked].max() / bound[marked].max().clamp_min(TINY)
+    judged = bound.isfinite() & ~kinks
+    labels = (f"y{position}" if sample.outputs_returned > 1 else "y", name)
+    finding = sample.finding(
+        "GV101",
+        "",
+        output=position,
+        input=name,
+        entries=entries,
+        map=map_of((analytical, numerical), marked, judged, output, source, labels),
+        badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
+    )
+    return finding, entries
+
+
+def _imprecise(
+    finding: Finding, gradient: str, pair: tuple[Tensor, Tensor], marked: Tensor, *, is_short: bool
+) -> Finding:
+    """GV110: an error where the gradient has float32's digits, else a warning."""
+    entries = finding.entries
+    assert entries is not None  # noqa: S101 - `_located` gave it some
+    if is_short and _near(*pair)[marked].all():
+        worst = entries.worst[0]
+        off = number(abs(worst.actual - worst.expected) / max(abs(worst.expected), TINY))
+        said = f"{gradient} has float32 precision only: off by {off} of its value"
+        made = replace(finding, code="GV110", message=said, hint=KEEP_THE_DTYPE)
+        return replace(made, severity=Severity.ERROR, cause="float32-inside")
+    off = number(((pair[0] - pair[1]).abs() / pair[1].abs().clamp_min(TINY))[marked].max().item())
+    places = count_of(entries.wrong, entries.checked)
+    said = f"{gradient} is slightly off at {places}: by up to {off} of its value, more than rounding explains"
+    made = replace(finding, code="GV110", message=said, hint=WITHIN_TOLERANCE)
+    return replace(made, severity=Severity.WARNING)
 
 
 def is_float32(values: Tensor, expected: Tensor, bound: Tensor | None = None) -> bool:
@@ -90,98 +144,14 @@ def _near(values: Tensor, expected: Tensor) -> Tensor:
     return (values - expected).abs() <= NEARLY * expected.abs()
 
 
-def _located(
-    sample: Sample,
-    comparison: Comparison,
-    position: int,
-    output: Block,
-    name: str,
-    source: Block,
-    marked: Tensor,
-) -> Finding:
-    analytical, numerical, bound = (
-        part(m, output, source) for m in (comparison.analytical, comparison.numerical, comparison.bound)
-    )
-    difference = (analytical - numerical).abs()
-    judged = bound.isfinite() & ~part(comparison.kinks, output, source)
-    names = (_output_label(sample, position), name)
-    largest = difference[marked].max() / bound[marked].max().clamp_min(torch.finfo(torch.float64).tiny)
-    return sample.finding(
-        "GV101",
-        "",
-        output=position,
-        input=name,
-        entries=entries_of(analytical, numerical, bound, marked, output, source),
-        map=map_of((analytical, numerical), marked, judged, output, source, names),
-        badness=largest.nan_to_num(torch.finfo(torch.float64).max).item(),
-    )
-
-
-def _named(sample: Sample, finding: Finding, position: int, name: str) -> _Named:
-    several = sample.outputs_returned > 1
-    assert finding.entries is not None  # noqa: S101 - `_located` gave it some
-    worst = finding.entries.worst[0]
-    place = (
-        f"d {indexed(_output_label(sample, position), worst.output)} / d {indexed(name, worst.input or ())}"
-    )
-    return _Named(
-        name,
-        f" of output {position}" if several else "",
-        f" through output {position}" if several else "",
-        worst,
-        place,
-    )
-
-
-def _output_label(sample: Sample, position: int) -> str:
-    return f"y{position}" if sample.outputs_returned > 1 else "y"
-
-
-def _how_many(finding: Finding) -> str:
-    assert finding.entries is not None  # noqa: S101
-    return count_of(finding.entries.wrong, finding.entries.checked)
-
-
-def _wrong(finding: Finding, named: _Named) -> Finding:
-    assert finding.entries is not None  # noqa: S101
-    return replace(
-        finding,
-        message=f"the gradient{named.of_output} with respect to `{named.input}` is wrong at "
-        f"{_how_many(finding)} of the Jacobian, by up to {largest_difference(finding.entries)}",
-    )
-
-
-def _among_chosen(finding: Finding) -> Finding:
-    """The Jacobian was too large to build: what was looked at is a part of it."""
-    return replace(
-        finding, message=finding.message + "; its Jacobian is large, these are the entries that probes led to"
-    )
-
-
-_FINITE = "has a finite derivative"
-
-
-def _nonfinite(finding: Finding, named: _Named, has: str) -> Finding:
-    expected = f": {named.place} is {number(named.worst.expected)}" if has == _FINITE else ""
-    return replace(
-        finding,
-        code="GV108",
-        message=f"the gradient{named.of_output} with respect to `{named.input}` is NaN or infinite at "
-        f"{_how_many(finding)}, where forward {has}{expected}",
-        hint="Look for 0/0, log(0) or sqrt(0) in backward at these inputs; mask with torch.where on the "
-        "denominator, not on the result.",
-    )
-
-
-def _missing(sample: Sample, finding: Finding, named: _Named) -> Finding:
-    reader, name = sample.subject.reader, named.input
+def _missing(sample: Sample, finding: Finding, through_output: str, derivative: str) -> Finding:
+    reader, name = sample.subject.reader, finding.input or ""
     is_none = reader is not None and reader.returned_none.get(sample.position_of(name), False)
-    depends = f"{named.place} is {number(named.worst.expected)}"
     what = "backward returns None for" if is_none else "the gradient is zero everywhere for"
     return replace(
         finding,
         code="GV107",
-        message=f"{what} `{name}`{named.through_output}, but the function depends on it: {depends}",
+        message=f"{what} `{name}`{through_output}, but the function depends on it: {derivative}",
         hint=f"Return the gradient of `{name}`. If none is intended, say so in the spec: "
         f"`{name}: {{..., requires_grad: false}}`.",
     )
@@ -197,37 +167,6 @@ def rounded(sample: Sample, name: str) -> Finding:
         cause="float32-inside",
         hint=KEEP_THE_DTYPE,
         input=name,
-    )
-
-
-def _float32_inside(finding: Finding, named: _Named) -> Finding:
-    worst = named.worst
-    tiny = torch.finfo(torch.float64).tiny
-    relative = abs(worst.actual - worst.expected) / max(abs(worst.expected), tiny)
-    return replace(
-        finding,
-        code="GV110",
-        severity=Severity.ERROR,
-        cause="float32-inside",
-        message=f"the gradient{named.of_output} with respect to `{named.input}` has float32 precision only: "
-        f"off by {number(relative)} of its value",
-        hint=KEEP_THE_DTYPE,
-    )
-
-
-def _imprecise(
-    finding: Finding, named: _Named, analytical: Tensor, numerical: Tensor, marked: Tensor
-) -> Finding:
-    tiny = torch.finfo(torch.float64).tiny
-    relative = ((analytical - numerical).abs() / numerical.abs().clamp_min(tiny))[marked].max().item()
-    return replace(
-        finding,
-        code="GV110",
-        severity=Severity.WARNING,
-        message=f"the gradient{named.of_output} with respect to `{named.input}` is slightly off at "
-        f"{_how_many(finding)}: by up to {number(relative)} of its value, more than rounding explains",
-        hint="A truncated constant or a lower precision inside backward; within the tolerance, so no "
-        "failure.",
     )
 
 

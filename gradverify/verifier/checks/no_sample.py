@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -11,6 +12,32 @@ from gradverify.model import CasePoint, Finding, RaisedError
 from gradverify.rules import rule
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.lacking import lacking
+
+NOT_BUILT = (
+    "the inputs could not be built: {said}",
+    "Correct what builds them: `arguments:` is f(generator, device, dtype, **sizes), `make:` f(..., shape).",
+)
+ALL_CONSTANT = (
+    "none of the inputs requires grad, so backward is never called",
+    "Leave out `requires_grad: false` or `mutated: true` on a differentiated input, or write `skip:`.",
+)
+NOTHING_CHOSEN = (
+    "none of the chosen outputs ({said}) is differentiable",
+    "`outputs:` counts positions from 0, as forward returned them.",
+)
+EIGHT_BITS = (
+    "forward returns {said}: numbers of 8 bits are not supported",
+    "Name a function in `target:` that returns what is computed from them in more digits.",
+)
+SUBCLASS = (
+    "forward returns `{said}`, a subclass of Tensor with operations of its own: that is not supported",
+    "Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
+)
+RETURNS_NOTHING = (
+    "`{said}` returns no tensor: there is nothing to differentiate",
+    "Name a function in `target:` that returns the tensors to be verified.",
+)
+"""Message and hint of GV001."""
 
 
 @dataclass(frozen=True)
@@ -22,108 +49,41 @@ class NoSample:
     raised: RaisedError | None = None
 
 
+def unusable(reason: tuple[str, str], where: CasePoint, said: str = "") -> NoSample:
+    """GV001 for one of the reasons above."""
+    return NoSample((_finding("GV001", reason[0].format(said=said), reason[1], where),))
+
+
 def not_built(error: RaisedError, where: CasePoint) -> NoSample:
     """The function that builds the inputs raised."""
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"the inputs could not be built: {error.type}: {error.message}",
-        hint="Mend the function that builds them: `arguments:` is called as f(generator, device, dtype, "
-        "**sizes), `make:` as f(generator, device, dtype, shape).",
-        case=where,
-        raised=error,
-    )
-    return NoSample((finding,), raised=error)
+    message = NOT_BUILT[0].format(said=f"{error.type}: {error.message}")
+    return NoSample((_finding("GV001", message, NOT_BUILT[1], where, raised=error),), raised=error)
 
 
 def forward_raised(
     arguments: tuple[Argument, ...], error: RaisedError, where: CasePoint, *, inferred: bool
 ) -> NoSample:
     """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
-    devices = [a.value.device.type for a in arguments if isinstance(a.value, Tensor)]
-    missing = lacking(error, devices[0] if devices else "cpu")
+    tensors: Sequence[Tensor] = [a.value for a in arguments if isinstance(a.value, Tensor)]
+    missing = lacking(error, tensors[0].device.type if tensors else "cpu")
+    code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
     if missing:
-        code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
         hint = missing
     elif inferred:
-        code, message = "GV001", f"forward raised {error.type} on inferred inputs"
+        message = f"forward raised {error.type} on inferred inputs"
         hint = "Write a spec that gives this Function valid inputs."
+    elif not all(t.numel() for t in tensors):
+        code, message = "GV412", message.replace(":", " for an empty input:", 1)
+        hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
     else:
-        code, message = "GV002", f"forward raised {error.type}: {first_line(error.message)}"
+        code = "GV002"
         hint = "If these inputs are not valid, narrow `shape`, `range` or `domain` in the spec."
-        if any(isinstance(a.value, Tensor) and not a.value.numel() for a in arguments):
-            code = "GV412"
-            message = f"forward raised {error.type} for an empty input: {first_line(error.message)}"
-            hint = "An empty batch is an ordinary input. If size 0 is not valid, leave it out of the spec."
-    finding = Finding(
-        code,
-        rule(code).severity,
-        message,
-        hint=hint,
-        case=where,
-        raised=error,
-        shown_inputs=shown_inputs(arguments),
-    )
-    return NoSample((finding,), raised=error)
+    found = _finding(code, message, hint, where, raised=error, shown_inputs=shown_inputs(arguments))
+    return NoSample((found,), raised=error)
 
 
-def all_constant(where: CasePoint) -> NoSample:
-    """Nothing was asked of backward: that is no statement of the author's that there is no gradient."""
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        "none of the inputs requires grad, so backward is never called",
-        hint="Leave out `requires_grad: false` or `mutated: true` on an input that is differentiated, or "
-        "write `skip:` with the reason.",
-        case=where,
-    )
-    return NoSample((finding,))
-
-
-def nothing_chosen(outputs: Sequence[int], returned: int, where: CasePoint) -> NoSample:
-    """`outputs:` of the spec names none that is differentiable."""
-    chosen = ", ".join(map(str, outputs))
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"none of the chosen outputs ({chosen}) is differentiable: forward returned {returned} in all",
-        hint="`outputs:` counts positions from 0, as forward returned them.",
-        case=where,
-    )
-    return NoSample((finding,))
-
-
-def unsupported(kind: str, where: CasePoint) -> NoSample:
-    """Forward returns a tensor with rules of its own, which nothing here knows, or one of 8 bits."""
-    if kind.startswith("torch."):
-        finding = Finding(
-            "GV001",
-            rule("GV001").severity,
-            f"forward returns {kind}: numbers of 8 bits are not supported",
-            hint="Name a function in `target:` that returns what is computed from them in more digits.",
-            case=where,
-        )
-        return NoSample((finding,))
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"forward returns `{kind}`, a subclass of Tensor with operations of its own: that is not supported",
-        hint="Name a function in `target:` that returns plain tensors: `y.as_subclass(torch.Tensor)`.",
-        case=where,
-    )
-    return NoSample((finding,))
-
-
-def returns_nothing(name: str, where: CasePoint) -> NoSample:
-    """Forward returns no tensor at all."""
-    finding = Finding(
-        "GV001",
-        rule("GV001").severity,
-        f"`{name}` returns no tensor: there is nothing to differentiate",
-        hint="Name a function in `target:` that returns the tensors to be verified.",
-        case=where,
-    )
-    return NoSample((finding,))
+def _finding(code: str, message: str, hint: str, where: CasePoint, **fields: Any) -> Finding:  # noqa: ANN401
+    return Finding(code, rule(code).severity, message, hint=hint, case=where, **fields)
 
 
 def first_line(text: str) -> str:

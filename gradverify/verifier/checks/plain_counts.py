@@ -10,15 +10,15 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from gradverify.verifier.collect.inference.evidence import parsed
+from gradverify.source import definition
 
 
 def is_plain_count(function: Any, name: str) -> bool:  # noqa: ANN401 - the user's class
     """Whether forward hands a parameter to no loop, and to no function that may have one."""
-    definition = parsed(getattr(function, "forward", None))
-    if definition is None:
+    body = definition(getattr(function, "forward", None))
+    if body is None:
         return False
-    return not any(_may_loop(node, name) for node in ast.walk(definition))
+    return not any(_may_loop(node, name) for node in ast.walk(body))
 
 
 def _may_loop(node: ast.AST, name: str) -> bool:

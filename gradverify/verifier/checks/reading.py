@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ _ARGUMENTS = "_gradverify_arguments"
 _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
 
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""From a backward to what stands in its place."""
 
 Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
 """What a backward may return several gradients in."""
@@ -98,21 +101,14 @@ class Reader:
 
 
 @contextmanager
-def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
-    """Wrap the class's backward while the context lasts; `reader` is one that has read it before.
-
-    Raises `DisturbedError` where the class has another one at the end.
-    """
+def wrapped_backward(function: type[Function], wrap: Wrap) -> Iterator[Any]:
+    """Put a wrapper in place of the class's backward while the context lasts; gives what stands there."""
     name = backward_name(function)
-    reader = Reader() if reader is None else reader
-    original = getattr(function, name)
     own = vars(function).get(name)
-    reading = staticmethod(_reading(original, reader))
-    setattr(function, name, reading)
+    wrapper = staticmethod(wrap(getattr(function, name)))
+    setattr(function, name, wrapper)
     try:
-        yield reader
-        if vars(function).get(name) is not reading:
-            raise DisturbedError(f"its code {told((f'{function.__name__}.{name}',))}")
+        yield wrapper
     finally:
         if own is None:
             delattr(function, name)
@@ -121,19 +117,43 @@ def reading_backward(function: type[Function], reader: Reader | None = None) -> 
 
 
 @contextmanager
-def reading_operator(operator: Operator) -> Iterator[Reader]:
-    """Wrap the backward that an operator's definition holds, while the context lasts."""
+def wrapped_operator(operator: Operator, wrap: Wrap) -> Iterator[None]:
+    """The same of the backward that an operator's definition holds; torch looks it up at each call.
+
+    Raises `ValueError` for an operator whose backward is no Python function.
+    """
     definition, original = operator.definition, operator.backward
-    by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
-    reader = Reader(answered=-by_name or None)
     if definition is None or original is None:
-        raise ValueError(f"the backward of {operator.name} cannot be read")
-    # torch looks it up at each call.
-    definition._backward_fn = _reading(original, reader, several=(tuple,))  # noqa: SLF001
+        raise ValueError(f"the backward of {operator.name} cannot be replaced")
+    definition._backward_fn = wrap(original)  # noqa: SLF001
     try:
-        yield reader
+        yield
     finally:
         definition._backward_fn = original  # noqa: SLF001
+
+
+@contextmanager
+def reading_backward(function: type[Function], reader: Reader | None = None) -> Iterator[Reader]:
+    """Wrap the class's backward while the context lasts; `reader` is one that has read it before.
+
+    Raises `DisturbedError` where the class has another one at the end.
+    """
+    reader = Reader() if reader is None else reader
+    with wrapped_backward(function, partial(_reading, reader=reader)) as reading:
+        yield reader
+        name = backward_name(function)
+        if vars(function).get(name) is not reading:
+            raise DisturbedError(f"its code {told((f'{function.__name__}.{name}',))}")
+
+
+@contextmanager
+def reading_operator(operator: Operator, reader: Reader | None = None) -> Iterator[Reader]:
+    """Wrap the backward that an operator's definition holds; `reader` is one that has read it before."""
+    by_name = sum(p.keyword_only for p in parameters_of_schema(operator))
+    reader = Reader() if reader is None else reader
+    reader.answered = -by_name or None
+    with wrapped_operator(operator, partial(_reading, reader=reader, several=(tuple,))):
+        yield reader
 
 
 @contextmanager
@@ -159,7 +179,7 @@ def own_backward(function: type[Function]) -> Any:  # noqa: ANN401 - the user's
 
 
 def _reading(
-    original: Callable[..., Any], reader: Reader, several: Kinds = (tuple, list)
+    original: Callable[..., Any], *, reader: Reader, several: Kinds = (tuple, list)
 ) -> Callable[..., Any]:
     """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
 

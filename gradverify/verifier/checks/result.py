@@ -23,6 +23,10 @@ ROUNDED_AWAY = (
 """Why a pair without a single judged entry is inconclusive."""
 
 
+WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
+"""Outcomes from the least to the most telling: what has several has its worst."""
+
+
 @dataclass(frozen=True)
 class Uncovered:
     """Entries of one (output, input) pair that could not be judged at this point."""
@@ -53,11 +57,10 @@ class CheckResult:
 
     def beside(self, other: CheckResult) -> CheckResult:
         """Both results of one family as one: the worse outcome, and all that they say."""
-        order = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
         return replace(
             self,
             findings=(*self.findings, *other.findings),
-            outcome=max(self.outcome, other.outcome, key=order.index),
+            outcome=max(self.outcome, other.outcome, key=WORSE.index),
             capabilities=(*self.capabilities, *other.capabilities),
             swept=self.swept.joined(other.swept),
         )

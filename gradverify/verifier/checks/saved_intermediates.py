@@ -26,13 +26,12 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.uncut import Uncut, in_words
+from gradverify.verifier.checks.undetached import Site, Undetached, in_words
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.forward_itself import StandInContext, run_watched
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors, copies, returned_tensors, substitute, with_zeros
-from gradverify.verifier.numerics.diagnosis.paths.sites import Site
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
@@ -86,7 +85,7 @@ def _calls_that_cut(
     """Calls without which the second derivative is right, each of them needed for that, at most a few."""
 
     def is_right(kept: frozenset[Site]) -> dict[Site, str] | None:
-        with Uncut(kept) as mode:
+        with Undetached(kept) as mode:
             ran = _Forward.of(function, sample, second)
             gradients = ran.gradients({})
         return mode.found if expected.is_met(gradients) else None

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
-from gradverify.verifier.checks.detached import FIRST_ORDER_ONLY, because_of, detached, partly_cut
+from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier.checks.composite_refinement import settled_second_order
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -28,24 +28,23 @@ from gradverify.verifier.checks.result import (
     outcome_of,
 )
 from gradverify.verifier.checks.saved_intermediates import what_cuts
-from gradverify.verifier.checks.second_pairs import SecondPair, entries_in, second_pairs, wrong_in
-from gradverify.verifier.checks.sharpening import settled_second_order
+from gradverify.verifier.checks.second_order_messages import (
+    SecondPair,
+    because_of,
+    detached,
+    second_pairs,
+    wrong_block,
+)
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.unknown import why_unknown
-from gradverify.verifier.checks.wording import (
-    by_how_much,
-    count_of,
-    is_finite,
-    map_of,
-    part,
-)
+from gradverify.verifier.checks.wording import is_finite
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
-from gradverify.verifier.numerics.certificate import Certificate, certify
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
-from gradverify.verifier.numerics.rounding import gradient_noise
+from gradverify.verifier.numerics.proof import Certificate, certify
+from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 ACCIDENTS = frozenset(
@@ -97,7 +96,9 @@ def second_order(
         case Raised():
             return _raised(sample, judged.error, "at the second differentiation")
         case NotJudged():
-            return CheckResult((), Outcome.INCONCLUSIVE, _all_uncovered(sample, judged.reason))
+            nothing = Uncovered(torch.ones(1, 1, dtype=torch.bool), judged.reason)
+            everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
+            return CheckResult((), Outcome.INCONCLUSIVE, everything)
         case Judged():
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
@@ -117,27 +118,21 @@ def compare_second_order(
     sample: Sample, second: VjpProblem, judged: Judged, first: FirstOrder
 ) -> CheckResult:
     """What a judged second-order problem says, in findings."""
-    comparison = judged.comparison
     pairs = second_pairs(second, judged)
-    wrong = [p for p in pairs if wrong_in(judged, p).any()]
-    cut = [p for p in wrong if not part(comparison.analytical, p.output, p.source).any()]
+    wrong = [pair for pair in pairs if pair.wrong.any()]
     because = what_cuts(sample, second, judged) if wrong else None
-    if wrong and not comparison.analytical.any():
-        finding = because_of(detached(sample, second, judged, wrong), because)
-        return CheckResult((finding,), _detached_outcome(sample), capability="wrong")
-    findings = [
-        because_of(
-            partly_cut(sample, second, judged, p) if p in cut else _mismatch(sample, judged, p), because
-        )
-        for p in wrong
-    ]
+    if wrong and not judged.comparison.analytical.any():
+        finding = because_of(detached(sample, wrong), because)
+        outcome = Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
+        return CheckResult((finding,), outcome, capability="wrong")
+    findings = [because_of(wrong_block(sample, pair), because) for pair in wrong]
     return CheckResult(
         tuple(findings),
         outcome_of(findings),
-        _uncovered(sample, second, judged, pairs, first),
-        smallest_visible_error(comparison),
+        _uncovered(sample, second, pairs, first),
+        smallest_visible_error(judged.comparison),
         "wrong" if findings else "yes",
-        not_judged=int(comparison.not_judged.sum()),
+        not_judged=int(judged.comparison.not_judged.sum()),
     )
 
 
@@ -181,75 +176,34 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
     return CheckResult((finding,), Outcome.PASSED, capability="no")
 
 
-def _detached_outcome(sample: Sample) -> Outcome:
-    return Outcome.PASSED if sample.subject.inferred else Outcome.FAILED
-
-
-NOT_FINITE = (
-    " Is a root, a power or a quotient taken of 0 and hidden by torch.where or a product with 0? Its "
-    "derivative is infinite, and inf * 0 is NaN: mask the argument, not the result."
-)
-"""The usual origin of a NaN in a second derivative whose first is finite."""
-
-
-def _mismatch(sample: Sample, judged: Judged, pair: SecondPair) -> Finding:
-    entries = entries_in(judged, pair)
-    comparison = judged.comparison
-    difference = part((comparison.analytical - comparison.numerical).abs(), pair.output, pair.source)
-    bound = part(comparison.bound, pair.output, pair.source)
-    wrong = wrong_in(judged, pair)
-    return sample.finding(
-        "GV201",
-        f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is wrong at "
-        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}",
-        hint="The first derivative is right. What backward computes must itself be differentiable in its "
-        f"inputs and in grad_output. {FIRST_ORDER_ONLY}" + ("" if is_finite(entries) else NOT_FINITE),
-        input=pair.by,
-        output=pair.position,
-        entries=entries,
-        map=map_of(
-            (
-                part(comparison.analytical, pair.output, pair.source),
-                part(comparison.numerical, pair.output, pair.source),
-            ),
-            wrong,
-            bound.isfinite(),
-            pair.output,
-            pair.source,
-            (f"g_{pair.gradient_of}", pair.by),
-        ),
-        badness=(difference[wrong].max() / bound[wrong].max().clamp_min(1e-300)).nan_to_num(1e300).item(),
-    )
-
-
 def _uncovered(
-    sample: Sample, second: VjpProblem, judged: Judged, pairs: list[SecondPair], first: FirstOrder
+    sample: Sample, second: VjpProblem, pairs: list[SecondPair], first: FirstOrder
 ) -> dict[tuple[int, str], Uncovered]:
     """Second-order pairs that could not be judged, except where the first derivative itself vanishes."""
     found = {}
     for pair in pairs:
-        covered = part(judged.comparison.covered, pair.output, pair.source)
-        kinks = part(judged.comparison.kinks, pair.output, pair.source)
-        rounded_away = part(judged.comparison.not_judged, pair.output, pair.source)
-        wrong = wrong_in(judged, pair)
+        comparison, wrong = pair.judged.comparison, pair.wrong
+        masks = (comparison.covered, comparison.kinks, comparison.not_judged)
+        covered, kinks, rounded_away = map(pair.part, masks)
         mask = ~covered & ~kinks & ~wrong & ~rounded_away
         if not covered.any() and not wrong.any():
             mask |= rounded_away
         if mask.any() and not _vanishes(sample, first, pair.position):
-            found[pair.position, f"second order, {pair.by}"] = _why(second, judged, pair, mask)
+            found[pair.position, f"second order, {pair.by}"] = _why(second, pair, mask)
     return found
 
 
-def _why(second: VjpProblem, judged: Judged, pair: SecondPair, mask: Tensor) -> Uncovered:
+def _why(second: VjpProblem, pair: SecondPair, mask: Tensor) -> Uncovered:
     """Why a second-order pair could not be judged."""
-    if part(judged.comparison.not_judged, pair.output, pair.source)[mask].all():
+    judged = pair.judged
+    if pair.part(judged.comparison.not_judged)[mask].all():
         return Uncovered(mask, ROUNDED_AWAY)
     rows = slice(pair.output.start, pair.output.stop)
     if (~judged.measured.centre.isfinite())[rows][mask.any(dim=1)].all():
         return Uncovered(mask, "the gradient itself is not finite at these inputs", NO_VALUE)
-    if not part(judged.measured.error, pair.output, pair.source)[mask].isfinite().all():
+    if not pair.part(judged.measured.error)[mask].isfinite().all():
         places = torch.zeros_like(judged.comparison.covered)
-        part(places, pair.output, pair.source)[mask] = True
+        pair.part(places)[mask] = True
         return Uncovered(mask, *why_unknown(second, judged, places, "the gradient"))
     return Uncovered(mask, "the numerical second derivative is too noisy here")
 
@@ -262,10 +216,3 @@ def _vanishes(sample: Sample, first: FirstOrder, position: int) -> bool:
     columns = slice(source.start, source.stop)
     values, bounds = first.comparison.numerical[:, columns].abs(), first.comparison.bound[:, columns]
     return bool((values <= bounds).all())
-
-
-def _all_uncovered(sample: Sample, reason: str) -> dict[tuple[int, str], Uncovered]:
-    return {
-        (i, "second order"): Uncovered(torch.ones(1, 1, dtype=torch.bool), reason)
-        for i in range(len(sample.problem.primals))
-    }

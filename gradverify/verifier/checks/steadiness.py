@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gradverify.verifier.checks.manifolds import with_values
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 ASIDE = (1e-3, -1e-3, 3e-3, -3e-3)
@@ -79,7 +80,7 @@ def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
 
 def _measured(sample: Sample) -> _Measured | None:
     """None where nothing could be measured."""
-    judged = sample.judged.get(1) or judge(sample.problem, rtol=sample.subject.settings.rtol)
+    judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
     if not isinstance(judged, Judged):
         return None
     comparison = judged.comparison

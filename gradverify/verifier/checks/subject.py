@@ -14,18 +14,20 @@ from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, T
 from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.no_sample import (
+    ALL_CONSTANT,
+    EIGHT_BITS,
+    NOTHING_CHOSEN,
+    RETURNS_NOTHING,
+    SUBCLASS,
     NoSample,
-    all_constant,
     first_line,
     forward_raised,
     not_built,
-    nothing_chosen,
-    returns_nothing,
-    unsupported,
+    unusable,
 )
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.calling import foreign_kind
@@ -40,10 +42,10 @@ __all__ = [
     "Surrogate",
     "another_draw",
     "arguments_at",
+    "called_with",
     "first_line",
     "prepare",
     "prepared",
-    "reference_problem",
     "with_defaults",
 ]
 
@@ -131,7 +133,7 @@ class Subject:
         """The reference as a function of what forward gets, None where there is none."""
         if self.reference is None or not self.reference_arguments:
             return self.reference
-        return _called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
+        return called_with(self.reference, [parameters.index(name) for name in self.reference_arguments])
 
 
 @dataclass(frozen=True)
@@ -217,16 +219,19 @@ def prepared(
     marks = subject.has_python_backward
     foreign = foreign_kind(result.value)
     if foreign or not any(isinstance(r, Tensor) for r in returned):
-        return unsupported(foreign, where) if foreign else returns_nothing(subject.target.name, where)
+        reason = EIGHT_BITS if foreign.startswith("torch.") else SUBCLASS if foreign else RETURNS_NOTHING
+        return unusable(reason, where, foreign or subject.target.name)
     if continuous and marks and not any(a.differentiable for a in arguments):
-        return all_constant(where)
+        return unusable(ALL_CONSTANT, where)
     if not continuous or (marks and not connected):
         return NoSample(no_gradient=True)
     # In a dict or deeper there are figures for a log as well, which nobody differentiates.
     of_graph = marks or (is_nested(result.value) and bool(connected))
-    judged = [i for i in (connected if of_graph else continuous) if _is_chosen(i, subject.outputs)]
+    judged = [
+        i for i in (connected if of_graph else continuous) if subject.outputs is None or i in subject.outputs
+    ]
     if not judged:
-        return nothing_chosen(subject.outputs or (), len(returned), where)
+        return unusable(NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
     problem = CallProblem(
         function=subject.call,
         arguments=arguments,
@@ -271,38 +276,9 @@ def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Ar
     return (*filled, *trained)
 
 
-def reference_problem(
-    sample: Sample, function: Callable[..., Any], names: Sequence[str] = ()
-) -> Returned[CallProblem] | Raised:
-    """The composite reference as a problem over the same inputs, its outputs matched by position.
+def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
+    """A function of all arguments that calls one with some of them."""
 
-    `names` are the arguments it is called with, in order; empty: positionally with what forward got.
-    """
-    if names:
-        function = _called_with(function, [sample.position_of(name) for name in names])
-    arguments = sample.arguments
-    sample.problem.random_states.replay()
-    leaves = [p.detach().clone().requires_grad_() for p in sample.problem.primals]
-    with torch.enable_grad():
-        result = guard.call(function, *substitute(arguments, [leaf.clone() for leaf in leaves]))
-    if isinstance(result, Raised):
-        return result
-    returned = returned_tensors(result.value)
-    positions = tuple(
-        p for p in sample.problem.output_positions if p < len(returned) and isinstance(returned[p], Tensor)
-    )
-    return Returned(
-        CallProblem(
-            function=function,
-            arguments=arguments,
-            output_positions=positions,
-            outputs=Layout.of([returned[p] for p in positions]),
-            random_states=sample.problem.random_states,
-        )
-    )
-
-
-def _called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
         return function(*(arguments[p] for p in positions))
 
@@ -317,10 +293,6 @@ def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple
         return built if isinstance(built, Raised) else with_defaults(built.value, subject)
     built = call_hook(subject.hook, case, draw, device, subject.target.parameters)
     return built if isinstance(built, Raised) else built.value
-
-
-def _is_chosen(position: int, outputs: Sequence[int] | None) -> bool:
-    return outputs is None or position in outputs
 
 
 def _is_continuous(value: Any) -> bool:  # noqa: ANN401

@@ -16,6 +16,7 @@ from gradverify.model import Finding, Point, tensors_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number, output_name
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
 
@@ -26,7 +27,7 @@ def wrong_where_tied(sample: Sample) -> Finding | None:
         return None
     arguments = tuple(_merged(a) if a.name in names else a for a in sample.arguments)
     problem = replace(sample.problem, arguments=arguments)
-    judged = judge(problem, rtol=sample.subject.settings.rtol, atol=sample.subject.settings.atol)
+    judged = judge(problem, Tolerance(sample.subject.settings.rtol, sample.subject.settings.atol))
     if not isinstance(judged, Judged):
         return None
     comparison = judged.comparison

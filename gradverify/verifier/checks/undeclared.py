@@ -21,13 +21,13 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
-from gradverify.verifier.numerics.certificate import certify
 from gradverify.verifier.numerics.compare import VAGUE, Comparison
 from gradverify.verifier.numerics.confirm import SAME
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.noise import own_noise, typical_values
+from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
 from gradverify.verifier.numerics.verdict import Columns, Judged, judge
 
 RTOL = 1e-6
@@ -93,7 +93,7 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
         return AtUndeclared(CheckResult(), judged=True)
     judged = judge(
-        sample.problem, rtol=max(RTOL, settings.rtol), atol=settings.atol, columns=Columns.IF_RIGHT
+        sample.problem, Tolerance(max(RTOL, settings.rtol), settings.atol), columns=Columns.IF_RIGHT
     )
     if isinstance(judged, Raised):
         return replace(_SILENCE, raised=judged.error)

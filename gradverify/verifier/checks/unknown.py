@@ -1,13 +1,15 @@
-"""Why a numerical derivative is not known, in words: each reason has another remedy."""
+"""What of a derivative could not be judged and why, in words: each reason has another remedy (GV109)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from gradverify.model import Finding
+from gradverify.rules import Family
 from gradverify.verifier.checks.result import NO_VALUE, OTHER_VALUES, ROUNDED_AWAY, Uncovered
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number, part
-from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block, Layout
 from gradverify.verifier.numerics.noise import typical_values
 from gradverify.verifier.numerics.problem import Problem
@@ -49,9 +51,10 @@ def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Bloc
         places = torch.zeros_like(comparison.covered)
         part(places, output, source)[mask] = True
         return Uncovered(mask, *why_unknown(problem, judged, places))
+    difference = (comparison.analytical - comparison.numerical).abs()
     if part(comparison.kinks, output, source)[mask].all():
         reason = "these inputs lie on a kink of forward"
-    elif _conflicts(comparison, output, source)[mask].any():
+    elif part(difference > comparison.bound, output, source)[mask].any():
         reason = "a difference that was measured did not repeat itself: forward is noisy"
     else:
         reason = (
@@ -59,11 +62,6 @@ def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Bloc
             "(float32 inside, or large numbers that cancel)"
         )
     return Uncovered(mask, reason)
-
-
-def _conflicts(comparison: Comparison, output: Block, source: Block) -> Tensor:
-    difference = (comparison.analytical - comparison.numerical).abs()
-    return part(difference > comparison.bound, output, source)
 
 
 def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "forward") -> tuple[str, str]:
@@ -88,7 +86,11 @@ def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "f
     if after >= STAYS * before and after > 0:
         share = after / size if size else 1.0
         if share <= LARGEST_NOISE:
-            return _rounds(what, share), LOW_PRECISION
+            said = (
+                f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 "
+                "rounds to 2.2e-16: it computes in lower precision, or large numbers cancel"
+            )
+            return said, LOW_PRECISION
         sides = sorted([abs(fine.left[0, row].item()), abs(fine.right[0, row].item())])
         if not STAYS * sides[1] < sides[0] < (1 - STAYS) * sides[1]:
             return f"{what} jumps by {number(after)} next to these inputs", OTHER_VALUES
@@ -97,8 +99,29 @@ def why_unknown(problem: Problem, judged: Judged, places: Tensor, what: str = "f
     return f"{what} changes too fast here for a numerical derivative (it oscillates)", OTHER_VALUES
 
 
-def _rounds(what: str, share: float) -> str:
-    return (
-        f"rounding inside {what} moves its values by {number(share)} of themselves, where float64 rounds "
-        "to 2.2e-16: it computes in lower precision, or large numbers cancel"
+def family_of(name: str) -> Family:
+    """The family whose outcome an uncovered pair decides, by how the pair is called."""
+    if name.startswith("second order"):
+        return Family.GRADGRADCHECK
+    return Family.REFERENCE if name == "reference" else Family.GRADCHECK
+
+
+def not_verified(sample: Sample, position: int, name: str, unknown: Uncovered) -> Finding:
+    """What of one (output, input) pair could not be judged, and why."""
+    count, total, reason = int(unknown.mask.sum()), unknown.mask.numel(), unknown.reason
+    if name == "reference":
+        return sample.finding("GV109", f"not compared with the reference: {reason}", output=position)
+    of_output = f" of output {position}" if sample.outputs_returned > 1 else ""
+    if name.startswith("second order"):
+        what, source = "the second derivative", name.removeprefix("second order").removeprefix(", ")
+    else:
+        what, source = f"the gradient{of_output}", name
+    by = f" with respect to `{source}`" if source else ""
+    share = f" at {count} of {total} entries" if count < total else ""
+    return sample.finding(
+        "GV109",
+        f"{what}{by} could not be verified{share}: {reason}",
+        hint=unknown.hint,
+        output=position,
+        input=source or None,
     )

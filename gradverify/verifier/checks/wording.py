@@ -39,6 +39,21 @@ def entries_of(
     return Entries(wrong=len(places), checked=wrong.numel(), worst=worst)
 
 
+def vector_entries(
+    actual: Tensor, expected: Tensor, bound: Tensor, wrong: Tensor, block: Block, *, of_output: bool = False
+) -> Entries:
+    """The wrong entries of one input, or of one output, worst first. All tensors are flat parts of it."""
+    difference = (actual - expected).abs().nan_to_num(torch.inf, torch.inf)
+    count = int(wrong.sum())
+    order = torch.where(wrong, difference, -1.0).argsort(descending=True, stable=True)[:WORST_ENTRIES]
+    worst = []
+    for k in order[:count].tolist():
+        index = block.index(block.start + k)
+        output, source = (index, None) if of_output else ((), index)
+        worst.append(Entry(output, source, actual[k].item(), expected[k].item(), bound[k].item()))
+    return Entries(count, wrong.numel(), tuple(worst), compared_with="reference")
+
+
 def map_of(
     pair: tuple[Tensor, Tensor],
     wrong: Tensor,
@@ -58,22 +73,12 @@ def map_of(
     finite = torch.where(difference.isfinite(), difference, torch.zeros_like(difference))
     largest = finite[wrong].max().item() or 1.0
     thresholds = tuple(_round(largest * share) for share in (0.01, 0.1, 0.5))
-    levels = []
-    for i in range(rows):
-        row = []
-        for j in range(columns):
-            if not judged[i, j]:
-                row.append(-1)
-            elif not wrong[i, j]:
-                row.append(0)
-            else:
-                value = difference[i, j].item()
-                row.append(1 + sum(not value < t for t in thresholds))
-        levels.append(tuple(row))
+    steps = torch.stack([~(difference < t) for t in thresholds]).sum(dim=0)
+    levels = torch.where(judged, torch.where(wrong, 1 + steps, 0), -1).tolist()
     return JacobianMap(
         row_labels=tuple(indexed(names[0], output.index(output.start + i)) for i in range(rows)),
         column_labels=tuple(indexed(names[1], source.index(source.start + j)) for j in range(columns)),
-        levels=tuple(levels),
+        levels=tuple(map(tuple, levels)),
         thresholds=(thresholds[0], thresholds[1], thresholds[2]),
         actual=_rounded(pair[0]),
         expected=_rounded(pair[1]),

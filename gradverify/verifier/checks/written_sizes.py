@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradverify.model import TensorInput
+from gradverify.source import definitions_behind
 from gradverify.verifier.checks.other_sizes import at_shapes, takes
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.collect.inference.bodies import bodies
 
 LARGEST_SIZE = 16
 """Numbers beyond are blocks and widths of a machine, no taps, coordinates or components."""
@@ -81,7 +81,7 @@ def _is_free(one: TensorInput) -> bool:
 def written_sizes(function: Any) -> frozenset[int]:  # noqa: ANN401 - whatever `backward` is
     """Numbers in a function's source, or in what it calls by name, that may be the size of a dimension."""
     found: set[int] = set()
-    for definition, known in bodies(function):
+    for definition, known in definitions_behind(function):
         for node in ast.walk(definition):
             found |= {n for n in _sizes_in(node, known) if 1 < n <= LARGEST_SIZE}
     return frozenset(found)

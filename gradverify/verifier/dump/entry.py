@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -21,7 +23,6 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.structures import retraction
-from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 
 Problem = CallProblem | VjpProblem
@@ -60,15 +61,16 @@ def probe(sample: Sample, problem: Problem, finding: Finding) -> Probe | None:
     names = problem.input_names
     by = finding.input if finding.input in names else names[0]
     number = names.index(by)
-    cotangents = _cotangents(problem, finding, entry, sample.case.seed + FIRST_SEED)
-    primal = problem.primals[number]
-    direction = _direction(primal, entry, sample.case.seed + FIRST_SEED + 1)
-    argument = next((a for a in sample.arguments if a.name == by), None)
-    analytical = _analytical(problem, cotangents, number, direction)
-    if analytical is None:
+    seed = sample.case.seed + FIRST_SEED
+    cotangents = _cotangents(problem, finding, entry, seed)
+    direction = _direction(problem.primals[number], entry, seed + 1)
+    pulled = problem.pull_back(problem.primals, cotangents)
+    if isinstance(pulled, Raised):
         return None
-    expected = entry.expected if entry is not None else None
-    found = _best_step(problem, cotangents, number, argument, direction, expected)
+    analytical = inner([pulled.value[number]], [direction])
+    moving = _Moving(sample, next((a for a in sample.arguments if a.name == by), None))
+    expected = None if entry is None else entry.expected
+    found = _best_step(problem, cotangents, number, moving, direction, expected)
     if found is None:
         return None
     step, numerical, error = found
@@ -76,18 +78,58 @@ def probe(sample: Sample, problem: Problem, finding: Finding) -> Probe | None:
     if not difference > 4 * error:
         return None
     allowed = max(sample.subject.settings.rtol * abs(numerical), SHARE_OF_TOLERANCE * error)
-    bent = argument is not None and (argument.held is not None or _bend(sample, argument) is not None)
-    ahead, behind = (_moved(sample, argument, primal, sign * step * direction) for sign in (1, -1))
+    primal = problem.primals[number]
+    ahead, behind = (moving.moved(primal + sign * step * direction) for sign in (1, -1))
     return Probe(
         by=by,
         cotangents=cotangents,
-        direction=_tangent(sample, argument, direction),
-        moved=(ahead, behind) if bent else None,
+        direction=moving.tangent(direction),
+        moved=(ahead, behind) if moving.is_bent else None,
         step=step,
         analytical=analytical,
         numerical=numerical,
         tolerance=min(allowed, difference / 2),
     )
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """How one input moves: entries that are held stay, structures are kept."""
+
+    sample: Sample
+    argument: Argument | None
+    """None for a grad_output."""
+
+    @cached_property
+    def bend(self) -> Callable[[Tensor], Tensor] | None:
+        """What brings a moved input back onto its structure; a layout alone bends nothing."""
+        argument, case = self.argument, self.sample.case
+        if argument is None or argument.step is None:
+            return None
+        if not layout_of(case, argument.name):
+            return argument.step
+        structures = [t.structure for i in case.inputs for t in tensors_of(i) if i.name == argument.name]
+        return retraction(structures[0], argument.value) if structures and structures[0] else None
+
+    @property
+    def is_bent(self) -> bool:
+        """A step is more than a sum."""
+        return self.argument is not None and (self.argument.held is not None or self.bend is not None)
+
+    def held(self, value: Tensor) -> Tensor:
+        """A moved input with its held entries as they were."""
+        return value if self.argument is None else self.argument.without_held(value)
+
+    def moved(self, value: Tensor) -> Tensor:
+        """The same, back on its structure."""
+        return self.held(value) if self.bend is None else self.bend(self.held(value))
+
+    def tangent(self, direction: Tensor) -> Tensor:
+        """Which way the input really moves when its structure bends a step along a direction."""
+        if self.bend is None or self.argument is None:
+            return direction
+        pushed = torch.func.jvp(self.bend, (self.argument.value,), (direction,))[1]
+        return pushed if isinstance(pushed, Tensor) else direction
 
 
 def inner(left: Sequence[Tensor | None], right: Sequence[Tensor | None]) -> float:
@@ -101,89 +143,47 @@ def layout_of(case: Case, name: str) -> str:
     return next((i.layout for i in case.inputs if isinstance(i, TensorInput) and i.name == name), "")
 
 
-def _bend(sample: Sample, argument: Argument | None) -> Callable[[Tensor], Tensor] | None:
-    """What brings a moved input back onto its structure; a layout alone bends nothing."""
-    if argument is None or argument.step is None:
-        return None
-    if not layout_of(sample.case, argument.name):
-        return argument.step
-    structures = [t.structure for i in sample.case.inputs for t in tensors_of(i) if i.name == argument.name]
-    return retraction(structures[0], argument.value) if structures and structures[0] else None
-
-
-def _moved(sample: Sample, argument: Argument | None, primal: Tensor, step: Tensor) -> Tensor:
-    """An input one step away, its held entries as they were, back on its structure."""
-    value = primal + step
-    if argument is None:
-        return value
-    bend = _bend(sample, argument)
-    value = argument.without_held(value)
-    return value if bend is None else bend(value)
-
-
-def _tangent(sample: Sample, argument: Argument | None, direction: Tensor) -> Tensor:
-    """Which way the input really moves when its structure bends a step along a direction."""
-    bend = _bend(sample, argument)
-    if bend is None or argument is None:
-        return direction
-    pushed = torch.func.jvp(bend, (argument.value,), (direction,))[1]
-    return pushed if isinstance(pushed, Tensor) else direction
-
-
 def _cotangents(
     problem: Problem, finding: Finding, entry: Entry | None, seed: int
 ) -> tuple[Tensor | None, ...]:
     layout, chosen = problem.outputs, finding.output
     if entry is None:
-        signs = layout.unflatten(random_signs(layout.size, seed))
-        first_order = rule(finding.code).family is not Family.GRADGRADCHECK
-        return signs if first_order or chosen is None else _alone(signs, problem, chosen)
-    block = layout.blocks[problem.output_positions.index(chosen or 0)]
-    vector = torch.zeros(layout.size, dtype=torch.float64)
-    vector[_place(block, entry.output)] = 1.0
-    return _alone(layout.unflatten(vector), problem, chosen or 0)
+        flat = random_signs(layout.size, seed)
+        if chosen is None or rule(finding.code).family is not Family.GRADGRADCHECK:
+            return layout.unflatten(flat)
+    else:
+        chosen = chosen or 0
+        block = layout.blocks[problem.output_positions.index(chosen)]
+        flat = torch.zeros(layout.size, dtype=torch.float64)
+        flat[block.start + _place(block.shape, entry.output)] = 1.0
+    pairs = zip(layout.unflatten(flat), problem.output_positions, strict=True)
+    return tuple(t if position == chosen else None for t, position in pairs)
 
 
-def _alone(tensors: Sequence[Tensor], problem: Problem, position: int) -> tuple[Tensor | None, ...]:
-    return tuple(t if p == position else None for t, p in zip(tensors, problem.output_positions, strict=True))
-
-
-def _place(block: Block, index: Sequence[int]) -> int:
-    """Position in the flat vector of a multi-index."""
+def _place(shape: Sequence[int], index: Sequence[int]) -> int:
+    """Position in the flat tensor of a multi-index."""
     place = 0
-    for size, here in zip(block.shape, index, strict=True):
+    for size, here in zip(shape, index, strict=True):
         place = place * size + here
-    return block.start + place
+    return place
 
 
 def _direction(primal: Tensor, entry: Entry | None, seed: int) -> Tensor:
-    real = torch.view_as_real(torch.zeros_like(primal)) if primal.is_complex() else torch.zeros_like(primal)
-    flat = real.reshape(-1)
+    shape = (*primal.shape, 2) if primal.is_complex() else tuple(primal.shape)
+    flat = torch.zeros(math.prod(shape), dtype=torch.float64)
     if entry is None or entry.input is None:
-        flat = random_signs(flat.numel(), seed).to(flat)
+        flat = random_signs(flat.numel(), seed)
     else:
-        place = 0
-        for size, here in zip(real.shape, entry.input, strict=True):
-            place = place * size + here
-        flat[place] = 1.0
-    shaped = flat.reshape(real.shape)
-    return torch.view_as_complex(shaped.contiguous()) if primal.is_complex() else shaped
-
-
-def _analytical(
-    problem: Problem, cotangents: Sequence[Tensor | None], number: int, direction: Tensor
-) -> float | None:
-    pulled = problem.pull_back(problem.primals, cotangents)
-    if isinstance(pulled, Raised):
-        return None
-    return inner([pulled.value[number]], [direction])
+        flat[_place(shape, entry.input)] = 1.0
+    shaped = flat.reshape(shape)
+    return (torch.view_as_complex(shaped) if primal.is_complex() else shaped).to(primal)
 
 
 def _best_step(
     problem: Problem,
     cotangents: Sequence[Tensor | None],
     number: int,
-    argument: Argument | None,
+    moving: _Moving,
     direction: Tensor,
     expected: float | None,
 ) -> tuple[float, float, float] | None:
@@ -197,19 +197,16 @@ def _best_step(
         values = []
         for sign in (1, -1):
             changed = list(primals)
-            value = primals[number] + sign * step * direction
-            changed[number] = value if argument is None else argument.without_held(value)
+            changed[number] = moving.held(primals[number] + sign * step * direction)
             result = problem.evaluate(changed)
             values.append(math.nan if isinstance(result, Raised) else inner(cotangents, result.value))
         found.append((step, (values[0] - values[1]) / (2 * step)))
-    known = expected if expected is not None and math.isfinite(expected) else None
-    errors = [
-        abs(value - (found[max(place - 1, 0)][1] if known is None else known))
-        for place, (_, value) in enumerate(found)
-    ]
-    first = 0 if known is not None else 1  # the coarsest has none before it to be held against
-    usable = [(errors[k], k) for k in range(first, len(found)) if math.isfinite(errors[k])]
+    if expected is not None and math.isfinite(expected):
+        errors = [(abs(value - expected), step, value) for step, value in found]
+    else:  # each is held against the coarser one before it
+        errors = [(abs(value - before), step, value) for (_, before), (step, value) in pairwise(found)]
+    usable = [one for one in errors if math.isfinite(one[0])]
     if not usable:
         return None
-    error, place = min(usable)
-    return (*found[place], error)
+    error, step, numerical = min(usable, key=lambda one: one[0])
+    return step, numerical, error

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.verifier.checks.reading import Kinds
-from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.checks.reading import Kinds, wrapped_backward, wrapped_operator
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.mutation.faults import Fault, Scope
 
@@ -32,41 +32,18 @@ class Planted:
     """By argument position: the shape of the last gradient returned for it."""
 
 
-@contextmanager
-def planting(function: type[Function], planted: Planted) -> Iterator[None]:
+def planting(function: type[Function], planted: Planted) -> AbstractContextManager[Any]:
     """Wrap the class's backward while the context lasts."""
-    name = backward_name(function)
-    original = getattr(function, name)
-    own = vars(function).get(name)
-    setattr(function, name, staticmethod(_with_fault(original, planted)))
-    try:
-        yield
-    finally:
-        if own is None:
-            delattr(function, name)
-        else:
-            setattr(function, name, own)
+    return wrapped_backward(function, partial(_with_fault, planted=planted))
 
 
-@contextmanager
-def planting_in_operator(operator: Operator, planted: Planted) -> Iterator[None]:
-    """Wrap the backward that an operator's definition holds, while the context lasts.
-
-    Raises `ValueError` for an operator whose backward is no Python function.
-    """
-    definition, original = operator.definition, operator.backward
-    if definition is None or original is None:
-        raise ValueError(f"the backward of {operator.name} cannot be replaced")
-    # torch looks it up at each call.
-    definition._backward_fn = _with_fault(original, planted, several=(tuple,))  # noqa: SLF001
-    try:
-        yield
-    finally:
-        definition._backward_fn = original  # noqa: SLF001
+def planting_in_operator(operator: Operator, planted: Planted) -> AbstractContextManager[None]:
+    """The same of an operator; there a list is one gradient."""
+    return wrapped_operator(operator, partial(_with_fault, planted=planted, several=(tuple,)))
 
 
 def _with_fault(
-    original: Callable[..., Any], planted: Planted, several: Kinds = (tuple, list)
+    original: Callable[..., Any], *, planted: Planted, several: Kinds = (tuple, list)
 ) -> Callable[..., Any]:
     """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
     fault = planted.fault

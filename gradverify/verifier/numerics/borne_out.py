@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.confirm import INDEPENDENT_STEPS, SAME, is_quiet
-from gradverify.verifier.numerics.difference import EPSILON, OFFSETS, Samples, six_point
+from gradverify.verifier.numerics.difference import Samples
+from gradverify.verifier.numerics.directional_derivative import sampled_along
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.noise import noise_floor, own_noise, typical_values
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.refine import FIRST_STEP, KINK_STEPS, LARGE_STEP, SAFETY, converged
+from gradverify.verifier.numerics.refine import FIRST_STEP, KINK_STEPS, LARGE_STEP, converged
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
 
 DIRECTIONS = (5, 6)
 """Keys of the random directions: none that the certificate or the groups of columns use."""
@@ -76,13 +77,15 @@ def _along(
     tangent[:count] *= moving
     tangent[count:] = 0.0
     steps = (share * FIRST_STEP, LARGE_STEP, *KINK_STEPS)
-    sampled = [_sampled(problem, inputs, x, tangent, step, measured.centre) for step in steps]
+    moves = [(x + step * tangent) - x for step in steps]
+    sampled = [sampled_along(problem, measured.centre, m, s) for m, s in zip(moves, steps, strict=True)]
     own = own_noise(measured.centre, problem.outputs)
     # Many inputs that move at once make more noise than one.
-    of_small = torch.stack([samples.noise for samples, _ in sampled[2:]])
+    of_small = torch.stack([samples.noise for samples in sampled[2:]])
     floor = torch.maximum(measured.noise, noise_floor(of_small, own, problem.outputs))
     floor = torch.maximum(floor, EPSILON * (measured.value.abs() @ x[:count].abs()))
-    main, *others = (_held_against(measured, s, exact[:count], floor, own) for s, exact in sampled)
+    exact = [(move / step)[:count] for move, step in zip(moves, steps, strict=True)]
+    main, *others = (_held_against(measured, s, e, floor, own) for s, e in zip(sampled, exact, strict=True))
     rows = main.residual <= main.allowed
     for other in others:
         rows &= other.residual <= other.allowed
@@ -91,19 +94,6 @@ def _along(
     rows &= is_quiet(main.samples, floor, measured.centre, typical)
     difference = (claimed - measured.value).abs() * main.tangent.abs()
     return BorneOut(rows, moving & (SAME * difference >= main.allowed[:, None]))
-
-
-def _sampled(
-    problem: Problem, inputs: Layout, x: Tensor, tangent: Tensor, step: float, centre: Tensor
-) -> tuple[Samples, Tensor]:
-    """Six points along a direction, and what it was moved by in units of the step."""
-    exact = (x + step * tangent) - x
-    values = {}
-    for offset in OFFSETS:
-        result = problem.evaluate_fresh(inputs.unflatten(x + offset * exact))
-        lost = torch.full_like(centre, torch.nan)
-        values[offset] = lost if isinstance(result, Raised) else problem.outputs.flatten(result.value)
-    return six_point(values, centre, torch.tensor(step, dtype=torch.float64)), exact / step
 
 
 def _held_against(

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
-from gradverify.verifier.numerics.refine import SAFETY
+from gradverify.verifier.numerics.tolerance import EPSILON, KINK_ROOM, UNDERFLOW, Tolerance
 
 COVERED = 1e-4
 """An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
@@ -18,9 +17,6 @@ COVERED = 1e-4
 NEGLIGIBLE = 1e-8
 """A derivative so small that moving an input by its whole size changes the output by less than this share
 of it counts as zero on both sides."""
-
-UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
-"""Differences below this (1e-292) may be what denormal numbers are rounded by."""
 
 UNSEEN = 64
 """Where f's operations cannot be seen, a difference by which a step as large as the input itself moves the
@@ -32,9 +28,6 @@ SINGLE = torch.finfo(torch.float32).eps
 
 VAGUE = 1e-3
 """A slope is known to be finite if it is measured to within this share of itself, or of |f|/|x|."""
-
-KINK_ROOM = 1.2
-"""A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +59,16 @@ def compare(
     measured: NumericalJacobian,
     inputs: Layout,
     outputs: Layout,
-    *,
-    rtol: float,
-    atol: float = 0.0,
-    round_off: Tensor | None = None,
+    tolerance: Tolerance,
 ) -> Comparison:
-    """Judge every entry: wrong only beyond measured error *and* tolerance.
-
-    Tolerance: atol + rtol · (|numerical| + median |numerical| of the row's part in the same input).
-    """
+    """Judge every entry: wrong only beyond measured error *and* tolerance."""
     numerical = measured.value
-    bound = SAFETY * (measured.error + (torch.zeros_like(numerical) if round_off is None else round_off))
+    bound = tolerance.explained(measured.error)
     at_kink = measured.kink > 0
     difference = (analytical - numerical).abs()
     finite = analytical.isfinite()
     known = measured.error.isfinite()
-    tolerance = atol + rtol * (numerical.abs() + _row_median(numerical, inputs))
+    allowed = tolerance.allowed(numerical, inputs)
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
     rounding = finest_rounding(outputs)[:, None]
     # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
@@ -97,8 +84,8 @@ def compare(
         analytical=analytical,
         numerical=numerical,
         bound=torch.where(known, bound, torch.inf),
-        wrong=conflict & (difference > tolerance + room),
-        imprecise=conflict & (difference <= tolerance + room),
+        wrong=conflict & (difference > allowed + room),
+        imprecise=conflict & (difference <= allowed + room),
         nonfinite=nonfinite,
         kinks=at_kink & ~conflict,
         covered=known & finite & ~doubtful & (negligible | (bound <= COVERED * scale)),
@@ -119,15 +106,6 @@ def finest_rounding(outputs: Layout) -> Tensor:
     Of 16 bits many roundings would be half of a value: there, stairs are told from slopes otherwise.
     """
     return torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)
-
-
-def _row_median(numerical: Tensor, inputs: Layout) -> Tensor:
-    result = torch.zeros_like(numerical)
-    for block in inputs.blocks:
-        columns = slice(block.start, block.stop)
-        if block.stop > block.start:
-            result[:, columns] = numerical[:, columns].abs().median(dim=1, keepdim=True).values
-    return result
 
 
 def _block_rms(numerical: Tensor, known: Tensor, inputs: Layout, outputs: Layout) -> Tensor:

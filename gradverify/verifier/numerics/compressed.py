@@ -20,12 +20,13 @@ from torch import Tensor
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.difference import ROUND_OFF_GAIN
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.grouped import Grouped
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.refine import LARGE_STEP
 from gradverify.verifier.numerics.sampling import scales_of
+from gradverify.verifier.numerics.submaps import Grouped
+from gradverify.verifier.numerics.tolerance import Tolerance
 
 FEWEST_COLUMNS = 8
 """Columns below which nothing is saved."""
@@ -96,8 +97,8 @@ def measured_together(
     problem: Problem,
     centre: Tensor,
     claimed: Tensor,
-    *,
     rtol: float,
+    *,
     noise: Tensor | None = None,
     meeting: bool = False,
 ) -> Slopes | None:
@@ -124,7 +125,7 @@ def measured_together(
     together = Grouped(problem, inputs, x, tangent, group, int(group.max()) + 1)
     slopes = together.compressed(claimed)
     measured = numerical_jacobian(together, centre, suspect=slopes, noise=noise)
-    comparison = compare(slopes, measured, Layout.of(together.primals), problem.outputs, rtol=rtol)
+    comparison = compare(slopes, measured, Layout.of(together.primals), problem.outputs, Tolerance(rtol))
     return Slopes(together, comparison, measured, pattern, members_meet)
 
 

@@ -9,14 +9,9 @@ from gradverify.verifier.numerics.difference import Samples
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian
 from gradverify.verifier.numerics.noise import own_noise, typical_values
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.refine import (
-    LARGEST_NOISE,
-    SAFETY,
-    VISIBLE_KINK,
-    converged,
-    measured_error,
-)
+from gradverify.verifier.numerics.refine import LARGEST_NOISE, VISIBLE_KINK, converged, measured_error
 from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.tolerance import SAFETY
 
 INDEPENDENT_STEPS = (0.41421356237309515, 0.7320508075688772)
 """Steps of the confirmation, in units of the step that was used: smaller, so that they meet no kink which the

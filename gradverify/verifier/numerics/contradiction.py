@@ -15,10 +15,11 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.grouped import Grouped, along
-from gradverify.verifier.numerics.jacobian import SAFETY, NumericalJacobian, numerical_jacobian
+from gradverify.verifier.numerics.jacobian import NumericalJacobian, numerical_jacobian
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.submaps import Grouped, along
+from gradverify.verifier.numerics.tolerance import SAFETY
 from gradverify.verifier.numerics.verdict import NotJudged, centre_of
 
 KEYS = (21, 22)
@@ -46,10 +47,11 @@ class _Slope:
     """The sum of what every row contributes."""
 
 
-def contradiction(problem: Problem) -> float | None:
+def contradiction(problem: Problem, among: int | None = None) -> float | None:
     """By how much backward is off along both directions, relative to all that moves; None where it agrees.
 
-    None, too, where forward cannot be measured. Rows at a kink or a jump do not count.
+    None, too, where forward cannot be measured. Rows at a kink or a jump do not count. `among` is the one
+    input that moves, by number; None for all.
     """
     inputs = Layout.of(problem.primals)
     centre = centre_of(problem) if inputs.size and problem.outputs.size else NotJudged("there is nothing")
@@ -58,7 +60,11 @@ def contradiction(problem: Problem) -> float | None:
     x = inputs.flatten(problem.primals)
     sizes = []
     for key in KEYS:
-        line = along(problem, inputs, x, tangent_of(x, inputs, key))
+        tangent = tangent_of(x, inputs, key)
+        if among is not None:
+            block = inputs.blocks[among]
+            tangent[: block.start] = tangent[block.stop :] = 0.0
+        line = along(problem, inputs, x, tangent)
         measured = numerical_jacobian(line, centre)
         cotangent = _cotangent(measured, key)
         slope = _slope(measured, cotangent)

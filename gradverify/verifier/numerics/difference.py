@@ -28,8 +28,6 @@ SIXTH_DIFFERENCE_NORM = 924.0**0.5
 ROUND_OFF_GAIN = 1.1
 """Noise in D6 in units of (noise in f) / t: sqrt(2(45² + 9² + 1²)) / 60 = 1.08, rounded up."""
 
-EPSILON = torch.finfo(torch.float64).eps
-
 
 @dataclass(frozen=True)
 class Samples:

@@ -17,11 +17,11 @@ from gradverify.verifier.numerics.difference import Samples
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import noise_floor, own_noise, typical_values
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.refine import FIRST_STEP, SAFETY, Context, Refined, measured_error, refine
+from gradverify.verifier.numerics.refine import FIRST_STEP, Context, Refined, measured_error, refine
 from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.tolerance import SAFETY
 
 __all__ = [
-    "SAFETY",
     "KnownColumns",
     "NumericalJacobian",
     "analytical_jacobian",

@@ -16,16 +16,16 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.analytical import analytical_row
-from gradverify.verifier.numerics.certificate import Certificate
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.grouped import Grouped, along
 from gradverify.verifier.numerics.jacobian import KnownColumns, numerical_jacobian
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
-from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
-from gradverify.verifier.numerics.rounding import backward_round_off
+from gradverify.verifier.numerics.proof import Certificate
+from gradverify.verifier.numerics.round_off import backward_round_off
+from gradverify.verifier.numerics.submaps import Grouped, Restricted, along
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of, confirmed, judge
 
 LARGEST_JACOBIAN = 4_000_000
@@ -46,18 +46,14 @@ COLUMNS_BESIDE = 6
 ROWS_AT_ONCE = 64
 """Rows pulled back through one graph before their gradients are dropped."""
 
-CLEARLY = 1e-3
-"""Difference, relative to the largest slope along a direction, that no sum of tolerable ones is near to."""
-
 TRANSPOSED = 1e-11
 """Relative deviation at which A v, taken from the double backward, is not the transpose of backward."""
 
 
 def judge_any_size(
     problem: Problem,
+    tolerance: Tolerance,
     *,
-    rtol: float,
-    atol: float = 0.0,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
     largest: int | None = None,
@@ -68,7 +64,7 @@ def judge_any_size(
     """
     inputs = Layout.of(problem.primals)
     if inputs.size * problem.outputs.size <= (LARGEST_JACOBIAN if largest is None else largest):
-        return judge(problem, rtol=rtol, atol=atol, noise=noise, known=known)
+        return judge(problem, tolerance, noise=noise, known=known)
     centre = centre_of(problem)
     if isinstance(centre, NotJudged):
         return centre
@@ -77,62 +73,35 @@ def judge_any_size(
     claimed = _claimed(line)
     if not isinstance(claimed, Returned):
         return claimed
-    comparison = _compared(line, centre, claimed.value, rtol=rtol, atol=atol, noise=noise)
+    comparison = _compared(line, centre, claimed.value, tolerance, noise)
     # One wrong entry is diluted in its row, so here every confirmed difference counts, whatever rtol.
     conflicts = _conflicts(comparison)[:, 0]
     if not conflicts.any():
         return _without_conflict(comparison, problem.outputs.size, inputs.size)
-    return _located(line, centre, _worst_rows(comparison, conflicts), rtol=rtol, atol=atol)
-
-
-def is_clearly_wrong(problem: Problem, *, rtol: float, among: int | None = None) -> bool:
-    """Whether a random direction shows that the Jacobian has wrong entries, to whom all are one.
-
-    `among` is the input whose columns count, None for all. False says nothing: where the direction shows no
-    difference, or none that is as clear as that of a wrong term, every entry has to be looked at.
-    """
-    centre = centre_of(problem)
-    if isinstance(centre, NotJudged):
-        return False
-    inputs = Layout.of(problem.primals)
-    x = inputs.flatten(problem.primals)
-    tangent = tangent_of(x, inputs, 1)
-    if among is not None:
-        block = inputs.blocks[among]
-        others = torch.ones(inputs.size, dtype=torch.bool)
-        others[block.start : block.stop] = False
-        tangent = tangent.masked_fill(others, 0.0)
-    line = along(problem, inputs, x, tangent)
-    claimed = _claimed(line)
-    if not isinstance(claimed, Returned):
-        return False
-    comparison = _compared(line, centre, claimed.value, rtol=rtol, atol=0.0)
-    difference = torch.where(comparison.wrong, comparison.analytical - comparison.numerical, 0.0).abs()
-    slopes = torch.maximum(comparison.analytical.abs(), comparison.numerical.nan_to_num(torch.inf).abs())
-    return bool((difference > CLEARLY * slopes.max()).any())
+    return _located(line, centre, _worst_rows(comparison, conflicts), tolerance)
 
 
 def _located(
-    line: Grouped, centre: Tensor, rows: tuple[int, ...], *, rtol: float, atol: float
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], tolerance: Tolerance
 ) -> Judged | NotJudged | Raised:
     """The submatrix of wrong rows and the columns in which they are wrong, measured entry by entry."""
     columns = _columns(line, centre, rows)
     if isinstance(columns, Raised):
         return columns
     part = Restricted(line.problem, line.inputs, line.x, columns, rows)
-    small = judge(part, rtol=rtol, atol=atol)
+    small = judge(part, tolerance)
     if isinstance(small, Judged) and not _conflicts(small.comparison).any():
         return NotJudged("a difference along a random direction was found, but in no entry by itself")
     return small
 
 
 def _compared(
-    line: Grouped, centre: Tensor, claimed: Tensor, *, rtol: float, atol: float, noise: Tensor | None = None
+    line: Grouped, centre: Tensor, claimed: Tensor, tolerance: Tolerance, noise: Tensor | None = None
 ) -> Comparison:
     """J v against A v, every conflict confirmed."""
     inputs = Layout.of(line.primals)
     measured = numerical_jacobian(line, centre, suspect=claimed, noise=noise)
-    comparison = compare(claimed, measured, inputs, line.outputs, rtol=rtol, atol=atol)
+    comparison = compare(claimed, measured, inputs, line.outputs, tolerance)
     conflicts = (comparison.wrong | comparison.imprecise)[:, 0]
     if not conflicts.any():
         return comparison
@@ -140,7 +109,7 @@ def _compared(
     worst = torch.zeros_like(conflicts)
     worst[list(_worst_rows(comparison, conflicts))] = True
     round_off = backward_round_off(line, worst, claimed)
-    comparison = compare(claimed, measured, inputs, line.outputs, rtol=rtol, atol=atol, round_off=round_off)
+    comparison = compare(claimed, measured, inputs, line.outputs, replace(tolerance, round_off=round_off))
     return without_own_rounding(line, inputs, measured, confirmed(line, measured, comparison))
 
 
@@ -264,5 +233,5 @@ def _conflict(
     claimed = (gradient @ part.tangent)[:, None]
     restricted = Restricted(part, Layout.of(part.primals), torch.ones(1, dtype=torch.float64), (0,), rows)
     measured = numerical_jacobian(restricted, centre[list(rows)], suspect=claimed)
-    comparison = compare(claimed, measured, Layout.of(part.primals), restricted.outputs, rtol=0.0)
+    comparison = compare(claimed, measured, Layout.of(part.primals), restricted.outputs, Tolerance(0.0))
     return bool(_conflicts(comparison).any())

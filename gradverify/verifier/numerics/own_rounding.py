@@ -17,19 +17,20 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.analytical import unit_cotangent
 from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
-from gradverify.verifier.numerics.difference import EPSILON, OFFSETS
+from gradverify.verifier.numerics.difference import OFFSETS
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.rounding import nudged
+from gradverify.verifier.numerics.round_off import nudged
+from gradverify.verifier.numerics.tolerance import EPSILON, FEW_DIGITS
 
 RUNS = 4
 """Runs with random errors: the largest of four is rarely far below what rounding can do."""
 
-FEW_DIGITS = 64.0
-"""Differences up to this many times what rounding moves are explained: of such a value not two digits are
-left, and no step is so small that it would show the derivative."""
+UNIT = 16 * EPSILON
+"""Relative error put into each operation. An error of one rounding next to 1 is itself rounded away in three
+of eight draws; of sixteen roundings, in one of fifty."""
 
 PLAUSIBLE = 1e-6
 """Share of the numbers that cancel beyond which a difference is none of their rounding: ten digits lost."""
@@ -192,7 +193,7 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
         return None
     values = torch.zeros_like(base.value)
     for seed in range(RUNS):
-        with RandomRounding(EPSILON, torch.Generator().manual_seed(seed)) as mode:
+        with RandomRounding(UNIT, torch.Generator().manual_seed(seed)) as mode:
             result = run()
         if isinstance(result, Raised):
             return None

@@ -7,12 +7,15 @@ come back with the same key.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache, lru_cache
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.flat import Layout, tensor_of
 
 POOL = 2**17
 """Length of the fixed pool of probe values; larger vectors repeat it."""
@@ -41,15 +44,13 @@ LESS_WIDE = 16.0
 samples of `ctc_loss` and `svd_lowrank` of PyTorch's operator database do not close any more, at 8 one."""
 
 
-def tangent_of(x: Tensor, inputs: Layout, key: int, *, short: bool = True) -> Tensor:
-    """A direction in which every entry moves by about its own size; short binary numbers all, if wanted.
+def tangent_of(x: Tensor, inputs: Layout, key: int) -> Tensor:
+    """A direction in which every entry moves by about its own size (N entries), all short binary numbers.
 
-    Entries that are not finite stay where they are. Not `short` is for who asks for tolerances.
+    Entries that are not finite stay where they are.
     """
-    parts = [sizes_of(part, WIDE if short else LESS_WIDE) for part in inputs.cut(x)]
-    size = torch.cat(parts) if len(parts) > 1 else parts[0]
-    if short:
-        size.log2_().floor_().exp2_()
+    parts = [sizes_of(part) for part in inputs.cut(x)]
+    size = (torch.cat(parts) if len(parts) > 1 else parts[0]).log2_().floor_().exp2_()
     return size.mul_(_of_pool(_short_pool(), x.numel(), key * STRIDE))
 
 
@@ -139,3 +140,74 @@ def _pool() -> Tensor:
 @cache
 def _short_pool() -> Tensor:
     return (_pool() / TANGENT_GRID).round() * TANGENT_GRID
+
+
+class Cotangent(NamedTuple):
+    """One random grad_output before it is weighed."""
+
+    values: Tensor
+    """A vector of what it is defined for: a view of the pool where it is long, else made once and kept."""
+    magnitude: float
+    """What a view of the pool is multiplied by; 1 where that is done."""
+    only: int | None
+    """The one output that it is defined for, by number; None for all of them."""
+    rows: slice
+    """Where that lies among all rows."""
+    scale: float
+    """Its size, times the root of the number of rows that it weighs."""
+
+    def weighed(self, size: Tensor) -> Tensor:
+        """The same with every row divided by what it counts (M entries)."""
+        values, magnitude, only, rows, _ = self
+        line = values / (size if only is None else size[rows])
+        return line if magnitude == 1 else line.mul_(magnitude)
+
+    def unweighed(self) -> Tensor:
+        """The same with every row as it is, fresh."""
+        return self.values * self.magnitude
+
+    def shaped(self, values: Tensor, outputs: Layout) -> Sequence[Tensor | None]:
+        """A grad_output for every output, None for those that stay undefined."""
+        if self.only is None:
+            return outputs.shaped(values)
+        block = outputs.blocks[self.only]
+        own = values.view(block.shape) if block.is_plain else tensor_of(values, block)
+        return [own if number == self.only else None for number in range(len(outputs.blocks))]
+
+
+def cotangents_of(
+    outputs: Layout, magnitudes: tuple[float, ...], unit: float, keys: tuple[int, ...] = (0,)
+) -> Sequence[Cotangent]:
+    """Cotangents whose weighed rows are of such magnitudes where J v is of ordinary size.
+
+    They will be divided by differences, which are `unit` times J v. One for all outputs at each magnitude;
+    of several outputs, one for all, and one for each alone. `keys` choose the random numbers.
+    """
+    lengths, sizes = tuple(outputs.lengths), tuple([m * unit for m in magnitudes])
+    return (_kept_cotangents if outputs.size <= KEPT else _cotangents)(lengths, sizes, keys)
+
+
+def _cotangents(
+    lengths: tuple[int, ...], sizes: tuple[float, ...], keys: tuple[int, ...]
+) -> Sequence[Cotangent]:
+    count = sum(lengths)
+    if len(lengths) == 1:
+        return [_cotangent(key, slice(0, count), size, None) for key, size in zip(keys, sizes, strict=False)]
+    stops = list(accumulate(lengths))
+    rows = [slice(stop - length, stop) for stop, length in zip(stops, lengths, strict=True)]
+    numbered = [k for k, length in enumerate(lengths) if length]
+    each = [_cotangent(keys[0] + 7 * n, rows[k], sizes[-1], k) for n, k in enumerate(numbered, 1)]
+    return [_cotangent(keys[0], slice(0, count), sizes[0], None), *each]
+
+
+@lru_cache(maxsize=256)
+def _kept_cotangents(
+    lengths: tuple[int, ...], sizes: tuple[float, ...], keys: tuple[int, ...]
+) -> Sequence[Cotangent]:
+    """The same, multiplied once for all: a small problem's proof is that much cheaper."""
+    return [c._replace(values=c.unweighed(), magnitude=1.0) for c in _cotangents(lengths, sizes, keys)]
+
+
+def _cotangent(key: int, rows: slice, size: float, only: int | None) -> Cotangent:
+    count = rows.stop - rows.start
+    return Cotangent(signed_values(count, key + 1), size, only, rows, abs(size) * math.sqrt(count))

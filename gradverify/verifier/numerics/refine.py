@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.difference import EPSILON, ROUND_OFF_GAIN, Samples
+from gradverify.verifier.numerics.difference import ROUND_OFF_GAIN, Samples
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import persistent_noise
 from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
 
 FIRST_STEP = 2.0**-10
 """Step of the first pass in units of the entry's own scale: truncation and noise balance near 1e-12 for a
@@ -24,9 +25,6 @@ LARGE_STEP = 2.0**-5
 
 KINK_STEPS = (2.0**-17, 2.0**-23)
 """Small steps, which step over fewer kinks; one-sided slopes at both tell a kink from curvature."""
-
-SAFETY = 10.0
-"""An analytical value is in conflict with a measured one beyond this many measured errors."""
 
 UNTRUSTED = 1e-3
 """A value with a larger relative error than this does not speak against a jump."""

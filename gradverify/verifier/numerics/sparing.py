@@ -20,10 +20,11 @@ from gradverify.verifier.numerics.compressed import PROBES, columns_apart, entri
 from gradverify.verifier.numerics.confirm import confirm_columns
 from gradverify.verifier.numerics.dependence import reached_outputs
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.grouped import Grouped
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.submaps import Grouped
+from gradverify.verifier.numerics.tolerance import Tolerance
 
 FEWEST = 48
 """Columns below which each is measured alone: two directions and the slices cost about as much as some."""
@@ -52,22 +53,20 @@ class _Asked:
     centre: Tensor
     claimed: Tensor
     """M × N: of the first N columns."""
-    rtol: float
-    atol: float
+    tolerance: Tolerance
     noise: Tensor | None
 
     def compared(self, measured: NumericalJacobian) -> Comparison:
         columns = self.inputs.first(self.claimed.shape[1])
-        return compare(self.claimed, measured, columns, self.problem.outputs, rtol=self.rtol, atol=self.atol)
+        return compare(self.claimed, measured, columns, self.problem.outputs, self.tolerance)
 
 
 def sparing_jacobian(
     problem: Problem,
     centre: Tensor,
     claimed: Tensor,
+    tolerance: Tolerance,
     *,
-    rtol: float,
-    atol: float = 0.0,
     noise: Tensor | None = None,
 ) -> Found | None:
     """The measured Jacobian (M × N) for the first N columns, which backward claims to be `claimed`.
@@ -80,7 +79,7 @@ def sparing_jacobian(
     tangent = tangent_of(x, inputs, PROBES)[:count]
     if count < FEWEST or not centre.numel() or not bool(tangent.all()) or not inputs.is_double:
         return None
-    asked = _Asked(problem, inputs, centre, claimed, rtol, atol, noise)
+    asked = _Asked(problem, inputs, centre, claimed, tolerance, noise)
     pattern = (claimed != 0) & centre.isfinite()[:, None]
     together = _together(asked, x, tangent, pattern)
     if together is not None and _agree(asked, together):
@@ -111,7 +110,7 @@ class _Together:
     def compared(self, rtol: float) -> Comparison:
         """The slopes of the groups against the claim: where all agree, it is complete and right."""
         columns = Layout.of(self.groups.primals)
-        return compare(self.expected, self.slopes, columns, self.groups.outputs, rtol=rtol)
+        return compare(self.expected, self.slopes, columns, self.groups.outputs, Tolerance(rtol))
 
     @property
     def entries(self) -> NumericalJacobian:
@@ -125,7 +124,7 @@ class _Together:
 
     def repeated(self, asked: _Asked) -> Tensor:
         """Conflicts of entries (bool, M × N) that independent steps of the group repeat."""
-        comparison = self.compared(asked.rtol)
+        comparison = self.compared(asked.tolerance.rtol)
         conflicts = comparison.wrong | comparison.imprecise
         confirmed = confirm_columns(self.groups, self.slopes, self.expected, conflicts)
         return confirmed[:, self.groups.group] & self.pattern
@@ -144,7 +143,7 @@ def _together(asked: _Asked, x: Tensor, tangent: Tensor, pattern: Tensor) -> _To
 
 def _agree(asked: _Asked, together: _Together) -> bool:
     """Whether nothing is wrong, and nothing in doubt: neither in the groups nor in the entries they give."""
-    slopes = together.compared(asked.rtol)
+    slopes = together.compared(asked.tolerance.rtol)
     if bool((slopes.wrong | slopes.imprecise | slopes.nonfinite).any()):
         return False
     entries = asked.compared(together.entries)

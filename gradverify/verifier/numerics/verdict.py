@@ -16,24 +16,18 @@ from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.compressed import measured_together
 from gradverify.verifier.numerics.confirm import confirm_columns
-from gradverify.verifier.numerics.difference import EPSILON
 from gradverify.verifier.numerics.eight_bits import computes_in_eight_bits
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import (
-    SAFETY,
-    KnownColumns,
-    NumericalJacobian,
-    joined,
-    numerical_jacobian,
-)
-from gradverify.verifier.numerics.joint_kinks import explained_by_joint_kinks
+from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, joined, numerical_jacobian
 from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.nonsmooth_rows import explained_by_other_pieces
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
-from gradverify.verifier.numerics.parts import Restricted
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
-from gradverify.verifier.numerics.rounding import ROWS_APART, backward_round_off, may_be_round_off
+from gradverify.verifier.numerics.round_off import ROWS_APART, backward_round_off, may_be_round_off
 from gradverify.verifier.numerics.sparing import FEWEST, Found, sparing_jacobian
+from gradverify.verifier.numerics.submaps import Restricted
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, Tolerance
 
 BESIDE = 2.0**-12
 """How far beside x forward is compared with itself, with a graph and without, in units of the inputs: as far
@@ -67,8 +61,6 @@ class NotJudged:
 class Columns(Enum):
     """Which columns of a Jacobian may be measured together: never those with which something is wrong."""
 
-    ALONE = auto()
-    """None."""
     TOGETHER = auto()
     """Those that meet in no output, if all that could be known of each is known then."""
     IF_RIGHT = auto()
@@ -79,8 +71,7 @@ class Columns(Enum):
 class _Asked:
     """How a Jacobian is to be measured, see `judge`."""
 
-    rtol: float
-    atol: float
+    tolerance: Tolerance
     noise: Tensor | None
     known: KnownColumns | None
     columns: Columns
@@ -88,9 +79,8 @@ class _Asked:
 
 def judge(
     problem: Problem,
+    tolerance: Tolerance,
     *,
-    rtol: float,
-    atol: float = 0.0,
     noise: Tensor | None = None,
     known: KnownColumns | None = None,
     columns: Columns = Columns.TOGETHER,
@@ -107,7 +97,7 @@ def judge(
     if isinstance(analytical, Raised):
         return analytical
     inputs = inputs_of(problem)
-    asked = _Asked(rtol, atol, noise, known, columns)
+    asked = _Asked(tolerance, noise, known, columns)
     found = _by_few_forwards(problem, centre, analytical.value, asked)
     if isinstance(found, Judged):
         return found
@@ -115,16 +105,15 @@ def judge(
         measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
     else:
         measured = found.measured
-    comparison = compare(analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol)
+    comparison = compare(analytical.value, measured, inputs, problem.outputs, tolerance)
     suspicious = comparison.wrong | comparison.imprecise
     if suspicious.any():
         rows = _rows_that_may_round(comparison, suspicious, inputs)
         round_off = backward_round_off(problem, rows, analytical.value)
-        comparison = compare(
-            analytical.value, measured, inputs, problem.outputs, rtol=rtol, atol=atol, round_off=round_off
-        )
+        careful = replace(tolerance, round_off=round_off)
+        comparison = compare(analytical.value, measured, inputs, problem.outputs, careful)
         already = None if found is None else found.confirmed
-        comparison = confirmed(problem, measured, comparison, known, already, rtol)
+        comparison = confirmed(problem, measured, comparison, known, already, tolerance.rtol)
         comparison = without_own_rounding(problem, inputs, measured, comparison)
         short = computes_in_eight_bits(problem) if comparison.wrong.any() else ""
         if short:
@@ -149,14 +138,10 @@ def _by_few_forwards(
     problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked
 ) -> Judged | Found | None:
     """A verdict by groups of columns, or what they and random directions have shown of a wrong claim."""
-    if asked.columns is Columns.ALONE:
-        return None
     count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
     if asked.columns is Columns.IF_RIGHT or count < FEWEST:
         return _together(problem, centre, claimed, asked)
-    found = sparing_jacobian(
-        problem, centre, claimed[:, :count], rtol=asked.rtol, atol=asked.atol, noise=asked.noise
-    )
+    found = sparing_jacobian(problem, centre, claimed[:, :count], asked.tolerance, noise=asked.noise)
     if found is None or asked.known is None:
         return found
     own = own_noise(centre, problem.outputs)
@@ -170,11 +155,11 @@ def _together(problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked) 
     only_mistakes = asked.columns is Columns.IF_RIGHT
     count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
     slopes = measured_together(
-        problem, centre, claimed[:, :count], rtol=asked.rtol, noise=asked.noise, meeting=only_mistakes
+        problem, centre, claimed[:, :count], asked.tolerance.rtol, noise=asked.noise, meeting=only_mistakes
     )
     if slopes is None or bool((slopes.comparison.wrong | slopes.comparison.nonfinite).any()):
         return None
-    if only_mistakes and slopes.hides(asked.rtol):
+    if only_mistakes and slopes.hides(asked.tolerance.rtol):
         return None
     if only_mistakes:
         columns = Layout.of(slopes.together.primals)
@@ -185,7 +170,7 @@ def _together(problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked) 
         own = own if asked.noise is None else torch.maximum(own, asked.noise)
         measured = joined(measured, asked.known, own)
     inputs = inputs_of(problem)
-    comparison = compare(claimed, measured, inputs, problem.outputs, rtol=asked.rtol, atol=asked.atol)
+    comparison = compare(claimed, measured, inputs, problem.outputs, asked.tolerance)
     conflicts = comparison.wrong | comparison.imprecise | comparison.nonfinite | comparison.kinks
     if bool(conflicts.any()) or not bool(comparison.covered.all()):
         return None
@@ -271,7 +256,7 @@ def confirmed(
     difference = (comparison.analytical - comparison.numerical).abs()
     seen = comparison.visible * (difference / comparison.bound)
     small = dropped & (seen > 0) & (seen <= faint)
-    explained = explained_by_joint_kinks(problem, measured, comparison.analytical, conflicts & repeated)
+    explained = explained_by_other_pieces(problem, measured, comparison.analytical, conflicts & repeated)
     return replace(
         comparison,
         wrong=comparison.wrong & repeated & ~explained,

@@ -13,8 +13,7 @@ from pathlib import Path
 from constants import constants
 from spec_reference import TITLES, table
 
-from gradverify.cli.manual import SHORT
-from gradverify.report.explain import render_rule_markdown
+from gradverify.cli.help import SHORT
 from gradverify.rules import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -42,8 +41,8 @@ FAMILIES = {
 
 
 def rule_pages() -> dict[Path, str]:
-    """The page of every code, by its file."""
-    return {RULE_PAGES / f"{rule.code}.md": render_rule_markdown(rule.code) for rule in RULES}
+    """The page of every code, by its file: that of the package."""
+    return {RULE_PAGES / f"{rule.code}.md": rule.page.markdown for rule in RULES}
 
 
 def sections() -> dict[str, Callable[[], str]]:

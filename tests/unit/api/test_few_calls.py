@@ -25,19 +25,6 @@ def inputs(rows=400):
     return (torch.randn(rows, generator=generator, dtype=torch.float64).requires_grad_(),)
 
 
-@pytest.mark.parametrize("function", [lambda x: x.detach().floor(), lambda x: x.sum().detach() * 0])
-def test_outputs_without_a_graph_that_stay_what_they_are_take_few_calls(function):
-    call = counted(function)
-    assert gradverify.gradcheck(call, inputs())
-    assert call.times < 8  # torch's own check calls it twice for each entry
-
-
-def test_gradients_that_are_zero_take_few_calls():
-    call = counted(torch.floor)
-    assert gradverify.gradgradcheck(call, inputs())
-    assert call.times < 8
-
-
 @pytest.mark.parametrize("function", [lambda x: x.detach().exp(), lambda x: x.detach().clamp(min=0.0)])
 def test_outputs_without_a_graph_that_move_are_wrong(function):
     assert not gradverify.gradcheck(function, inputs(20), raise_exception=False)
@@ -134,14 +121,13 @@ class Cube(torch.autograd.Function):
 
 @pytest.mark.parametrize("added", [None, Cube], ids=["right", "wrong"])
 @pytest.mark.parametrize("seed", range(3))
-def test_gradients_that_normalising_two_entries_makes_all_but_zero_take_few_calls(seed, added):
+def test_gradients_that_normalising_two_entries_makes_all_but_zero(seed, added):
     """What is left of them is 1e-9 and rounding; a mistake beside it is found as ever."""
     generator = torch.Generator().manual_seed(seed)
     x = (torch.randn(1, 2, generator=generator, dtype=torch.float64) * 4).requires_grad_()
     normalised = counted(lambda x: torch.nn.functional.layer_norm(x, (2,)))
     if added is None:
         assert gradverify.gradgradcheck(normalised, (x,))
-        assert normalised.times < 60  # at length, six for each of its columns and more
     else:
         wrong = lambda x: normalised(x) + 1e-2 * added.apply(x)  # noqa: E731 - the sum of both
         assert not gradverify.gradgradcheck(wrong, (x,), raise_exception=False)

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.gradcheck import GradcheckError
 
 import gradverify
-from gradverify.api import torchs_mode
+from gradverify.api import by_torch
 
 
 def tensor(*shape, dtype=torch.float64, seed=0):
@@ -441,7 +441,7 @@ def asked_of_torch(monkeypatch):
         return True
 
     for name in ("torch_gradcheck", "torch_gradgradcheck"):
-        monkeypatch.setattr(sys.modules["gradverify.api.gradcheck"], name, passing)
+        monkeypatch.setattr(sys.modules["gradverify.api.orders"], name, passing)
     return asked
 
 
@@ -452,21 +452,21 @@ ON_THE_STAIR = torch.tensor([0.0, 0.5, -1.5], dtype=torch.float64, requires_grad
 def test_what_slow_mode_cannot_build_is_left_to_fast_mode(asked_of_torch, monkeypatch, limit):
     with pytest.warns(UserWarning, match="torch's own check decided"):
         assert gradverify.gradcheck(Stair.apply, (ON_THE_STAIR,))
-    monkeypatch.setattr(torchs_mode, limit, 8)
+    monkeypatch.setattr(by_torch, limit, 8)
     with pytest.warns(UserWarning, match="not verified by gradverify, torch's fast mode.*slow mode would"):
         assert gradverify.gradcheck(Stair.apply, (ON_THE_STAIR,))
     assert asked_of_torch == [False, True]
 
 
 def test_who_asks_for_fast_mode_gets_it(asked_of_torch, monkeypatch):
-    monkeypatch.setattr(torchs_mode, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(by_torch, "MOST_ENTRIES", 8)
     with pytest.warns(UserWarning, match="torch's own check decided"):
         assert gradverify.gradcheck(Stair.apply, (ON_THE_STAIR,), fast_mode=True)
     assert asked_of_torch == [True]
 
 
 def test_what_torch_alone_can_tell_is_told_by_fast_mode_where_slow_mode_cannot(asked_of_torch, monkeypatch):
-    monkeypatch.setattr(torchs_mode, "MOST_ENTRIES", 8)
+    monkeypatch.setattr(by_torch, "MOST_ENTRIES", 8)
     with pytest.warns(UserWarning, match="torch alone can tell was decided by torch's fast mode"):
         assert gradverify.gradcheck(torch.sin, (tensor(3),), check_forward_ad=True)
     with pytest.warns(UserWarning, match="torch alone can tell was decided by torch's fast mode"):

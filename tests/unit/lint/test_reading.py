@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gradverify.lint import lint_file, lint_source
-from gradverify.lint.suppressed import is_suppressed
+from gradverify.lint.reading import is_suppressed
 
 MODULE = """\
 from torch.autograd import Function

@@ -9,7 +9,8 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem, returned_tensors
-from gradverify.verifier.numerics.rounding import gradient_noise
+from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import judge
 
 RTOL = 1e-7
@@ -27,20 +28,20 @@ def problem_of(function, *tensors, seed=0):
 
 def judged(function, *tensors):
     """Judge a function at first order."""
-    return judge(problem_of(function, *tensors), rtol=RTOL)
+    return judge(problem_of(function, *tensors), Tolerance(RTOL))
 
 
 def judged_twice(function, *tensors, seed=0):
     """Judge a function at first and second order; None in second place where it has no second order."""
     problem = problem_of(function, *tensors)
-    first = judge(problem, rtol=RTOL)
+    first = judge(problem, Tolerance(RTOL))
     generator = torch.Generator().manual_seed(seed + 1)
     u = torch.randn(problem.outputs.size, generator=generator, dtype=torch.float64)
     second = VjpProblem(problem, problem.outputs.unflatten(u))
     if isinstance(second.graph(second.primals), Raised):
         return first, None
     known = KnownColumns(first.comparison.analytical.mT, first.measured.error.mT.nan_to_num(0.0, 0.0, 0.0))
-    return first, judge(second, rtol=RTOL, noise=gradient_noise(second), known=known)
+    return first, judge(second, Tolerance(RTOL), noise=gradient_noise(second), known=known)
 
 
 def normal(*shape):

@@ -56,3 +56,20 @@ def test_nan_is_no_contradiction(maps):
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     spoiled = maps.problem_of(lambda t: Faulty.apply(t, lambda g: g * torch.nan), x)
     assert contradiction(spoiled) is None
+
+
+def test_a_direction_of_one_input_shows_that_one_alone(maps):
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * 2 * x
+
+    x, y = torch.tensor([0.7, -1.2]).double(), torch.tensor([1.9, 0.4]).double()
+    problem = maps.problem_of(Product.apply, x, y)
+    assert [contradiction(problem, among=k) is not None for k in (None, 0, 1)] == [True, False, True]

@@ -7,6 +7,10 @@ import pytest
 import torch
 from torch.autograd import Function
 
+from gradverify.verifier.numerics.large import judge_any_size
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged
+
 SQRT2 = math.sqrt(2)
 
 
@@ -45,6 +49,20 @@ def test_where_one_and_erf_cancel_nothing_is_judged(maps):
     assert not found.wrong.any()
     assert found.not_judged.tolist() == [[True, False], [False, True]]
     assert not found.covered.diagonal().any()
+
+
+def test_none_of_many_saturated_entries_is_accused(maps):
+    """An error of one rounding next to 1 is lost by rounding in three of eight draws."""
+    x = torch.linspace(-12.0, -9.2, 60, dtype=torch.float64)
+    found = [maps.judged(elementwise(gelu, gelu_slope), x - k / 1000).comparison for k in range(10)]
+    assert not any(one.wrong.any() for one in found)
+
+
+def test_none_is_where_the_jacobian_is_too_large_to_build(maps):
+    x = torch.linspace(-12.0, -9.2, 30, dtype=torch.float64)
+    problem = maps.problem_of(elementwise(gelu, gelu_slope), x)
+    found = judge_any_size(problem, Tolerance(maps.RTOL), largest=1)
+    assert not (isinstance(found, Judged) and found.comparison.wrong.any())
 
 
 def test_at_ordinary_values_everything_is_judged(maps):

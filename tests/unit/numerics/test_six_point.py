@@ -4,7 +4,8 @@ import mpmath
 import pytest
 import torch
 
-from gradverify.verifier.numerics.difference import EPSILON, OFFSETS, six_point
+from gradverify.verifier.numerics.difference import OFFSETS, six_point
+from gradverify.verifier.numerics.tolerance import EPSILON
 
 mpmath.mp.dps = 50
 

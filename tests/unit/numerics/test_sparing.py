@@ -1,5 +1,7 @@
 """Wrong Jacobians by few forwards: the same verdict, entry by entry, as columns measured alone give."""
 
+from unittest import mock
+
 import pytest
 import torch
 from extent import extent
@@ -12,6 +14,7 @@ from gradverify.verifier.numerics.dependence import reached_outputs
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.probes import tangent_of
+from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Columns, Judged, centre_of, confirmed, judge
 
 RTOL = 1e-7
@@ -59,9 +62,15 @@ def mixed(function, x):
     return lambda t: weights @ function(t).reshape(-1)
 
 
+def counted_alone(maps, function, x):
+    """The same by single columns."""
+    with mock.patch.object(verdict, "_by_few_forwards", return_value=None):
+        return counted(maps, function, x, Columns.TOGETHER)
+
+
 def counted(maps, function, x, columns):
     problem = maps.problem_of(function, x)
-    judged = judge(problem, rtol=RTOL, columns=columns)
+    judged = judge(problem, Tolerance(RTOL), columns=columns)
     assert isinstance(judged, Judged), judged
     return judged, problem.counter.forward
 
@@ -108,7 +117,7 @@ def test_few_forwards_find_what_single_columns_find(maps, name, change):
     wrong = claiming(function, CHANGES[change])
     x = at(shape)
     few, forwards = counted(maps, wrong, x, Columns.TOGETHER)
-    alone, _ = counted(maps, wrong, x, Columns.ALONE)
+    alone, _ = counted_alone(maps, wrong, x)
     assert few.comparison.wrong.any()
     assert torch.equal(few.comparison.wrong, alone.comparison.wrong)
     assert forwards < 8 * x.numel()
@@ -129,7 +138,7 @@ def test_hard_maps_are_never_called_wrong(maps, hard, mix, monkeypatch):
     for module in (sparing, verdict):
         monkeypatch.setattr(module, "FEWEST", 8)
     function, x = entry
-    judged = judge(maps.problem_of(mixed(function, x) if mix else function, x), rtol=RTOL)
+    judged = judge(maps.problem_of(mixed(function, x) if mix else function, x), Tolerance(RTOL))
     if isinstance(judged, Judged):
         assert not judged.comparison.wrong.any()
         assert not judged.comparison.imprecise.any()
@@ -163,7 +172,7 @@ def test_a_difference_that_does_not_repeat_is_the_error_there(maps, faint, cover
     measured = numerical_jacobian(problem, centre_of(problem))
     claimed = measured.value.clone()
     measured.value[1, 1] += 1e-9
-    comparison = compare(claimed, measured, Layout.of(problem.primals), problem.outputs, rtol=0.0)
+    comparison = compare(claimed, measured, Layout.of(problem.primals), problem.outputs, Tolerance(0.0))
     assert comparison.wrong.nonzero().tolist() == [[1, 1]]
     judged = confirmed(problem, measured, comparison, faint=faint)
     assert not judged.wrong.any()

@@ -28,7 +28,7 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.report import ListedTarget
+from gradverify.report.listing import ListedTarget
 
 CHECKS = ("gradcheck", "gradgradcheck", "reference", "contract")
 LONG = (10, 3, 25, 24)

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from gradverify.report import render_html
+from gradverify.report.html import render_html
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (390, 1200)

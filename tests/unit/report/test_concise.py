@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from gradverify.model import CasePoint, Entries, Entry, Finding, RaisedError, Severity, Verdict
-from gradverify.report import TextStyle, render_concise, render_json, render_text, slowest_lines
+from gradverify.report.concise import render_concise
+from gradverify.report.console import TextStyle
+from gradverify.report.json_v1 import render_json
+from gradverify.report.text import render_text, slowest_lines
 
 PLACE = re.compile(r"[\w/]+\.\w+:\d+: ")
 

@@ -11,17 +11,14 @@ import jsonschema
 import pytest
 
 from gradverify.model import CaseReport, Verdict
-from gradverify.report import (
-    TextStyle,
-    render_github,
-    render_html,
-    render_junit,
-    render_markdown,
-    render_sarif,
-)
-from gradverify.report.explain import render_rule_markdown
+from gradverify.report.console import TextStyle
+from gradverify.report.github import render_github
+from gradverify.report.html import render_html
+from gradverify.report.junit import render_junit
+from gradverify.report.markdown import render_markdown
 from gradverify.report.places import help_uri
-from gradverify.rules import RULES
+from gradverify.report.sarif import render_sarif
+from gradverify.rules import RULES, rule
 
 SARIF = json.loads((Path(__file__).parent / "sarif-2.1.0.json").read_text())
 RENDERERS = [render_junit, render_sarif, render_github, render_html]
@@ -49,7 +46,7 @@ def test_sarif_names_every_rule_and_each_result_points_at_its_own(samples, resul
     rules = json.loads(render_sarif(samples.EVERYTHING))["runs"][0]["tool"]["driver"]["rules"]
     assert [rule["id"] for rule in rules] == [rule.code for rule in RULES]
     assert [rule["helpUri"] for rule in rules] == [help_uri(rule.code) for rule in RULES]
-    assert all(rule["help"]["markdown"] == render_rule_markdown(rule["id"]) for rule in rules)
+    assert all(entry["help"]["markdown"] == rule(entry["id"]).page.markdown for entry in rules)
     assert all(rules[result["ruleIndex"]]["id"] == result["ruleId"] for result in results)
 
 

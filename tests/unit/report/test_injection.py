@@ -33,26 +33,19 @@ from gradverify.model import (
     Swept,
     Verdict,
 )
-from gradverify.report import (
-    ListedTarget,
-    TextStyle,
-    harmless,
-    render_concise,
-    render_github,
-    render_html,
-    render_json,
-    render_junit,
-    render_lint,
-    render_lint_concise,
-    render_lint_github,
-    render_lint_json,
-    render_listing,
-    render_markdown,
-    render_mistakes,
-    render_sarif,
-    render_scrolled,
-    render_text,
-)
+from gradverify.report.concise import render_concise
+from gradverify.report.console import TextStyle, harmless
+from gradverify.report.github import render_github
+from gradverify.report.html import render_html
+from gradverify.report.json_v1 import render_json
+from gradverify.report.junit import render_junit
+from gradverify.report.lint import render_lint, render_lint_concise, render_lint_github
+from gradverify.report.lint_json import render_lint_json
+from gradverify.report.listing import ListedTarget, render_listing
+from gradverify.report.markdown import render_markdown
+from gradverify.report.mistakes import render_mistakes
+from gradverify.report.sarif import render_sarif
+from gradverify.report.text import render_scrolled, render_text
 
 HOSTILE = [
     "[red]x[/red]",

@@ -1,7 +1,7 @@
 """The picture of where a Jacobian is wrong."""
 
 from gradverify.model import JacobianMap
-from gradverify.report import TextStyle
+from gradverify.report.console import TextStyle
 from gradverify.report.jacobian_map import map_lines
 
 PIPE = TextStyle()

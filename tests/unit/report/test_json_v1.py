@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 
 from gradverify.model import Mistake, Settings, SourceChange, Verdict
-from gradverify.report import render_json
+from gradverify.report.json_v1 import render_json
 
 TARGET_KEYS = [
     "target", "name", "kind", "file", "line", "status", "inputs", "cases", "infeasible", "evaluations",

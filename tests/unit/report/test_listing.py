@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gradverify.model import InputSource
-from gradverify.report import ListedTarget, TextStyle, render_listing
+from gradverify.report.console import TextStyle
+from gradverify.report.listing import ListedTarget, render_listing
 
 
 @pytest.mark.parametrize(

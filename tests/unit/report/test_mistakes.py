@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gradverify.model import Location, Mistake
-from gradverify.report import TextStyle, render_mistakes
+from gradverify.report.console import TextStyle
+from gradverify.report.mistakes import render_mistakes
 
 STYLES = [TextStyle(), TextStyle(width=80), TextStyle(width=80, color=True)]
 

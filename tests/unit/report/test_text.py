@@ -19,7 +19,8 @@ from gradverify.model import (
     Severity,
     Verdict,
 )
-from gradverify.report import TextStyle, render_text
+from gradverify.report.console import TextStyle
+from gradverify.report.text import render_text
 
 SCREENS = ["EVERYTHING", "GREEN", "NOTHING"]
 STYLES = {

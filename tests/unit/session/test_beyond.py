@@ -9,8 +9,8 @@ import pytest
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted
 from gradverify.model import Beyond, Case, InputSource, Settings, Severity, Target, TargetKind, TargetPlan
 from gradverify.session.aggregate import TargetState
-from gradverify.session.pool import WorkerDiedError, WorkerTimedOutError, WorkerTooBigError
 from gradverify.session.verifying import _ended_beyond
+from gradverify.session.worker_errors import WorkerDiedError, WorkerTimedOutError, WorkerTooBigError
 
 BEYOND = Beyond(Case("n=257, past BLOCK = 128", 1, sizes=(("n", 257),)), "BLOCK = 128", "n")
 

@@ -24,11 +24,12 @@ from gradverify.model import (
     TargetKind,
     TargetPlan,
 )
-from gradverify.session.aggregate import CHECK_FAMILIES, TargetState
+from gradverify.session.aggregate import TargetState
 from gradverify.session.budget import run_within_budget
-from gradverify.session.pool import WorkerTimedOutError
-from gradverify.session.request import Silent, TargetProgress
+from gradverify.session.completeness import CHECK_FAMILIES
+from gradverify.session.request import Progress, TargetProgress
 from gradverify.session.verifying import _without_worker
+from gradverify.session.worker_errors import WorkerTimedOutError
 
 TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
 PAST = tuple(
@@ -74,7 +75,7 @@ def ran(*events, budget=0.5, cases=("a",), **plan):
     module = SimpleNamespace(running=lambda request: worker, close=lambda: setattr(worker, "closed", True))
     request = SimpleNamespace(clock=lambda: worker.seconds, budget=budget, timeout=60.0, memory=0)
     planned = SimpleNamespace(module=module, target=TARGET, plan=None)
-    run_within_budget(planned, plan, request, state, TargetProgress(Silent(), TARGET))
+    run_within_budget(planned, plan, request, state, TargetProgress(Progress(), TARGET))
     return worker, state
 
 

@@ -8,7 +8,8 @@ from gradverify.events import CaseVerified, Verify
 from gradverify.model import Case, Effort, Evaluations, InputSource, Settings, TargetPlan, TensorInput
 from gradverify.rules import RULES
 from gradverify.session.costing import check_names, cost_of, enough_time
-from gradverify.spec import find_specs, plan_function
+from gradverify.spec.find import SpecLookup
+from gradverify.spec.plan import plan_function
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.collect.importing import import_file
@@ -28,7 +29,7 @@ measured at every point: how many of its columns meet in an output is not known 
 def planned():
     """(live class, plan at an effort) by name."""
     module = import_file(MODULE)
-    spec = find_specs(MODULE, given=[], folder=Path("specs"), known_codes=[r.code for r in RULES])
+    spec = SpecLookup([], Path("specs"), [r.code for r in RULES]).find(MODULE)
     return lambda name, effort: (getattr(module, name), plan_function(spec, name, effort=effort))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from gradverify.model import Effort
 from gradverify.rules import RULES
-from gradverify.spec import plan_function, read_spec
+from gradverify.spec.plan import plan_function
+from gradverify.spec.read import read_spec
 
 MODULE = """
 import torch

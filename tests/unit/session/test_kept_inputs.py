@@ -16,8 +16,8 @@ from gradverify.model import Target, TargetKind
 from gradverify.session import kept_inputs
 from gradverify.session.modules import Module
 from gradverify.session.planning import Planned, deduce_inputs
-from gradverify.session.pool import WorkerTimedOutError
 from gradverify.session.request import Request
+from gradverify.session.worker_errors import WorkerTimedOutError
 
 TARGET = Target("Twice", "Twice", TargetKind.FUNCTION, "module.py", 1)
 FOUND = Deduced((DeducedTensor("x", ("n", "3"), range=("0", "n")),), sizes=(("n", (2, 5)),), tries=7)

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from gradverify.session.listing import list_targets
-from gradverify.session.request import Request, Silent
+from gradverify.session.request import Progress, Request
 from gradverify.session.selection import parse_target
 
 HEAD = "# many targets\nimport torch\nfrom torch.autograd import Function\n"
@@ -39,6 +39,6 @@ def test_a_source_is_parsed_a_few_times_whatever_the_number_of_targets(tmp_path,
         return parse(text, *rest, **options)
 
     monkeypatch.setattr(ast, "parse", counting)
-    listing = list_targets(Request((parse_target("many.py"),), in_process=True), Silent())
+    listing = list_targets(Request((parse_target("many.py"),), in_process=True), Progress())
     assert [one.reason for one in listing.targets] == [""] * count
     assert len(parsed) <= 12

@@ -15,8 +15,9 @@ import pytest
 
 from gradverify.model import Settings
 from gradverify.session import template as of_session
-from gradverify.session.pool import Worker, WorkerDiedError
+from gradverify.session.pool import Worker
 from gradverify.session.template import Template, can_fork, template_for
+from gradverify.session.worker_errors import WorkerDiedError
 
 pytestmark = pytest.mark.skipif(not can_fork(Settings()), reason="workers are not forked here")
 

@@ -9,18 +9,8 @@ import pytest
 
 from gradverify.errors import SpecError
 from gradverify.model import Mistake, TargetPlan
-from gradverify.spec import OPEN, Gate, SpecFile, plan_function, read_spec
-
-CLOSED: Gate = {
-    "function": frozenset(
-        {"xfail", "surrogate", "outputs", "default_dtype", "devices", "init", "inputs beside arguments"}
-    ),
-    "reference": frozenset({"call"}),
-    "tensor": frozenset({"list", "concat", "object", "make", "ties", "distinct", "constant_at", "mutated"}),
-    "structure": frozenset({"spd", "unit-norm", "offsets"}),
-    "layout": frozenset({"sparse_coo"}),
-}
-"""A gate as it stands while the verifier learns a key after the other."""
+from gradverify.spec.plan import plan_function
+from gradverify.spec.read import SpecFile, read_spec
 
 CODES = ("GV001", "GV101", "GV102", "GV201", "GV202", "GV411", "GV901")
 
@@ -81,21 +71,21 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def read(folder: Path) -> Callable[..., SpecFile]:
-    """Read a spec from text, with nothing of the format refused."""
+    """Read a spec from text."""
 
-    def read_text(text: str, gate: Gate = OPEN) -> SpecFile:
+    def read_text(text: str) -> SpecFile:
         path = folder / "spec.yaml"
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
-        return read_spec(path, shown_path="spec.yaml", known_codes=CODES, gate=gate)
+        return read_spec(path, shown_path="spec.yaml", known_codes=CODES)
 
     return read_text
 
 
 @pytest.fixture
 def problems(read) -> Callable[..., tuple[Mistake, ...]]:
-    def problems_of(text: str, gate: Gate = OPEN) -> tuple[Mistake, ...]:
+    def problems_of(text: str) -> tuple[Mistake, ...]:
         with pytest.raises(SpecError) as caught:
-            read(text, gate)
+            read(text)
         return caught.value.problems
 
     return problems_of
@@ -119,20 +109,3 @@ def complaints(problems) -> Callable[[str], list[str]]:
         return [problem.message for problem in problems(f"module: m.py\nfunctions: {{free: {entry}}}\n")]
 
     return complaints_of
-
-
-@pytest.fixture
-def refusals(problems) -> Callable[[str], list[str]]:
-    """Return the messages about `free` when what the verifier does not know yet is refused."""
-
-    def refusals_of(entry: str) -> list[str]:
-        text = f"module: m.py\nfunctions: {{free: {entry}}}\n"
-        return [problem.message for problem in problems(text, CLOSED)]
-
-    return refusals_of
-
-
-@pytest.fixture
-def closed() -> Gate:
-    """The gate that `refusals` reads with."""
-    return CLOSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
-from gradverify.spec import plan_beyond, plan_function
+from gradverify.spec.plan import plan_beyond, plan_function
 
 BLOCK = SizeConstant(128, "BLOCK")
 

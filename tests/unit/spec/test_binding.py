@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gradverify.model import Parameter, Target, TargetKind
-from gradverify.spec import check_against_targets, plan_function
+from gradverify.spec.binding import check_against_targets
+from gradverify.spec.plan import plan_function
 
 
 def target(name, *parameters, attribute="", kind=TargetKind.FUNCTION):

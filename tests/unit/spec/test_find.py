@@ -6,7 +6,8 @@ import pytest
 
 from gradverify.errors import SpecError
 from gradverify.model import shown_path
-from gradverify.spec import SpecLookup, find_specs, read_spec
+from gradverify.spec.find import SpecLookup
+from gradverify.spec.read import read_spec
 
 ENTRY = "functions: {free: {inputs: {x: [2]}}}"
 
@@ -19,13 +20,13 @@ def tree(folder, monkeypatch):
 
 
 def found(tree, *given):
-    spec = find_specs(tree / "m.py", given=given, folder=tree / "specs", known_codes=())
+    spec = SpecLookup(given, tree / "specs", ()).find(tree / "m.py")
     return spec and spec.shown_path
 
 
 def test_no_spec(tree):
     assert found(tree) is None
-    assert find_specs(tree / "m.py", given=(), folder=tree / "absent", known_codes=()) is None
+    assert SpecLookup((), tree / "absent", ()).find(tree / "m.py") is None
 
 
 def test_the_order_of_places(tree):
@@ -121,7 +122,7 @@ def test_mistakes_in_a_spec_of_another_module_wait_for_it(tree):
     (tree / "specs" / "n.yaml").write_text("module: ../n.py\nfunctions: {g: {inputz: 3}}")
     assert found(tree) is None
     with pytest.raises(SpecError):
-        find_specs(tree / "n.py", given=(), folder=tree / "specs", known_codes=())
+        SpecLookup((), tree / "specs", ()).find(tree / "n.py")
 
 
 def test_given_specs_that_nobody_claims(tree):

@@ -6,20 +6,21 @@ import importlib
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
-from gradverify.spec import read_spec
+from gradverify.spec.read import read_spec
 from gradverify.spec.schema_file import FileEntry
 
 
 def test_reading_specs_loads_no_torch():
     code = """
 import sys
+from importlib import import_module
+from pkgutil import iter_modules
 import gradverify.spec
-for name in gradverify.spec.__all__:
-    getattr(gradverify.spec, name)
+for found in iter_modules(gradverify.spec.__path__):
+    import_module(f"gradverify.spec.{found.name}")
 print([m for m in sys.modules if m == "torch" or "verifier" in m])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -39,13 +40,11 @@ def test_a_json_schema_follows_from_the_models():
     json.dumps(schema, allow_nan=False)
 
 
-def test_a_long_spec_is_read_soon(folder):
+def test_a_long_spec_is_read(folder):
     entry = "{sizes: {b: [3, 1], m: [2, 5]}, inputs: {input: [b, 4], weight: [m, 4], bias: [m]}}"
     lines = "".join(f"  Linear@v{index}: {entry}\n" for index in range(200))
     (folder / "s.yaml").write_text(f"module: m.py\nfunctions:\n{lines}")
-    start = time.process_time()
     assert len(read_spec(folder / "s.yaml", shown_path="s.yaml", known_codes=()).functions) == 200
-    assert time.process_time() - start < 5
 
 
 SESSION = ("gradverify.session.pool", "gradverify.session.planning", "gradverify.events", "gradverify.lint")
@@ -82,8 +81,8 @@ main()
     assert done.returncode == (2 if arguments[-1] == "m.py" else 0)
 
 
-@pytest.mark.parametrize("package", ["model", "report", "spec"])
-def test_every_name_of_a_package_that_loads_them_on_demand_is_there(package):
-    whole = importlib.import_module(f"gradverify.{package}")
-    assert all(hasattr(whole, name) for name in whole.__all__)
-    assert not hasattr(whole, "nothing_of_that_name")
+def test_every_name_of_a_package_that_loads_them_on_demand_is_there():
+    model = importlib.import_module("gradverify.model")
+    assert all(hasattr(model, name) for name in model.NAMES)
+    with pytest.raises(AttributeError, match="nothing"):
+        model.nothing  # noqa: B018

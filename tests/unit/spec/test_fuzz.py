@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from gradverify.errors import SpecError
 from gradverify.model import Settings
-from gradverify.report import TextStyle, render_mistakes
+from gradverify.report.console import TextStyle
+from gradverify.report.mistakes import render_mistakes
 from gradverify.session.costing import cost_of
-from gradverify.spec import NOT_YET, OPEN, plan_function
+from gradverify.spec.plan import plan_function
 from gradverify.spec.read import read_document
 from gradverify.spec.schema_file import FunctionEntry, HookedEntry
 from gradverify.spec.source import parse
@@ -81,7 +82,9 @@ WORDS = [
     "of", "count", "make", "xfail", "codes", "n > k", "n > k > 2", "and", "not n", "2027-01-01", "surrogate", "reason", "{size: n}",
     "Linear", "m.py::free", "@", "GV9", "special: [7]", "domain: positive", "__import__('os')", "f(n)", "n if n else 2",
 ]  # fmt: skip
-SECONDS = 1.0
+SECONDS = 60.0
+"""Longer than any machine needs for an example, and shorter than the minutes that quadratic reading took."""
+
 MEBIBYTES = 200
 """Of one example, from its text to what is printed."""
 
@@ -101,11 +104,11 @@ def largest():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 
 
-def survives(folder, text, gate=OPEN, limit=SECONDS):
+def survives(folder, text):
     start, before = time.process_time(), largest()
     executed.clear()
     try:
-        spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], gate)
+        spec = read_document(parse(text, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"])
         for key in spec.functions:
             plan = plan_function(spec, key)
             assert len({case.id for case in plan.cases}) == len(plan.cases)
@@ -118,7 +121,7 @@ def survives(folder, text, gate=OPEN, limit=SECONDS):
             assert problem.length >= 1
             f"{problem.message}{problem.location}".encode()
         assert len(render_mistakes(error.problems, TextStyle())) < 100_000
-    assert time.process_time() - start < limit
+    assert time.process_time() - start < SECONDS
     assert largest() - before < MEBIBYTES
     assert not executed
 
@@ -131,7 +134,7 @@ FUZZ = settings(
 
 
 def test_the_spec_that_is_mutated_is_right(folder):
-    spec = read_document(parse(VALID, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"], OPEN)
+    spec = read_document(parse(VALID, "s.yaml"), folder / "s.yaml", ["GV101", "GV201"])
     assert len(spec.functions) == 7
 
 
@@ -144,7 +147,7 @@ def test_mutated_specs(folder, seed):
         start = chance.randrange(len(text))
         end = min(len(text), start + chance.choice([0, 0, 1, 1, 3, 8, 30]))
         text = text[:start] + chance.choice([*WORDS, "", "", chr(chance.randrange(1, 0x300))]) + text[end:]
-    survives(folder, text, chance.choice([OPEN, OPEN, NOT_YET]))
+    survives(folder, text)
 
 
 KEYS = [
@@ -202,7 +205,7 @@ LARGE = {
 
 @pytest.mark.parametrize("entry", LARGE.values(), ids=list(LARGE))
 def test_large_entries(folder, entry):
-    survives(folder, f"module: m.py\nfunctions:\n  free: {{{entry}}}\n", limit=SECONDS * 2)
+    survives(folder, f"module: m.py\nfunctions:\n  free: {{{entry}}}\n")
 
 
 def test_many_functions_with_mistakes(folder):

@@ -10,7 +10,8 @@ import math
 import pytest
 
 from gradverify.model import InputSource, LiteralInput, TensorInput
-from gradverify.spec import case_id, case_seed, plan_function
+from gradverify.spec.cases import case_id, case_seed
+from gradverify.spec.plan import plan_function
 
 
 def ids(plan):

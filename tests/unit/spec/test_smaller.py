@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradverify.model import Case, TensorInput
-from gradverify.spec import resizing, sizes_of, smallest
+from gradverify.spec.smaller import resizing, sizes_of, smallest
 
 
 def counted(fails):

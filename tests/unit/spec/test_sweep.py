@@ -22,8 +22,9 @@ from gradverify.model import (
     Target,
     TargetKind,
 )
-from gradverify.spec import check_against_targets, plan_function
-from gradverify.spec.conditions import parse_condition
+from gradverify.spec.binding import check_against_targets
+from gradverify.spec.plan import plan_function
+from gradverify.spec.sizes import parse_condition
 
 
 def ids(plan):
@@ -241,4 +242,4 @@ def test_offsets_may_repeat(plan):
 
 def test_a_skipped_function_may_still_expect_failures(read):
     text = "module: m.py\nfunctions: {free: {skip: gone, xfail: {codes: [GV201], reason: r, cases: [n=3]}}}"
-    assert read(text).functions["free"].expected_failures[0].cases == ("n=3",)
+    assert read(text).functions["free"].plan.expected_failures[0].cases == ("n=3",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gradverify.model import Effort
-from gradverify.spec import plan_function
+from gradverify.spec.plan import plan_function
 
 SPEC = """
 gradverify: 1

@@ -29,7 +29,7 @@ functions:
     sizes: {b: [3, 1], n: 4}
     inputs:
       wieght: {shpe: [3]}
-      input: [b, z, n/2]
+      input: [b, n/2]
       bias: {shape: [n], optional: yes}
     where: ["b > c"]
     reference: {call: foo, arguments: []}
@@ -46,12 +46,9 @@ functions:
         "spec.yaml:8:16: unknown key `shpe` in functions.Linear.inputs.wieght; did you mean `shape`?",
         "      wieght: {shpe: [3]}",
         "               ^^^^",
-        "spec.yaml:9:18: `z` is not in `sizes`; declared: b, n",
-        "      input: [b, z, n/2]",
-        "                 ^",
-        "spec.yaml:9:21: `/2` cannot stand in a size expression; use `//`",
-        "      input: [b, z, n/2]",
-        "                    ^^^",
+        "spec.yaml:9:18: `/2` cannot stand in a size expression; use `//`",
+        "      input: [b, n/2]",
+        "                 ^^^",
         "spec.yaml:10:36: `optional` must be true or false, not the string `yes`: in YAML 1.2 that is a string",
         "      bias: {shape: [n], optional: yes}",
         "                                   ^^^",

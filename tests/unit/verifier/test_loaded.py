@@ -20,14 +20,14 @@ HEAVY = (
 """Half a second to two seconds each."""
 
 ON_REQUEST = (
-    "gradverify.verifier.checks.diagnosis",
-    "gradverify.verifier.collect.inference.deduce",
+    "gradverify.verifier.diagnose.findings",
+    "gradverify.verifier.infer.deduce",
     "gradverify.verifier.dump.write",
     "gradverify.verifier.mutation.run",
-    "gradverify.verifier.numerics.diagnosis.edits",
-    "gradverify.verifier.numerics.diagnosis.ladder",
+    "gradverify.verifier.diagnose.edits",
+    "gradverify.verifier.diagnose.ladder",
     "gradverify.verifier.retrying",
-    "gradverify.verifier.suggesting",
+    "gradverify.verifier.suggest",
 )
 
 FUNCTIONS = """

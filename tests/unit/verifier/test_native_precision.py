@@ -19,7 +19,7 @@ from gradverify.model import (
     TargetKind,
     TensorInput,
 )
-from gradverify.verifier.checks.automatic_composite import Composite, NoComposite, automatic_composite
+from gradverify.verifier.checks.composite import Composite, NoComposite, automatic_composite
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.precision.beside import beside_float64
 from gradverify.verifier.checks.subject import NoSample, Subject, prepare

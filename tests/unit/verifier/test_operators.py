@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from gradverify.api.telling import target_of
+from gradverify.api.messages import target_of
 from gradverify.model import Parameter, TargetKind
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
-from gradverify.verifier.collect.inference.call_sites import Passed, call_sites
-from gradverify.verifier.collect.inference.candidates import Kind, guesses
-from gradverify.verifier.collect.inference.facts import Facts
 from gradverify.verifier.collect.named import by_name_last, with_keywords
 from gradverify.verifier.collect.operators import defaults_of_schema, operator_of
+from gradverify.verifier.infer.call_sites import Passed, call_sites
+from gradverify.verifier.infer.facts import Facts
+from gradverify.verifier.infer.guesses import guesses
+from gradverify.verifier.infer.state import Kind
 from gradverify.verifier.numerics.calling import returned_tensors
 
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.subject import Sample, Subject, prepare
-from gradverify.verifier.checks.variations import early_gradient, sweep
-from gradverify.verifier.checks.variations.repetition import repeated_runs
-from gradverify.verifier.checks.variations.verified import Verified, verified
+from gradverify.verifier.variations.repetition import repeated_runs
+from gradverify.verifier.variations.sweep import early_gradient, sweep
+from gradverify.verifier.variations.verified import Verified, verified
 
 GOLDEN = 0.6180339887498949
 

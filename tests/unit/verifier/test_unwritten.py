@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.subject import Sample, Subject, prepare
-from gradverify.verifier.checks.variations.unwritten import read_unwritten
+from gradverify.verifier.variations.uninitialized import read_unwritten
 
 NAN = float("nan")
 

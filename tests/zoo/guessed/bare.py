@@ -760,27 +760,6 @@ class DroppedColumn(Function):
         return g * mask, None
 
 
-class BlockDiagonal(Function):
-    """Rows times a block-diagonal matrix: that a row is as long as all blocks together, an assert says."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        batch, n = x.shape[0], x.shape[-1]
-        blocks, q, p = weight.shape
-        assert blocks * p == n
-        parts = x.reshape(batch, blocks, p).transpose(0, 1)
-        return torch.bmm(parts, weight.mT).transpose(0, 1).reshape(batch, blocks * q)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, weight = ctx.saved_tensors
-        blocks, q, p = weight.shape
-        parts = g.reshape(-1, blocks, q).transpose(0, 1)
-        dx = torch.bmm(parts, weight).transpose(0, 1).reshape(x.shape)
-        return dx, torch.bmm(parts.mT, x.reshape(-1, blocks, p).transpose(0, 1))
-
-
 class CellForgetsState(Function):
     """A cell of gates that broadcast as well: backward does not use the grad_output of its second output."""
 
@@ -1135,22 +1114,6 @@ class ChannelAffineTwice(ChannelAffine):
         return g * scale[:, None, None], (g * x).sum((0, 2, 3)), 2 * g.sum((0, 2, 3))
 
 
-class Grey(Function):
-    """Right for three colours of an image; forward takes any number of them, and matrices."""
-
-    @staticmethod
-    def forward(ctx, image, weights):
-        ctx.save_for_backward(image, weights)
-        return (image * weights.view(-1, 1, 1)).sum(-3)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        image, weights = ctx.saved_tensors
-        of_image = torch.stack([g * weights[0], g * weights[1], g * weights[2]], -3)
-        return of_image, (g.unsqueeze(-3) * image).sum((-1, -2)).reshape(-1, 3).sum(0)
-
-
 class PseudoInverse(Function):
     """Right for square matrices, for which it stands in for the inverse; forward takes all others."""
 
@@ -1221,40 +1184,6 @@ class OwnGradient(Function):
         kept, output = ctx.saved_tensors
         (of_x,) = torch.autograd.grad(output, kept, g, retain_graph=True)
         return of_x, ctx.backward_func(kept.data, output.data, g.data), None, None
-
-
-class Depthwise(Function):
-    """Right: a filter of three entries for each channel."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return F.conv1d(x, w, padding=1, groups=x.shape[1])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        of_x = torch.nn.grad.conv1d_input(x.shape, w, g, padding=1, groups=x.shape[1])
-        of_w = torch.nn.grad.conv1d_weight(x, w.shape, g, padding=1, groups=x.shape[1])
-        return of_x, of_w
-
-
-class Edges(Function):
-    """Right: a constant filter of one channel."""
-
-    @staticmethod
-    def forward(ctx, image):
-        taps = torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]], dtype=image.dtype)[None, None]
-        steps = F.conv2d(image, taps, padding=1)
-        ctx.save_for_backward(steps, taps)
-        return steps**2
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, g):
-        steps, taps = ctx.saved_tensors
-        return F.conv_transpose2d(2 * g * steps, taps, padding=1)
 
 
 class WeighedClasses(Function):
@@ -1342,42 +1271,6 @@ class HingesInFloat32(Function):
         x, slopes = ctx.saved_tensors
         near = (x >= 0).float()
         return (g * (near - slopes * (x < 1))).float(), (g * near * (1 - x)).float()
-
-
-def _check_pose(pose):
-    if pose.shape[-2:] != (3, 4):
-        raise ValueError(f"poses must have shape (..., 3, 4) but got shape {pose.shape}.")
-
-
-class PosesMoved(Function):
-    """Right: a rotation and a shift beside points, all that is known of either being what is refused."""
-
-    @staticmethod
-    def forward(ctx, *args):
-        pose, point = args
-        _check_pose(pose)
-        if point.shape[-1] != 3:
-            raise ValueError(f"points must have shape (..., 3) but got shape {point.shape}.")
-        ctx.save_for_backward(pose, point)
-        return (pose[..., :3] @ point.unsqueeze(-1) + pose[..., 3:]).squeeze(-1)
-
-    @staticmethod
-    def backward(ctx, g):
-        pose, point = ctx.saved_tensors
-        g = g.unsqueeze(-1)
-        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
-        return of_pose, (pose[..., :3].mT @ g).squeeze(-1)
-
-
-class PosesMovedBack(PosesMoved):
-    """Wrong: the rotation of the gradient is not turned round."""
-
-    @staticmethod
-    def backward(ctx, g):
-        pose, point = ctx.saved_tensors
-        g = g.unsqueeze(-1)
-        of_pose = torch.cat([g @ point.unsqueeze(-2), g], -1)
-        return of_pose, (pose[..., :3] @ g).squeeze(-1)
 
 
 _MEMORY = iter(range(1, 10**9))

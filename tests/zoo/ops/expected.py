@@ -23,7 +23,7 @@ EXPECTED |= {
 
 WRONG = {
     "product": ("GV101", "2 times too large"),
-    "row_sums": ("GV103", "shape [4]"),
+    "row_sums": ("GV103", "shape [1] for `x`, whose shape is [1, 1]"),
     "scaled": ("GV105", "2 gradients"),
     "mean_of": ("GV101", "`xs[1]`"),
     "forgotten": ("GV102", "no autograd formula was registered"),

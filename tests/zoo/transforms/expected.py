@@ -2,7 +2,7 @@
 
 RIGHT = [
     "Product", "SinCos", "MatMul", "Weighted", "Threshold", "Rotate", "Whitened", "Dropout", "Gather",
-    "swish",
+    "swish", "Gate",
 ]  # fmt: skip
 
 WRONG = {
@@ -29,7 +29,6 @@ EXPECTED |= {
     ("right", "OnlyFirst", "with spec"): {"status": "passed", "notes": {"GV502"}},
     ("right", "JvpRefuses", "with spec"): {"status": "passed", "notes": {"GV501"}},
     ("right", "Counting", "with spec"): {"status": "passed", "notes": {"GV502"}},
-    ("right", "Gate", "with spec"): {"status": "passed", "warnings": {"GV502"}},
     # Wrong under torch.compile alone, which is asked for by name.
     ("wrong", "Traced", "with spec"): {"status": "passed"},
 }

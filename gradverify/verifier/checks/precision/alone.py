@@ -29,9 +29,8 @@ from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.beside import in_dtype, together
 from gradverify.verifier.checks.precision.native import NativeCall, native_arguments, values_at
-from gradverify.verifier.checks.precision.own_float32 import OWN_FLOAT32, OwnFloat32
 from gradverify.verifier.checks.precision.place import Place
-from gradverify.verifier.checks.precision.truth import FromNative
+from gradverify.verifier.checks.precision.truth import OWN_FLOAT32, FromNative, OwnFloat32
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.subject import (
     NoSample,
@@ -74,44 +73,37 @@ def refusing_float64(
     subject: Subject, case: Case, point: Point, draw: int, error: RaisedError
 ) -> tuple[Sample, CheckResult] | None:
     """Judge a target whose forward raised in float64; None where it runs in no native dtype either."""
-    if subject.surrogate is not None:
-        return None
     arguments = arguments_at(subject, case, point, draw)
-    if isinstance(arguments, Raised):
+    if subject.surrogate is not None or isinstance(arguments, Raised):
         return None
-    results: list[tuple[list[Finding], list[Precision]]] = []
-    sample: Sample | None = None
-    refused: list[str] = []
     listed = tuple(d for d in subject.dtypes if d in NATIVE)
+    samples: dict[str, Sample | None] = {}
     for dtype in listed or ORDER:
         pair = native_arguments(arguments, dtype, lambda argument: argument.value)
-        if pair is None:
+        if pair is None or (not listed and any(samples.values())):
             continue
         where = CasePoint(case.id, case.sizes, case.options, point, draw)
         made = prepared(subject, case, where, pair[0])
-        if isinstance(made, NoSample):
-            refused += [dtype] if listed else []
-            continue
-        sample = replace(made, arguments=arguments)
-        results.append(_alone(sample, dtype))
-        if not listed:
-            break
-    if sample is None:
+        samples[dtype] = None if isinstance(made, NoSample) else replace(made, arguments=arguments)
+    ran = {dtype: sample for dtype, sample in samples.items() if sample is not None}
+    if not ran:
         return None
+    sample = [*ran.values()][-1]
+    results = [_alone(one, dtype) for dtype, one in ran.items()]
+    refused = [dtype for dtype in samples if listed and dtype not in ran]
     results += [([_not_judged(sample, dtype, "forward refuses it")], []) for dtype in refused]
-    result = _native(
-        together(results), f"forward raises {error.type} in float64: {first_line(error.message)}"
-    )
+    said = f"{error.type}: {first_line(error.message)}"
+    result = _native(together(results), f"forward raises in float64: {said}")
     note = sample.finding(
         "GV104",
-        f"there is no float64 path: forward raises {error.type}: {first_line(error.message)}",
+        f"there is no float64 path: forward raises {said}",
         hint="It was judged in native dtypes alone, which hide more than float64 does.",
         severity=Severity.NOTE,
     )
     result = _of_guesses(result) if subject.inferred else result
-    said = replace(result, findings=(note, *result.findings))
+    noted = replace(result, findings=(note, *result.findings))
     judged = bool(result.swept.native)
-    return sample, said.beside(autocast(sample, FromNative(subject))) if judged else said
+    return sample, noted.beside(autocast(sample, FromNative(subject))) if judged else noted
 
 
 def _of_guesses(result: CheckResult) -> CheckResult:
@@ -136,16 +128,10 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
     truth = FromNative(sample.subject)
     found, rows = in_dtype(sample, truth, dtype, asked=dtype in sample.subject.dtypes)
     if any(row.value for row in rows):
-        known = [f for f in found if f.code != "GV109"]
-        unsure = [r for r in rows if r.closeness is Closeness.UNKNOWN]
-        return (
-            ([*known, _not_judged(sample, dtype, "rounding could not be measured")], rows)
-            if unsure
-            else (
-                found,
-                rows,
-            )
-        )
+        if any(row.closeness is Closeness.UNKNOWN for row in rows):
+            unsure = _not_judged(sample, dtype, "rounding could not be measured")
+            found = [*(f for f in found if f.code != "GV109"), unsure]
+        return found, rows
     place = Place.typical(sample, truth, plainly(dtype), asked=True)
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"

@@ -14,12 +14,22 @@ from dataclasses import replace
 import torch
 from torch.amp import autocast_mode
 
-from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Severity, Swept
+from gradverify.model import (
+    Closeness,
+    Effort,
+    Engine,
+    Finding,
+    Outcome,
+    Precision,
+    RaisedError,
+    Severity,
+    Swept,
+)
 from gradverify.verifier import guard
-from gradverify.verifier.checks.precision import telling
-from gradverify.verifier.checks.precision.accusing import accused, lost, row_of
+from gradverify.verifier.checks.precision import messages
 from gradverify.verifier.checks.precision.arithmetic import AUTOCAST, under_autocast
-from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.findings import findings_of, row_of
+from gradverify.verifier.checks.precision.judging import judge_call
 from gradverify.verifier.checks.precision.native import NativeCall, NoCall
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import Strategy
@@ -47,8 +57,7 @@ HINT_WRONG = (
 
 def is_asked(subject: Subject) -> bool:
     """Whether the run asks for autocast: by the option, or by the whole code."""
-    settings = subject.settings
-    return settings.autocast or CODE in settings.select
+    return subject.settings.autocast or CODE in subject.settings.select
 
 
 def is_judged(subject: Subject) -> bool:
@@ -56,99 +65,72 @@ def is_judged(subject: Subject) -> bool:
     settings = subject.settings
     if any(CODE.startswith(prefix) for prefix in settings.ignore):
         return False
-    if is_asked(subject):
-        return True
     cheap = settings.effort is Effort.QUICK or settings.engine is Engine.TORCH
-    return not cheap and _declares(subject)
+    return is_asked(subject) or (not cheap and _declares(subject))
 
 
 def not_judged(subject: Subject, reason: str) -> CheckResult:
     """Say why it is not, where it was asked for."""
+    names = [under_autocast("cpu", dtype).name for dtype in _dtypes(subject)]
     asked = is_asked(subject) and is_judged(subject)
-    rows = [Precision(_named(d), "", Closeness.UNKNOWN, reason=reason) for d in _dtypes(subject) if asked]
+    rows = [Precision(name, "", Closeness.UNKNOWN, reason=reason) for name in names if asked]
     return CheckResult(outcome=Outcome.NOT_RUN, swept=Swept(precision=tuple(rows)))
 
 
 def autocast(sample: Sample, truth: Strategy) -> CheckResult:
     """Judge a sample under autocast to the dtypes that are listed, else to the one that its device has."""
     subject = sample.subject
-    findings: list[Finding] = []
-    rows: list[Precision] = []
-    answers = []
     kind = kind_of(subject.settings.device)
-    for dtype in _dtypes(subject) if is_judged(subject) else ():
-        place = Place.typical(sample, truth, under_autocast(kind, dtype), asked=is_asked(subject))
-        call = place.call()
-        answer, found, judged = _refused(place, call) if isinstance(call, NoCall) else _judged(place, call)
-        findings += [_in_words_of_autocast(f, kind) for f in found]
-        rows += judged
-        answers.append(answer)
+    judged = [
+        _judged(Place.typical(sample, truth, under_autocast(kind, dtype), asked=is_asked(subject)))
+        for dtype in (_dtypes(subject) if is_judged(subject) else ())
+    ]
+    findings = tuple(_in_words_of_autocast(f, kind) for found, _, _ in judged for f in found)
+    rows = tuple(row for _, found, _ in judged for row in found)
+    answers = {answer for _, _, answer in judged}
     said = next((a for a in ("wrong", "no", "yes") if a in answers), "")
     outcome = outcome_of(findings)
-    if not answers or (outcome is Outcome.PASSED and said != "yes"):
+    if outcome is Outcome.PASSED and said != "yes":
         outcome = Outcome.NOT_RUN
-    if outcome in {Outcome.NOT_RUN, Outcome.PASSED} and any(f.code == "GV109" for f in findings):
+    if outcome is not Outcome.FAILED and any(f.code == "GV109" for f in findings):
         outcome = Outcome.INCONCLUSIVE
-    return CheckResult(
-        tuple(findings),
-        outcome,
-        swept=Swept(precision=tuple(rows)),
-        capabilities=((CAPABILITY, said),) if said else (),
-    )
+    capabilities = ((CAPABILITY, said),) if said else ()
+    return CheckResult(findings, outcome, swept=Swept(precision=rows), capabilities=capabilities)
 
 
-def _judged(place: Place, call: NativeCall) -> tuple[str, list[Finding], list[Precision]]:
-    """The answer, findings and rows of a call that ran."""
-    truth = place.truth.of(call, place.seed)
-    if isinstance(truth, str):
-        return _unknown(place, truth)
-    findings = list(_other_dtypes(place, call))
-    rows = []
+_Judged = tuple[list[Finding], list[Precision], str]
+"""Findings, rows of the table, and the line of the capability table; empty where nothing is known."""
+
+
+def _judged(place: Place) -> _Judged:
+    call = place.call()
+    if isinstance(call, NoCall) and call.error is not None:
+        return _raised(place, call, call.error)
+    truth = call.why if isinstance(call, NoCall) else place.truth.of(call, place.seed)
+    if isinstance(call, NoCall) or isinstance(truth, str):
+        row = Precision(place.arithmetic.name, "", Closeness.UNKNOWN, reason=str(truth))
+        return [messages.refused(place.where, str(truth))] if place.asked else [], [row], ""
+    findings, rows = list(_other_dtypes(place, call)), []
     for judgement in judge_call(call, truth):
-        made = list(_findings_of(place, judgement))
+        made = list(findings_of(place, judgement))
         findings += made
         rows.append(row_of(place, judgement, made))
     wrong = any(f.severity is Severity.ERROR for f in findings)
     known = any(row.closeness is not Closeness.UNKNOWN for row in rows)
-    return "wrong" if wrong else "yes" if known else "", findings, rows
+    return findings, rows, "wrong" if wrong else "yes" if known else ""
 
 
-def _findings_of(place: Place, judgement: Judgement) -> Iterator[Finding]:
-    """What there is to say of one value; that something was rounded is what autocast is for."""
-    made = lost(place, judgement) if judgement.lost.any() else None
-    if made is not None:
-        yield made
-    elif judgement.closeness is Closeness.WRONG:
-        yield from accused(place, judgement)
-    elif judgement.closeness is Closeness.UNKNOWN and place.asked:
-        yield telling.unknown(place.where, judgement)
-
-
-def _refused(place: Place, call: NoCall) -> tuple[str, list[Finding], list[Precision]]:
-    """A call that raised: forward refuses; backward must not, once forward has taken it."""
-    error = call.error
-    if error is None:
-        return _unknown(place, call.why)
-    on = f"`torch.autocast({place.arithmetic.autocast_on!r}, dtype=torch.{place.arithmetic.rounds_to})`"
+def _raised(place: Place, call: NoCall, error: RaisedError) -> _Judged:
+    """Forward may refuse; backward must not, once forward has taken it."""
     row = Precision(place.arithmetic.name, "", Closeness.UNKNOWN, reason=call.why)
     if not call.in_backward or error.deliberate:
-        part = "backward" if call.in_backward else "forward"
-        note = place.sample.finding(
-            CODE, f"{part} refuses autocast: {call.why}", hint="", severity=Severity.NOTE, raised=error
-        )
-        return "no", [note], [row]
-    finding = place.sample.finding(
-        CODE,
-        f"forward ran under {on}, and the backward that follows raises {call.why}",
-        hint=HINT_RAISES.format(kind=place.arithmetic.autocast_on),
-        raised=error,
-    )
-    return "wrong", [finding], [replace(row, closeness=Closeness.WRONG)]
-
-
-def _unknown(place: Place, why: str) -> tuple[str, list[Finding], list[Precision]]:
-    row = Precision(place.arithmetic.name, "", Closeness.UNKNOWN, reason=why)
-    return "", [telling.refused(place.where, why)] if place.asked else [], [row]
+        said = f"{'backward' if call.in_backward else 'forward'} refuses autocast: {call.why}"
+        return [place.sample.finding(CODE, said, severity=Severity.NOTE, raised=error)], [row], "no"
+    kind = place.arithmetic.autocast_on
+    on = f"`torch.autocast({kind!r}, dtype=torch.{place.arithmetic.rounds_to})`"
+    said = f"forward ran under {on}, and the backward that follows raises {call.why}"
+    finding = place.sample.finding(CODE, said, hint=HINT_RAISES.format(kind=kind), raised=error)
+    return [finding], [replace(row, closeness=Closeness.WRONG)], "wrong"
 
 
 def _other_dtypes(place: Place, call: NativeCall) -> Iterator[Finding]:
@@ -171,7 +153,7 @@ def _in_words_of_autocast(finding: Finding, kind: str) -> Finding:
     """What native dtypes would say, under the code of autocast."""
     if finding.code not in {"GV601", "GV602"}:
         return finding
-    hint = HINT_WRONG.format(kind=kind) if finding.hint == telling.HINT_WRONG else finding.hint
+    hint = HINT_WRONG.format(kind=kind) if finding.hint == messages.HINT_WRONG else finding.hint
     return replace(finding, code=CODE, hint=hint)
 
 
@@ -183,10 +165,6 @@ def _dtypes(subject: Subject) -> tuple[str, ...]:
     own = guard.call(torch.get_autocast_dtype, kind_of(subject.settings.device))
     name = "" if isinstance(own, Raised) else str(own.value).removeprefix("torch.")
     return (name,) if name in AUTOCAST else AUTOCAST[:1]
-
-
-def _named(dtype: str) -> str:
-    return under_autocast("cpu", dtype).name
 
 
 def _declares(subject: Subject) -> bool:

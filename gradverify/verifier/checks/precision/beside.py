@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Swept
-from gradverify.verifier.checks.automatic_composite import Composite, NoComposite
-from gradverify.verifier.checks.precision import telling
-from gradverify.verifier.checks.precision.accusing import findings_of, row_of
+from torch import Tensor
+
+from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Severity, Swept
+from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier.checks.precision import messages
 from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
+from gradverify.verifier.checks.precision.findings import findings_of, row_of
+from gradverify.verifier.checks.precision.native import NoCall, values_of
 from gradverify.verifier.checks.precision.place import Place, places_of
 from gradverify.verifier.checks.precision.truth import Strategy, Verified
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
 
 DEFAULT = "float32"
 """What every target is judged in that runs in it, unless dtypes are listed."""
+
+GROSS = 2.0**-4
+"""Of the largest entry: more than float32 rounds away of a value, less than a wrong branch makes of it."""
 
 
 def dtypes_of(sample: Sample) -> tuple[tuple[str, bool], ...]:
@@ -64,7 +71,7 @@ def in_dtype(
         if isinstance(judged, str):
             if not rows:
                 rows.append(Precision(dtype, "", Closeness.UNKNOWN, reason=judged))
-                findings += [telling.refused(place.where, judged)] if asked else []
+                findings += [messages.refused(place.where, judged)] if asked else []
                 break
             continue
         for judgement in judged:
@@ -73,3 +80,27 @@ def in_dtype(
             if place.declared:
                 rows.append(row_of(place, judgement, made))
     return findings, rows
+
+
+def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
+    """The errors at a size that nobody listed, of a sample whose first order is right in float64.
+
+    A vector path takes four floats at a time, and what is left over shows at some sizes only. One native
+    call beside one in float64 tells what is gross; only then is the dtype judged in full.
+    """
+    truth = Verified(sample, NoComposite("none is looked for at sizes that nobody listed"))
+    findings: list[Finding] = []
+    for dtype, asked in dtypes_of(sample):
+        call = Place.typical(sample, truth, plainly(dtype), asked=asked).call()
+        if isinstance(call, NoCall):
+            continue
+        exact = values_of(call.exact, call.exact_cotangents)
+        if not isinstance(exact, Raised) and any(map(_is_gross, call.got, exact)):
+            findings += in_dtype(sample, truth, dtype, asked=asked)[0]
+    return tuple(f for f in findings if f.severity is Severity.ERROR)
+
+
+def _is_gross(got: Tensor, exact: Tensor) -> bool:
+    if not exact.numel() or not exact.isfinite().all():
+        return False
+    return bool((got - exact).abs().max() > GROSS * exact.abs().max())

@@ -84,7 +84,7 @@ class NoCall:
 
 
 Change = Callable[[Argument], Tensor]
-"""An argument's value in another regime, in float64."""
+"""An argument's value in another range of values, in float64."""
 
 
 def native_arguments(

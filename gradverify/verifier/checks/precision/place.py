@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from gradverify.model import Effort, tensors_of
 from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
+from gradverify.verifier.checks.precision.messages import Where
 from gradverify.verifier.checks.precision.native import NativeCall, NoCall, native_call
-from gradverify.verifier.checks.precision.regimes import (
+from gradverify.verifier.checks.precision.truth import Strategy
+from gradverify.verifier.checks.precision.value_ranges import (
     AS_DRAWN,
     EXTREMES,
-    Regime,
+    ValueRange,
     declared_range,
     free_inputs,
 )
-from gradverify.verifier.checks.precision.telling import Where
-from gradverify.verifier.checks.precision.truth import Strategy
 from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreting import launches, wrong_product
@@ -36,9 +36,9 @@ class Place:
     sample: Sample
     truth: Strategy
     arithmetic: Arithmetic
-    regime: Regime
+    values: ValueRange
     arguments: Sequence[Argument]
-    """In float64, before the regime changes them."""
+    """In float64, before they are moved."""
     declared: bool
     """The spec says that such values are valid, or they are moderate."""
     asked: bool
@@ -56,7 +56,7 @@ class Place:
     @property
     def where(self) -> Where:
         """For sentences."""
-        return Where(self.sample, self.arithmetic, self.regime, self.truth.name)
+        return Where(self.sample, self.arithmetic, self.values, self.truth.name)
 
     def call(self) -> NativeCall | NoCall:
         """Run it, or say why that has no meaning."""
@@ -68,7 +68,7 @@ class Place:
             self.sample.problem,
             self.arguments,
             self.arithmetic,
-            lambda argument: self.regime.moves(argument, free),
+            lambda argument: self.values.moves(argument, free),
             self.seed,
         )
         if launches() > before and (why := wrong_product(NATIVE[self.arithmetic.rounds_to])):
@@ -87,7 +87,7 @@ class Place:
 
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
-        as_drawn = self.regime is AS_DRAWN or not self.declared
+        as_drawn = self.values is AS_DRAWN or not self.declared
         other = another_draw(self.sample) if as_drawn else None
         arguments = self.arguments if other is None else other
         return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
@@ -101,9 +101,9 @@ def places_of(typical: Place) -> Iterator[Place]:
         return
     wide = declared_range(sample)
     if wide is not None:
-        yield replace(typical, arguments=wide, regime=Regime("the declared range"))
+        yield replace(typical, arguments=wide, values=ValueRange("the declared range"))
     if free_inputs(sample.case) and sample.subject.settings.effort is not Effort.QUICK:
-        yield from (replace(typical, regime=regime, declared=False) for regime in EXTREMES)
+        yield from (replace(typical, values=values, declared=False) for values in EXTREMES)
 
 
 def _ties(call: NativeCall, arguments: Sequence[Argument], distinct: frozenset[str]) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier import guard
-from gradverify.verifier.checks.automatic_composite import (
+from gradverify.verifier.checks.composite import (
     Composite,
     NoComposite,
     composite_of,
@@ -22,6 +22,7 @@ from gradverify.verifier.checks.precision.native import NativeCall, values_of
 from gradverify.verifier.checks.precision.scatter import Scatter, Source
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.precision.formats import as_real
 from gradverify.verifier.numerics.precision.promoted import promoted
 from gradverify.verifier.numerics.precision.random_rounding import erring
@@ -37,6 +38,7 @@ FOLLOW_AT_MOST = 0.25
 """Relative: further away, branches may be others."""
 
 OWN = "its own verified float64 path"
+OWN_FLOAT32 = "its own float32"
 
 
 class Strategy(Protocol):
@@ -133,6 +135,43 @@ class FromNative:
         return None if reference is None else Composite(replace(call.exact, function=reference), self.name)
 
 
+@dataclass(frozen=True)
+class OwnFloat32:
+    """The target in 16 bits against itself in float32: where there is neither float64 nor a composite.
+
+    What is rounded too often shows. A formula that is wrong in both dtypes does not: that is left to the
+    slope of forward in float32.
+    """
+
+    name: str = OWN_FLOAT32
+
+    def of(self, call: NativeCall, seed: int) -> Truth | str:
+        """The values in float32; the noise inside is not seen, what moved inputs do is."""
+        problem = replace(call.exact, function=_through_float32(call.exact.function))
+        values = values_of(problem, call.exact_cotangents)
+        if isinstance(values, Raised):
+            return f"in float32 it raises {values.error.type}"
+        return Truth(values, (Scatter(Source(self.name, problem, call.exact_cotangents, seed)),))
+
+    def plain(self, call: NativeCall) -> Composite | None:  # noqa: ARG002 - the protocol's signature
+        """There is none."""
+        return None
+
+
+def _through_float32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of float64 tensors that computes in float32."""
+
+    def called(*arguments: Any) -> tuple[Any, ...]:  # noqa: ANN401 - user code's arguments and result
+        given = [_cast(a, torch.float64, torch.float32) for a in arguments]
+        return tuple(_cast(r, torch.float32, torch.float64) for r in returned_tensors(function(*given)))
+
+    return called
+
+
+def _cast(value: Any, of: torch.dtype, to: torch.dtype) -> Any:  # noqa: ANN401 - any argument
+    return value.to(to) if isinstance(value, Tensor) and value.dtype is of else value
+
+
 def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
     """Whether a recorded forward gives forward's values at other inputs too: not what it was recorded with.
 
@@ -165,9 +204,3 @@ def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
         if not (near | (a == b) | (a.isnan() & b.isnan())).all():
             return False
     return True
-
-
-def stays_finite(problem: CallProblem, call: NativeCall) -> tuple[Tensor, ...] | None:
-    """Where a composite, computed in the native dtype, is finite; None where it refuses that dtype."""
-    values = values_of(call.as_called(problem), call.cotangents)
-    return None if isinstance(values, Raised) else tuple(torch.isfinite(v) for v in values)

@@ -1,0 +1,111 @@
+"""What is said of a target whose process ended while it was verified."""
+
+from __future__ import annotations
+
+from gradverify.events import CaseStarted
+from gradverify.model import CasePoint, Finding, Frame, InputSource, RaisedError
+from gradverify.rules import rule
+from gradverify.session.aggregate import TargetState
+from gradverify.session.costing import cost_of, enough_time
+from gradverify.session.planning import Planned
+from gradverify.session.request import Request
+from gradverify.session.traces import fatal_error, frames_of, spot
+from gradverify.session.worker_errors import (
+    WorkerDeviceLostError,
+    WorkerError,
+    WorkerLostError,
+    WorkerTimedOutError,
+    WorkerTooBigError,
+)
+
+STOPPED, ENDED = "it was here when it was stopped", "the process ended here"
+
+_METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
+"""Methods of a Function that a crash can happen in."""
+
+
+def finding_of(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+    """The finding to report of a target whose worker owes an answer for good."""
+    frames = frames_of(error.trace, planned.module.path)
+    stopped = _doing(state, frames) + (f", at {spot(frames[-1], planned.module.path)}" if frames else "")
+    match error:
+        case WorkerTooBigError():
+            message = f"it {error.how}, more than the {request.memory} MiB allowed: it was stopped {stopped}"
+            hint = "Use smaller sizes, or a larger --memory: importing torch alone takes some 200 to 400 MiB."
+            return _finding("GV903", message, hint, state, error, _raised(STOPPED, frames))
+        case WorkerTimedOutError(calls=calls, seconds=seconds):
+            message = f"not done within {request.timeout:g} s: it was stopped {stopped}"
+            hint = enough_time(calls, seconds, request.timeout, cost_of(state.plan, state.settings).usual)
+            return _finding("GV902", message, hint, state, error, _raised(STOPPED, frames))
+        case WorkerDeviceLostError():
+            return _device_lost(state, error)
+        case _:
+            return _ended(state, error, frames)
+
+
+def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
+    """The next target gets another process: in this one every call of the device would fail."""
+    raised = error.raised or RaisedError("RuntimeError", "")
+    said = raised.message.strip().splitlines()[0] if raised.message.strip() else "no message"
+    message = f"the device was lost {_doing(state, raised.frames)}: {raised.type}: {said}"
+    hint = (
+        "A kernel reads or writes out of bounds, or asserts. Kernels run later than the line that "
+        "starts them: set CUDA_LAUNCH_BLOCKING=1 and run the reproducing command, to see which one it is."
+    )
+    return _finding("GV901", message, hint, state, error, raised)
+
+
+def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) -> Finding:
+    """Of a process that has ended: a mistake, unless a guess may have made it.
+
+    A kernel need not check its arguments: what it does to wrong ones is nobody's mistake.
+    """
+    message = f"the process {error.how} {_doing(state, frames)}"
+    guessed = [d.what for d in state.plan.doubts if not d.intent and not d.extreme]
+    invented = state.plan.source is InputSource.INFERRED and bool(guessed)
+    said = ENDED
+    if isinstance(error, WorkerLostError):
+        hint = "The code closes descriptors that it has not opened, or writes into them."
+    elif "exited" in error.how:
+        hint = "Let the code raise an exception instead of ending the process."
+    elif "SIGKILL" in error.how:
+        hint = "The system does this to a process that takes too much memory: use smaller sizes."
+    elif invented or state.plan.source is InputSource.NONE:
+        but = f"; but {guessed[0]} was guessed" if guessed else ""
+        hint = (
+            "Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
+            "with valid ones: `gradverify init` writes the file to fill in."
+        )
+        code, raised = "GV109" if invented else "GV001", _raised(fatal_error(error.trace) or ENDED, frames)
+        return _finding(code, message + but, hint, state, error, raised)
+    else:
+        hint = (
+            "Memory is read or written out of bounds: run the reproducing command under a debugger, or with "
+            "CUDA_LAUNCH_BLOCKING=1 on a GPU."
+        )
+        said = fatal_error(error.trace) or ENDED
+    return _finding("GV901", message, hint, state, error, _raised(said, frames))
+
+
+def _raised(said: str, frames: tuple[Frame, ...]) -> RaisedError | None:
+    return RaisedError(said, "", frames) if frames else None
+
+
+def _doing(state: TargetState, frames: tuple[Frame, ...]) -> str:
+    """What was going on, as the end of a sentence."""
+    method = next((f.function for f in frames if f.function in _METHODS), "")
+    where = f"in {method}" if method else "while it was verified"
+    if state.plan.source is InputSource.NONE:
+        return f"{where}, while inputs for it were looked for" if method else "while inputs were looked for"
+    return where
+
+
+def _finding(
+    code: str, message: str, hint: str, state: TargetState, error: WorkerError, raised: RaisedError | None
+) -> Finding:
+    severity, case, captured = rule(code).severity, _case(state.running), error.captured
+    return Finding(code, severity, message, hint, case=case, captured=captured, raised=raised)
+
+
+def _case(running: CaseStarted | None) -> CasePoint | None:
+    return CasePoint(running.case_id, point=running.point, draw=running.draw) if running is not None else None

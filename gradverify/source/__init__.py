@@ -1,0 +1,64 @@
+"""ONE reading of source code, by `ast` alone: nothing is imported or run, and no torch is needed.
+
+Of a module's text: `functions_of(tree_of(text))` gives each `Function` with its `Method`s, resolved along
+bases of the same module; `statements_behind`, `size_constants` and `uses_complex` say what a target uses.
+Of a live function: `Method.of(f)`, or `definition(f)` for the tree alone, and `definitions_behind(f)` for
+those of its helpers, too; None or empty where there is no source. Trees are shared: copy before a change.
+
+A `Method` knows its parameters, ctx, bindings, what it sets, reads and saves on ctx; `returned(method)` what
+each path returns; `steps` and `Aliases` which names share memory with a parameter. What the nodes of an
+expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`, `names_bound`, `integer`,
+`is_none`; what runs in a body: `own_nodes_of`, `blocks`.
+"""
+
+from __future__ import annotations
+
+from gradverify.source.function import Function, functions_of
+from gradverify.source.method import Method
+from gradverify.source.reachable import statements_behind, uses_complex
+from gradverify.source.returned import returned
+from gradverify.source.size_constants import size_constants
+from gradverify.source.tree import (
+    blocks,
+    called_name,
+    definition,
+    definitions_behind,
+    dotted,
+    every_parameter,
+    integer,
+    is_none,
+    last_name,
+    names_bound,
+    names_read,
+    own_nodes,
+    own_nodes_of,
+    parameters_of,
+    root_name,
+    tree_of,
+)
+
+__all__ = [
+    "Function",
+    "Method",
+    "blocks",
+    "called_name",
+    "definition",
+    "definitions_behind",
+    "dotted",
+    "every_parameter",
+    "functions_of",
+    "integer",
+    "is_none",
+    "last_name",
+    "names_bound",
+    "names_read",
+    "own_nodes",
+    "own_nodes_of",
+    "parameters_of",
+    "returned",
+    "root_name",
+    "size_constants",
+    "statements_behind",
+    "tree_of",
+    "uses_complex",
+]

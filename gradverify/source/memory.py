@@ -1,0 +1,182 @@
+"""Which local names share memory with a parameter at each step of a method.
+
+Statements are followed in source order. What only one branch binds is forgotten after it, so that a name
+counts as an alias only where it is one on every path.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gradverify.source.tree import own_nodes
+
+VIEWS = frozenset(
+    {"view", "view_as", "detach", "transpose", "permute", "t", "squeeze", "unsqueeze", "expand"}
+    | {"expand_as", "narrow", "select", "swapaxes", "movedim", "diagonal", "unfold"}
+)
+"""Methods whose result shares the tensor's memory, always."""
+SAME_IF_CONTIGUOUS = frozenset({"contiguous"})
+"""Methods that return the tensor itself in the ordinary case."""
+_VIEW_ATTRIBUTES = frozenset({"data", "T", "mT", "H", "mH"})
+_IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_")
+_NO_WRITE = frozenset(
+    {"requires_grad_", "share_memory_", "rename_", "pin_memory_", "detach_"}
+    | {"unsqueeze_", "squeeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_"}
+)
+"""Methods that end in an underscore and leave the values as they are."""
+
+
+@dataclass
+class Aliases:
+    """Names that stand for the memory of a parameter, by the parameter."""
+
+    names: dict[str, str]
+    tuples: frozenset[str] = frozenset()
+    """Names of `*args` parameters."""
+    through: frozenset[str] = VIEWS
+    """Methods that are looked through."""
+
+    def parameter(self, node: ast.expr) -> str:
+        """The parameter whose memory an expression is, empty for none."""
+        match node:
+            case ast.Name(id=name):
+                return self.names.get(name, "") if name not in self.tuples else ""
+            case ast.Attribute(value=value, attr=attr) if attr in _VIEW_ATTRIBUTES:
+                return self.parameter(value)
+            case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in self.through:
+                return self.parameter(value)
+            case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=int(index))) if (
+                name in self.tuples and name in self.names
+            ):
+                return f"{name}[{index}]"
+            case ast.Subscript(value=value, slice=index) if _is_basic(index):
+                return self.parameter(value)
+        return ""
+
+    def bind(self, statement: ast.stmt) -> None:
+        """Take in what a simple statement binds."""
+        match statement:
+            case ast.Assign(targets=targets, value=value):
+                for target in targets:
+                    self._bind(target, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._bind(target, value)
+            case ast.AugAssign() | ast.AnnAssign():
+                pass
+            case _:
+                self.forget(statement)
+
+    def forget(self, node: ast.AST) -> None:
+        """Forget every name that is bound or deleted anywhere in a node."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+                self.names.pop(inner.id, None)
+
+    def _bind(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            origin = self.parameter(value)
+            self.names.pop(target.id, None)
+            if origin:
+                self.names[target.id] = origin
+        elif isinstance(target, ast.Tuple | ast.List):
+            origins = self._origins(target.elts, value)
+            self.forget(target)
+            for element, origin in zip(target.elts, origins, strict=False):
+                if isinstance(element, ast.Name) and origin:
+                    self.names[element.id] = origin
+
+    def _origins(self, targets: Sequence[ast.expr], value: ast.expr) -> list[str]:
+        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(targets):
+            return [self.parameter(element) for element in value.elts]
+        whole = isinstance(value, ast.Name) and value.id in self.tuples and value.id in self.names
+        plain = all(isinstance(target, ast.Name) for target in targets)
+        if isinstance(value, ast.Name) and whole and plain:
+            return [f"{value.id}[{position}]" for position in range(len(targets))]
+        return []
+
+
+def steps(body: Sequence[ast.stmt], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
+    """Each simple statement, and each head of a compound one, with the aliases that hold before it."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                aliases.names.pop(statement.name, None)
+            case ast.If(test=test):
+                yield test, aliases
+                yield from _branches([statement.body, statement.orelse], aliases)
+            case ast.While(test=test):
+                yield test, aliases
+                yield from _branches([statement.body, statement.orelse], aliases)
+            case ast.For(target=target, iter=iterated):
+                yield iterated, aliases
+                aliases.forget(target)
+                yield from _branches([statement.body, statement.orelse], aliases)
+            case ast.With(items=items):
+                for item in items:
+                    yield item, aliases
+                yield from steps(statement.body, aliases)
+            case ast.Try(handlers=handlers):
+                bodies = [statement.body, *(h.body for h in handlers), statement.orelse, statement.finalbody]
+                yield from _branches(bodies, aliases)
+            case ast.Match(subject=subject, cases=cases):
+                yield subject, aliases
+                yield from _branches([case.body for case in cases], aliases)
+            case _:
+                yield statement, aliases
+                aliases.bind(statement)
+
+
+def _branches(bodies: Sequence[list[ast.stmt]], aliases: Aliases) -> Iterator[tuple[ast.AST, Aliases]]:
+    kept = dict(aliases.names)
+    for body in bodies:
+        inner = Aliases(dict(aliases.names), aliases.tuples, aliases.through)
+        yield from steps(body, inner)
+        kept = {name: origin for name, origin in kept.items() if inner.names.get(name) == origin}
+    aliases.names.clear()
+    aliases.names.update(kept)
+
+
+def writes(step: ast.AST, aliases: Aliases, imported: Mapping[str, str]) -> Iterator[tuple[ast.AST, str]]:
+    """What a step writes into the memory of a parameter: the node that does, and the parameter."""
+    for node in own_nodes(step):
+        for written in _written(node, imported):
+            parameter = aliases.parameter(written)
+            if parameter:
+                yield node, parameter
+
+
+def _written(node: ast.AST, imported: Mapping[str, str]) -> Iterator[ast.expr]:
+    """The expressions whose memory one node writes into."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
+            if _IN_PLACE.fullmatch(attr) and attr not in _NO_WRITE:
+                yield value
+                if _is_torch(value, imported):
+                    yield from node.args[:1]
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == "out")
+        case ast.AugAssign(target=ast.Name() as name):
+            yield name
+        case ast.AugAssign(target=ast.Subscript(value=value)):
+            yield value
+        case ast.Assign(targets=targets):
+            yield from (target.value for target in targets if isinstance(target, ast.Subscript))
+        case _:
+            pass
+
+
+def _is_torch(node: ast.expr, imported: Mapping[str, str]) -> bool:
+    return isinstance(node, ast.Name) and imported.get(node.id, "").partition(".")[0] == "torch"
+
+
+def _is_basic(index: ast.expr) -> bool:
+    """Whether an index makes a view: numbers, slices, None and `...`, where a mask or a tensor copies."""
+    if isinstance(index, ast.Tuple):
+        return all(map(_is_basic, index.elts))
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return isinstance(index, ast.Slice) or (
+        isinstance(index, ast.Constant) and not isinstance(index.value, bool | str)
+    )

@@ -1,0 +1,223 @@
+"""Integers in the source of a target that a size may be held against: blocks, chunks, thresholds.
+
+A kernel that works in blocks of 128 is right at every size up to 128 whatever it does with the rest. So the
+constants are read off the source, from the target and everything of its module that it uses, and cases past
+them are tried. One too many costs a call or two; one that is missed may cost a false pass.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from gradverify.model import POWER_OF_TWO, SizeConstant
+from gradverify.source.reachable import statements_behind
+from gradverify.source.tree import integer, last_name
+
+LEAST_BARE = 8
+"""A number without a name that is only assigned, a default or equal to a counter counts from here on: smaller
+ones are dimensions, strides and powers."""
+
+MOST_BITS = 16
+"""Shifts and masks of so many bits, or more, are hashes and no blocks."""
+
+_RANK = frozenset({"dim", "ndim", "ndimension", "len", "get_device", "dtype"})
+"""Names in a comparison that is not about a size."""
+
+_STEPPING = frozenset(
+    {"arange", "cdiv", "ceil_div", "min", "minimum", "split", "tensor_split", "narrow", "divmod"}
+)
+"""Calls whose integer arguments bound or cut sizes."""
+
+
+_ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
+"""What rounds a size up to a power of two: at such a size nothing is left over."""
+
+
+def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
+    """The constants of one target of a module, by value; empty where the source cannot be read.
+
+    `attribute` is how the module calls the target.
+    """
+    found: dict[int, SizeConstant] = {}
+    for node in statements_behind(source, attribute):
+        for constant in _constants(node):
+            known = found.get(constant.value)
+            if known is None or (constant.name and not known.name):
+                found[constant.value] = constant
+    return tuple(found[value] for value in sorted(found))
+
+
+def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
+    on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
+    rounds = {id(call) for node in ast.walk(statement) for call in _rounds(node)}
+    for node in ast.walk(statement):
+        yield from _with_a_name(node, module_level=on_its_own)
+        if id(node) not in rounds:
+            yield from _without(node)
+        if isinstance(node, ast.For):
+            yield from _counted_to(node)
+
+
+def _rounds(node: ast.AST) -> Iterator[ast.AST]:
+    """The `range(50)` of an iteration: nothing in its loop counts with the variable or steps through memory.
+
+    How often Newton's step is repeated is not held against a size, and a size past it is only slow.
+    """
+    match node:
+        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[_]) as call, body=body):
+            inside = [n for statement in body for n in ast.walk(statement)]
+            counted = any(isinstance(n, ast.Name) and n.id == name for n in inside)
+            if not counted and not any(isinstance(n, ast.AugAssign) for n in inside):
+                yield call
+        case _:
+            pass
+
+
+def _counted_to(loop: ast.For) -> Iterator[SizeConstant]:
+    """`t != 64` in a loop over t: what a counter may be is a size."""
+    counters = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id in counters:
+            yield from _bare(node.comparators, LEAST_BARE)
+
+
+def _with_a_name(node: ast.AST, *, module_level: bool) -> Iterator[SizeConstant]:
+    """`BLOCK = 128`, `kernel[grid](x, BLOCK=128)`, `Config({"BLOCK": 128})`, `def f(x, block=128)`."""
+    match node:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=value)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+        ):
+            yield from _named(name, value, 2 if module_level or name.isupper() else LEAST_BARE)
+            if isinstance(value, ast.Dict) and name.isupper():
+                yield from _table(name, value.values)
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=parts)):
+            for one, part in zip(names, parts, strict=False):
+                yield from _with_a_name(ast.Assign([one], part), module_level=module_level)
+        case ast.keyword(arg=str() as name, value=value) if name.isupper():
+            yield from _named(name, value, 2)
+        case ast.Dict(keys=keys, values=values):
+            for key, value in zip(keys, values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and key.value.isupper():
+                    yield from _named(key.value, value, 2)
+        case ast.arguments():
+            yield from _defaults(node)
+        case _:
+            pass
+
+
+def _without(node: ast.AST) -> Iterator[SizeConstant]:
+    """`n > 64`, `n // 16`, `x[:64]`, `range(0, n, 32)`, `tl.arange(0, 128)`."""
+    match node:
+        case ast.Compare(ops=ops):
+            equal = any(isinstance(op, ast.Eq | ast.NotEq) for op in ops)
+            if not equal and not {last_name(n) for n in ast.walk(node)} & _RANK:
+                yield from _bare([node.left, *node.comparators], 2)
+        case ast.BinOp():
+            yield from _divided(node)
+        case ast.Slice(lower=lower, upper=upper, step=step):
+            ends = [e.right if isinstance(e, ast.BinOp) else e for e in (lower, upper, step) if e]
+            yield from _bare(ends, 2)
+        case ast.Attribute(attr=attr) if attr in _ROUNDING:
+            yield SizeConstant(2, POWER_OF_TWO, node.lineno)
+        case ast.Call(func=func, args=args):
+            called = last_name(func)
+            if called == "range":
+                yield from _bare(args[-1:], 2)
+            elif called in _STEPPING:
+                yield from _bare(args, 4)
+        case _:
+            pass
+
+
+def _divided(node: ast.BinOp) -> Iterator[SizeConstant]:
+    """`n // 16`, `n % 16`, `n >> 4`, `n & 15`."""
+    match node.op:
+        case ast.FloorDiv() | ast.Mod():
+            yield from _bare([node.right], 2)
+        case ast.RShift():
+            yield from _shifted(node.right)
+        case ast.BitAnd():
+            yield from (c for side in (node.left, node.right) for c in _masked(side))
+        case _:
+            pass
+
+
+def _shifted(bits: ast.expr) -> Iterator[SizeConstant]:
+    """`n >> 5` counts blocks of 32."""
+    number = _value(bits)
+    if number is not None and 1 <= number < MOST_BITS:
+        yield SizeConstant(1 << number, "", bits.lineno)
+
+
+def _masked(mask: ast.expr) -> Iterator[SizeConstant]:
+    """`n & 31` is what blocks of 32 leave over, `n & ~31` and `n & -32` what fills them."""
+    match mask:
+        case ast.UnaryOp(op=ast.Invert(), operand=operand):
+            number = _value(operand)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            block = _value(operand)
+            number = block - 1 if block is not None else None
+        case _:
+            number = _value(mask)
+    if number is not None and number > 0 and number & (number + 1) == 0 and number < 1 << MOST_BITS:
+        yield SizeConstant(number + 1, "", mask.lineno)
+
+
+def _table(name: str, values: list[ast.expr]) -> Iterator[SizeConstant]:
+    """`BLOCKS = {torch.float32: 64, torch.float64: 48}`: one of them is taken."""
+    for value in values:
+        yield from _named(name, value, LEAST_BARE)
+
+
+def _defaults(arguments: ast.arguments) -> Iterator[SizeConstant]:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(
+        zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    )
+    pairs += [(a, d) for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d]
+    for argument, default in pairs:
+        yield from _named(argument.arg, default, 2 if argument.arg.isupper() else LEAST_BARE)
+
+
+def _named(name: str, value: ast.expr, least: int) -> Iterator[SizeConstant]:
+    number = _value(value)
+    if number is not None and number >= least:
+        yield SizeConstant(number, name, value.lineno)
+
+
+def _bare(values: list[ast.expr], least: int) -> Iterator[SizeConstant]:
+    for value in values:
+        number = _value(value)
+        if number is not None and number >= least:
+            yield SizeConstant(number, "", value.lineno)
+
+
+def _value(node: ast.expr) -> int | None:
+    """The value of an integer that the source writes out: `128`, `2 * 64`, `1 << 7`, `tl.constexpr(128)`."""
+    match node:
+        case ast.Constant():
+            return integer(node)
+        case ast.Call(func=ast.Attribute(attr="constexpr") | ast.Name(id="constexpr"), args=[inner]):
+            return _value(inner)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _folded(_value(left), op, _value(right))
+        case _:
+            return None
+
+
+def _folded(left: int | None, op: ast.operator, right: int | None) -> int | None:
+    if left is None or right is None or not 0 <= right <= 1 << 16:
+        return None
+    match op:
+        case ast.Mult():
+            return left * right
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Pow() | ast.LShift() if abs(left) <= 16 and right <= 32:
+            return left**right if isinstance(op, ast.Pow) else left << right
+        case _:
+            return None

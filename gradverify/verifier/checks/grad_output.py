@@ -1,0 +1,271 @@
+"""GV106: backward must be linear in grad_output, at every magnitude, and where some of it is zero.
+
+The rows of a Jacobian are gradients for unit grad_outputs; what a loss sends is a mixture of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Point
+from gradverify.verifier.checks.cotangent_function import ONES, Mixture, cotangent_function
+from gradverify.verifier.checks.mismatch import is_float32
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.compare import SINGLE
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
+from gradverify.verifier.numerics.own_rounding import gradient_round_off
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
+
+MAGNITUDES = (6.0, 2.0**-20, 2.0**20)
+"""Sizes of the grad_outputs tried: moderate (clamps), small (thresholds; a mean over many tokens sends such)
+and large. The proof has these, too: what keeps it from closing is looked for here."""
+
+LINEAR = 1e-6
+"""Relative deviation that is no longer rounding, not even that of one step in float32."""
+
+MOST_ROUNDINGS = 64.0
+"""Roundings, of the coarsest dtype that goes into a backward, that may add up there."""
+
+FEW_ROUNDINGS = 4.0
+"""The same of an output of 16 bits whose inputs have more: so many as above would be half of a value."""
+
+OTHER = -3.0
+"""Factor between two grad_outputs whose gradients must differ."""
+
+DRAWS = 3
+"""Mixed grad_outputs at which float32 must show; each must say the same."""
+
+SHOWS = 1e-9
+"""Share of its largest value by which a gradient must be off to be asked about: float32 rounds by 6e-8."""
+
+VANISHES = 1e-3
+"""What may be left of that for a grad_output that float32 holds: float64 rounds by far less."""
+
+
+def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
+    """Compare backward of mixed grad_outputs with the same mixture of its rows.
+
+    `analytical` holds the rows for unit grad_outputs, M × N. Rows that are not finite are another check's.
+    """
+    problem, inputs = sample.problem, sample.inputs
+    if not analytical.isfinite().all() or not analytical.numel():
+        return None
+    mixtures = []
+    largest = min(torch.finfo(b.dtype).max for b in (*inputs.blocks, *problem.outputs.blocks))
+    for offset, magnitude in enumerate(MAGNITUDES):
+        u = random_signs(problem.outputs.size, sample.case.seed + offset) * magnitude
+        if max(u.abs().max(), (u @ analytical).abs().max()) > largest:
+            continue  # in float16 infinite by nature
+        u = problem.outputs.flatten(problem.outputs.unflatten(u))  # as it is in the dtypes of the outputs
+        gradient = _gradient(sample, u)
+        if gradient is None:
+            return None
+        mixtures.append((u, gradient))
+    rounding = _roundings(sample)
+    round_off = rounding * (
+        analytical.abs().max() + _natural_slope(inputs.flatten(problem.primals), measured)
+    )
+    same = len(mixtures) > 1 and torch.equal(mixtures[0][1], mixtures[1][1])
+    for u, gradient in mixtures:
+        mixed = u @ analytical
+        share = max(LINEAR, rounding) * (u.abs() @ analytical.abs())
+        excess = (gradient - mixed).abs() - share - round_off * u.abs().max()
+        if (excess > 0).any() and not same:
+            excess -= gradient_round_off(problem, problem.outputs.unflatten(u))
+        if (excess > 0).any() or not gradient.isfinite().all():
+            worst = int(excess.nan_to_num(torch.inf).argmax())
+            number_of = inputs.block_of(worst)
+            own = slice(inputs.blocks[number_of].start, inputs.blocks[number_of].stop)
+            function = cotangent_function([Mixture(v, g[own]) for v, g in mixtures], measured.value[:, own])
+            name = problem.input_names[number_of]
+            if function == ONES or (same and gradient.any()):
+                return _ignores(sample, name, is_sum=function == ONES)
+            return _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()), function)
+    return None
+
+
+def wrong_with_zeros(sample: Sample) -> Finding | None:
+    """GV106 for grad_outputs with zeros among their entries, and for zeros alone, at the first typical draw.
+
+    A loss that reads a part of an output sends zeros for the rest, one that is masked away sends nothing
+    else. A backward that skips rows by their first entry, or divides by the norm of grad_output, is right
+    for every dense grad_output. So a gradient must be the sum of those for two halves of grad_output, and
+    of the one for zeros.
+    """
+    size = sample.problem.outputs.size
+    if sample.point is not Point.TYPICAL or sample.draw != 0 or not size or not sample.inputs.size:
+        return None
+    u = random_signs(size, sample.case.seed + 57)
+    half = torch.rand(size, generator=torch.Generator().manual_seed(sample.case.seed % 2**63)) < 0.5
+    asked = [u, u * half, u * ~half, torch.zeros_like(u)]
+    outputs = sample.problem.outputs
+    result = sample.problem.pull_back_each(sample.problem.primals, map(outputs.unflatten, asked))
+    if isinstance(result, Raised):
+        return None
+    found = [sample.inputs.flatten(one) for one in result.value]
+    if not found[0].isfinite().all() or not _off(found, _rounding(sample, found)).any():
+        return None
+    # By a forward for each: what one backward leaves in the graph is another check's.
+    fresh = [g for g in (_gradient(sample, v) for v in asked) if g is not None]
+    if len(fresh) < len(asked) or not fresh[0].isfinite().all():
+        return None
+    noise = [gradient_noise(VjpProblem(sample.problem, outputs.unflatten(v))) for v in asked]
+    wrong = _off(fresh, _rounding(sample, fresh) + SAFETY * torch.stack(noise).sum(dim=0))
+    return _wrong_with_zeros(sample, fresh, wrong) if wrong.any() else None
+
+
+def ignoring_grad_output(problem: CallProblem) -> frozenset[str]:
+    """Names of the inputs whose gradient is not zero, and the same for two grad_outputs.
+
+    The Jacobian of a loss has one row, for a grad_output of one, which is all that such a backward is
+    right for.
+    """
+    u = random_signs(problem.outputs.size, 0)
+    found = [problem.pull_back(problem.primals, problem.outputs.unflatten(v)) for v in (u, OTHER * u)]
+    gradients = [one.value for one in found if not isinstance(one, Raised)]
+    if len(gradients) < len(found):
+        return frozenset()
+    return frozenset(
+        name
+        for name, one, other in zip(problem.input_names, *gradients, strict=True)
+        if one is not None and other is not None and one.any() and torch.equal(one, other)
+    )
+
+
+def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
+    """Names of the inputs whose gradient has only float32's digits for grad_outputs that have more.
+
+    The rows of a Jacobian need not show it: unit grad_outputs are ones and zeros, which any precision
+    holds. A mixed one shows it, and one that is rounded beforehand does not.
+    """
+    drawn = [random_signs(sample.problem.outputs.size, sample.case.seed + draw) for draw in range(DRAWS)]
+    found = [g for g in (_gradient(sample, u) for u in drawn) if g is not None]
+    if len(found) < DRAWS:
+        return ()
+    gradients, expected = torch.stack(found), torch.stack([u @ analytical for u in drawn])
+
+    def rounds_what_it_gets(columns: slice) -> bool:
+        for u, gradient in zip(drawn, gradients, strict=True):
+            off = _largest_share(gradient - u @ analytical, u @ analytical, columns)
+            if not off > SHOWS:  # nor where it is NaN
+                return False
+            short = u.to(torch.float32).to(torch.float64)
+            held = _gradient(sample, short)
+            if held is None:
+                return False
+            if not _largest_share(held - short @ analytical, short @ analytical, columns) <= VANISHES * off:
+                return False
+        return True
+
+    names = []
+    for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
+        own = slice(block.start, block.stop)
+        if is_float32(gradients[:, own], expected[:, own]) or (
+            sample.problem.outputs.is_double and rounds_what_it_gets(own)
+        ):
+            names.append(name)
+    return tuple(names)
+
+
+def _gradient(sample: Sample, u: Tensor) -> Tensor | None:
+    """The gradient (flat, N) for a grad_output (flat, M); None where backward raises."""
+    result = sample.problem.pull_back(sample.problem.primals, sample.problem.outputs.unflatten(u))
+    return None if isinstance(result, Raised) else sample.inputs.flatten(result.value)
+
+
+def _largest_share(difference: Tensor, expected: Tensor, columns: slice) -> float:
+    """The largest difference as a share of the largest value that was expected."""
+    largest = expected[columns].abs().max().item() if expected[columns].numel() else 0.0
+    return difference[columns].abs().max().item() / largest if largest else 0.0
+
+
+def _roundings(sample: Sample) -> float:
+    """What may add up in backward, relative: it gets what forward got, and a grad_output like each output."""
+    own = (layout.rounding for layout in (sample.inputs, sample.problem.outputs))
+    of_inputs, of_outputs = (r.max().item() if r.numel() else 0.0 for r in own)
+    return max(MOST_ROUNDINGS * max(EPSILON, of_inputs, min(of_outputs, SINGLE)), FEW_ROUNDINGS * of_outputs)
+
+
+def _natural_slope(x: Tensor, measured: NumericalJacobian) -> Tensor:
+    """|f| / |x|: gradients far below its rounding are round-off, in which nothing is linear."""
+    size = x.abs()[x != 0]
+    typical = size.median() if size.numel() else torch.ones((), dtype=torch.float64)
+    return measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max() / typical
+
+
+def _rounding(sample: Sample, gradients: Sequence[Tensor]) -> float:
+    """What rounding may leave in a sum of gradients.
+
+    Of the largest entry, and of the entries of grad_output, which are one in size: where a gradient vanishes,
+    as that of a saturated softmax does, numbers like these cancel, and what is left depends on the others.
+    Of these no more than float32 rounds: in 16 bits that would be half of one.
+    """
+    largest = torch.stack([g.abs().nan_to_num(0.0, 0.0, 0.0) for g in gradients]).max().item()
+    share = _roundings(sample)
+    return max(share * largest, min(share, MOST_ROUNDINGS * SINGLE))
+
+
+def _off(gradients: Sequence[Tensor], allowed: Tensor | float) -> Tensor:
+    """Entries (bool, N) at which the parts do not add up to the whole, or zeros give more than nothing."""
+    whole, one, other, none = gradients
+    split = (one + other - whole).abs() - LINEAR * (whole.abs() + one.abs() + other.abs()) - allowed
+    return ~(split <= 0) | ~(none.abs() - allowed <= 0)
+
+
+def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
+    found = sample.finding(
+        "GV106",
+        "backward ignores grad_output: the result is the same for every grad_output"
+        + (", and equals the gradient of y.sum()" if is_sum else ""),
+        hint="Multiply by grad_output: every returned gradient must be proportional to it.",
+        input=name,
+    )
+    return replace(found, cause="grad-output-ones") if is_sum else found
+
+
+def _not_linear(sample: Sample, name: str, values: tuple[float, float], function: str | None) -> Finding:
+    got, expected = map(number, values)
+    said = (
+        f"for a mixed grad_output the gradient of `{name}` is {got} where the sum of its parts is {expected}"
+    )
+    hint = "A clamp, sign, threshold or norm of grad_output inside backward, or a cast to fewer digits: the "
+    hint += "gradient must scale with it."
+    if function is not None:
+        hint = (
+            f"The gradient of `{name}` is what `{function}` gives in place of grad_output (checked at "
+            f"{len(MAGNITUDES)} grad_outputs of different size). Use grad_output itself: the gradient must "
+            "scale with it."
+        )
+    cause = "" if function is None else "grad-output-nonlinear"
+    message = f"backward is not linear in grad_output: {said}"
+    return sample.finding("GV106", message, hint=hint, input=name, cause=cause)
+
+
+def _wrong_with_zeros(sample: Sample, gradients: Sequence[Tensor], wrong: Tensor) -> Finding:
+    whole, one, other, none = gradients
+    worst = int(wrong.int().argmax())
+    name = sample.problem.input_names[sample.inputs.block_of(worst)]
+    if none[worst] != 0:
+        nothing = number(none[worst].item())
+        message = f"for a grad_output of zeros alone the gradient of `{name}` is {nothing}, not 0"
+        hint = (
+            "Where a loss is masked away grad_output is all zeros: look for a division by its norm, its sum "
+            "or its largest entry."
+        )
+    else:
+        message = (
+            "backward is not linear in grad_output: where some of its entries are zero, the gradient of "
+            f"`{name}` is {number((one + other)[worst].item())} as the sum of two halves, "
+            f"{number(whole[worst].item())} for both at once"
+        )
+        hint = "Is something skipped by a test of grad_output, as rows whose first entry is zero?"
+    return sample.finding("GV106", message, hint=hint, input=name)

@@ -1,0 +1,188 @@
+"""Backward as its class has it, run with another function in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from gradverify.verifier import guard
+from gradverify.verifier.diagnose.edits.helpers import with_helpers
+from gradverify.verifier.diagnose.edits.repairs import Repairs
+from gradverify.verifier.diagnose.edits.source import Source, source_of
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import differentiate_again
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem, Graph
+
+Backward = Callable[..., Any]
+
+Key = tuple[int, str]
+"""Which change of a source, see `Edit.key`."""
+
+
+@dataclass
+class OwnBackward:
+    """One call of a Function, whose backward is run with other code."""
+
+    problem: CallProblem
+    function: type[Function]
+    name: str
+    """`backward` or `vjp`."""
+    own: Backward
+    """The class's own, as its author wrote it."""
+    repairs: Repairs
+    """What is known of changes from other points of the target, too."""
+    scene: Any = None
+    """One run with its values noted, once that was asked for."""
+    tried: dict[tuple[int, Key], Tensor | None] = field(default_factory=dict)
+    """What changes of the source gave, by output and change."""
+    whole: dict[tuple[int, Key], Tensor | None] = field(default_factory=dict)
+    """All rows with a change in it, by output and change; None where it is not linear with it."""
+    asked: int = 0
+    """Backwards that were run."""
+    _graph: Graph | None = None
+    _versions: list[int] | None = None
+    _has_failed: bool = False
+    _shapes: list[tuple[int, ...] | None] = field(default_factory=list)
+    """What the class's own backward returns, by position; None for what is no tensor."""
+
+    def changed(self, forward: Callable[..., Any]) -> CallProblem:
+        """The call with another forward, differentiated by torch."""
+        return replace(self.problem, function=forward)
+
+    def source(self) -> Source | None:
+        """The backward's tree, with those of functions that it alone calls."""
+        source = source_of(self.own)
+        return None if source is None else with_helpers(source, self.forward_source())
+
+    def forward_source(self) -> list[Source]:
+        """The trees of forward, and of what keeps its values."""
+        found = [source_of(getattr(self.function, n, None)) for n in ("forward", "setup_context")]
+        return [source for source in found if source is not None]
+
+    def is_started(self) -> bool:
+        """Whether there is a graph to ask; one is made where there was none."""
+        return self._graph is not None or self.start(self.own)
+
+    def start(self, own: Backward) -> bool:
+        """Run forward afresh, and its backward once, as the class has it; False where that cannot be done."""
+        made = self.problem.graph(self.problem.primals)
+        if isinstance(made, Raised):
+            return False
+        self._graph, self._shapes = made.value, []
+        self._versions = _versions(made.value)
+        returned: list[Any] = []
+
+        def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+            found = own(ctx, *given)
+            returned.append(found)
+            return found
+
+        size = self.problem.outputs.size
+        if (
+            self._run(noting, 0, torch.ones(size, dtype=torch.float64), whole=True) is None
+            or len(returned) != 1
+        ):
+            return False
+        values = returned[0] if isinstance(returned[0], tuple | list) else [returned[0]]
+        self._shapes = [tuple(v.shape) if isinstance(v, Tensor) else None for v in values]
+        return True
+
+    def pulled_back(self, output: int, u: Tensor, backward: Backward) -> Tensor | None:
+        """The gradient (N) of a flat grad_output of one output by another backward; None where it raises."""
+        return self._run(self._checked(backward), output, u)
+
+    def rows(self, output: int, backward: Backward) -> Tensor | None:
+        """All rows of one output (m × N)."""
+        block = self.problem.outputs.blocks[output]
+        found = []
+        for k in range(block.stop - block.start):
+            u = torch.zeros(block.stop - block.start, dtype=torch.float64)
+            u[k] = 1.0
+            row = self.pulled_back(output, u, backward)
+            if row is None:
+                return None
+            found.append(row)
+        return torch.stack(found) if found else None
+
+    def _checked(self, backward: Backward) -> Backward:
+        """Returns nothing at all where the other backward raises or returns other shapes."""
+
+        def run(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
+            try:
+                found = backward(ctx, *given)
+            except Exception:  # noqa: BLE001 - an edited program may raise anything
+                return self._refused(ctx)
+            values = list(found) if isinstance(found, tuple | list) else [found]
+            if len(values) != len(self._shapes):
+                return self._refused(ctx)
+            for value, shape in zip(values, self._shapes, strict=True):
+                if isinstance(value, Tensor) and tuple(value.shape) != shape:
+                    return self._refused(ctx)
+                if value is None and shape is not None:
+                    return self._refused(ctx)
+            return found
+
+        return run
+
+    def _refused(self, ctx: Any) -> tuple[None, ...]:  # noqa: ANN401
+        self._has_failed = True
+        return (None,) * len(ctx.needs_input_grad)
+
+    def _run(self, backward: Backward, output: int, u: Tensor, *, whole: bool = False) -> Tensor | None:
+        graph, outputs = self._graph, self.problem.outputs
+        if graph is None:
+            return None
+        self.asked += 1
+        flat = u if whole else torch.zeros(outputs.size, dtype=torch.float64)
+        block = outputs.blocks[output]
+        if not whole:
+            flat[block.start : block.stop] = u
+        given: Sequence[Tensor | None] = [
+            t if whole or k == output else None for k, t in enumerate(outputs.unflatten(flat))
+        ]
+        self._has_failed = False
+        self.problem.random_states.replay_for_backward()
+        with instead(self.function, self.name, backward):
+            result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
+        if not whole and _versions(graph) != self._versions:
+            # An edited program wrote into what forward had kept.
+            made = self.problem.graph(self.problem.primals)
+            self._graph = None if isinstance(made, Raised) else made.value
+            self._versions = None if self._graph is None else _versions(self._graph)
+        if isinstance(result, Raised) or self._has_failed:
+            return None
+        found = Layout.of(graph.leaves).flatten(result.value)
+        return found if bool(found.isfinite().all()) else None
+
+
+def _versions(graph: Graph) -> list[int] | None:
+    """How often each tensor was written into that a graph keeps; None where backward would refuse one."""
+    found: list[int] = []
+    for node in {id(o.grad_fn): o.grad_fn for o in graph.outputs}.values():
+        try:
+            kept = [*(getattr(node, "saved_tensors", ()) or ()), *vars(node).values()]
+        except (RuntimeError, TypeError):
+            return None
+        found += [t._version for t in kept if isinstance(t, Tensor)]  # noqa: SLF001 - no public name
+    return found
+
+
+@contextmanager
+def instead(function: type[Function], name: str, backward: Backward) -> Iterator[None]:
+    """Another backward in a class while the context lasts."""
+    own = vars(function).get(name)
+    setattr(function, name, staticmethod(backward))
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(function, name)
+        else:
+            setattr(function, name, own)

@@ -1,0 +1,230 @@
+"""What a diagnosis starts from: both Jacobians at several points, and when an explanation holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.flat import Block, Layout
+
+if TYPE_CHECKING:
+    from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+
+RELATIVE = 1e-8
+"""An explanation may miss an entry by this share of it: far above rounding, far below any mistake."""
+
+ROUNDING = 1e-11
+"""... and by this share of the largest entry: what cancels in backward has the rounding of its terms."""
+
+KNOWN = 1e-5
+"""An entry is evidence if it was measured to within this share of the largest of its block."""
+
+LEAST_KNOWN = 0.9
+"""Share of a block's entries that must be evidence, for a sentence that speaks of every entry."""
+
+
+class Probe(Protocol):
+    """Measures the function elsewhere; every vector is laid out like the inputs or outputs of its point."""
+
+    def value(self, x: Tensor) -> Tensor | None:
+        """f(x), or None where it cannot be evaluated."""
+
+    def jacobian(self, x: Tensor) -> Tensor | None:
+        """The derivative that forward has at another x, M × N; None where it cannot be measured."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Both Jacobians at one point. Matrices are M × N, as in `gradverify.verifier.numerics.jacobian`."""
+
+    claimed: Tensor
+    """What backward gives."""
+    true: Tensor
+    """What forward has, measured."""
+    bound: Tensor
+    """How far `true` may be off; infinite where nothing is known."""
+    inputs: Layout
+    outputs: Layout
+    x: Tensor
+    y: Tensor
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    flat: Tensor | None = None
+    """bool: where no step whatever changed the output."""
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Every tensor of the call by its name in sentences, outputs last: what a factor may be a size of."""
+    scalars: tuple[tuple[str, float], ...] = ()
+    """Literal numbers of the call."""
+    constants: tuple[tuple[str, Tensor], ...] = ()
+    """Real tensors of the call that are not differentiated (targets, masks, indices), as float64."""
+    probe: Probe | None = None
+    own_backward: OwnBackward | None = None
+    """Backward itself, to be run with a change in it."""
+    order: int = 1
+    """2 where the inputs are those of backward, and the outputs are gradients."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One (output, input) block of a point: what one finding is about. Matrices are m × n."""
+
+    point: Point
+    output: int
+    """Number of the output's block."""
+    source: int
+    """Number of the input's block."""
+
+    @cached_property
+    def output_block(self) -> Block:
+        """Where the output lies."""
+        return self.point.outputs.blocks[self.output]
+
+    @cached_property
+    def source_block(self) -> Block:
+        """Where the input lies."""
+        return self.point.inputs.blocks[self.source]
+
+    @cached_property
+    def claimed(self) -> Tensor:
+        """What backward gives."""
+        return self.cut(self.point.claimed)
+
+    @cached_property
+    def true(self) -> Tensor:
+        """What forward has."""
+        return self.cut(self.point.true)
+
+    @cached_property
+    def bound(self) -> Tensor:
+        """How far `true` may be off."""
+        return self.cut(self.point.bound)
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """Where no step whatever changed the output."""
+        if self.point.flat is None:
+            return torch.zeros_like(self.true, dtype=torch.bool)
+        return self.cut(self.point.flat)
+
+    @cached_property
+    def name(self) -> str:
+        """The input's name."""
+        return self.point.input_names[self.source]
+
+    @cached_property
+    def output_name(self) -> str:
+        """The output's name."""
+        return self.point.output_names[self.output]
+
+    @cached_property
+    def x(self) -> Tensor:
+        """The input's values, n."""
+        return self.point.x[self.source_block.start : self.source_block.stop]
+
+    @cached_property
+    def y(self) -> Tensor:
+        """The output's values, m."""
+        return self.point.y[self.output_block.start : self.output_block.stop]
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest entry of both sides."""
+        sizes = [t.abs()[t.isfinite()] for t in (self.claimed, self.true)]
+        return max((t.max().item() for t in sizes if t.numel()), default=0.0)
+
+    @cached_property
+    def known(self) -> Tensor:
+        """Entries that are evidence."""
+        precise = self.bound <= KNOWN * self.scale
+        return precise & self.claimed.isfinite() & self.true.isfinite()
+
+    @cached_property
+    def usable(self) -> bool:
+        """Whether enough is known to speak of every entry."""
+        return bool(self.known.numel()) and self.known.double().mean().item() >= LEAST_KNOWN
+
+    @cached_property
+    def wrong(self) -> Tensor:
+        """Entries that differ by more than an explanation may miss."""
+        return self.known & ~self.close(self.true, self.bound)
+
+    @cached_property
+    def is_wrong(self) -> bool:
+        """Whether any entry is."""
+        return bool(self.wrong.any())
+
+    @cached_property
+    def is_nothing(self) -> bool:
+        """Whether backward gives zeros where forward has nothing but zeros: no evidence of anything."""
+        return not bool(self.claimed.any()) and bool((self.true.abs() <= self.bound).all())
+
+    @cached_property
+    def informative(self) -> Tensor:
+        """Known entries that are not zero on both sides."""
+        least = 2 * self.bound + 1e-9 * self.scale
+        return self.known & ((self.true.abs() > least) | (self.claimed.abs() > least))
+
+    @cached_property
+    def nonzero(self) -> Tensor:
+        """Known entries where the function does depend on the input."""
+        return self.known & (self.true.abs() > 2 * self.bound + 1e-9 * self.scale)
+
+    def cut(self, matrix: Tensor) -> Tensor:
+        """The same block of another matrix of the point."""
+        rows, columns = self.output_block, self.source_block
+        return matrix[rows.start : rows.stop, columns.start : columns.stop]
+
+    def close(self, explained: Tensor, bound: Tensor) -> Tensor:
+        """Entries that an explanation accounts for, with its own error."""
+        allowed = bound + RELATIVE * (self.claimed.abs() + explained.abs()) + ROUNDING * self.scale
+        return (self.claimed - explained).abs() <= allowed
+
+    def explained_by(self, explained: Tensor, bound: Tensor) -> bool:
+        """Whether an explanation holds at every entry that is evidence, and these are nearly all."""
+        evidence = self.known & (bound <= KNOWN * self.scale)
+        if not evidence.numel() or evidence.double().mean().item() < LEAST_KNOWN:
+            return False
+        return bool(self.close(explained, bound)[evidence].all())
+
+    def beside(self, source: int) -> Pair:
+        """The block of the same output and another input."""
+        return Pair(self.point, self.output, source)
+
+    @cached_property
+    def source_shape(self) -> tuple[int, ...]:
+        """The input's dimensions; of a complex one those of its view as real numbers, but for the last."""
+        return self.source_block.shape[:-1] if self.source_block.is_complex else self.source_block.shape
+
+    @cached_property
+    def output_shape(self) -> tuple[int, ...]:
+        """The output's dimensions, likewise."""
+        return self.output_block.shape[:-1] if self.output_block.is_complex else self.output_block.shape
+
+
+Pairs = Sequence[Pair]
+"""The same block at every point: those that are wrong first, then those that passed."""
+
+
+def wrong_ones(pairs: Pairs) -> list[Pair]:
+    """Those with wrong entries."""
+    return [pair for pair in pairs if pair.is_wrong]
+
+
+def sizes_of(pair: Pair) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What tells points of one size from those of another."""
+    return pair.point.shapes
+
+
+def has_other_sizes(pairs: Pairs) -> bool:
+    """Whether wrong entries were seen at more than one size."""
+    return len({sizes_of(pair) for pair in wrong_ones(pairs)}) > 1
+
+
+def same_everywhere(values: Sequence[float], tolerance: float = 1e-6) -> bool:
+    """Whether numbers that were measured apart are one number."""
+    return all(abs(v - values[0]) <= tolerance * max(abs(values[0]), abs(v)) for v in values)

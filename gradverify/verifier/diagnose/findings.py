@@ -1,0 +1,283 @@
+"""After a failure: why is the gradient wrong? Points are measured again, hypotheses tested on them.
+
+A cause is named only if it holds at every entry of several points: where the gradient is wrong, at another
+draw, at another size, and where it is right, if such a point was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from gradverify.model import Case, CasePoint, Finding, Point, SourceChange, TargetKind, TargetPlan
+from gradverify.verifier.checks.composite import NoComposite, composite_of
+from gradverify.verifier.checks.kept import Build, Kept, Place
+from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed
+from gradverify.verifier.diagnose.cause import Cause, InBackward
+from gradverify.verifier.diagnose.evidence import Pair
+from gradverify.verifier.diagnose.further_places import further_places
+from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
+from gradverify.verifier.diagnose.measured import measured_point, measured_second_point, repairs_of
+from gradverify.verifier.diagnose.words.causes import in_words
+from gradverify.verifier.numerics.operations import is_straight, operations
+
+__all__ = ["causes_of", "is_of_its_cause"]
+
+
+NOT_MEANT = "looks-surrogate"
+"""The cause after which nobody wants the derivative."""
+
+FACTOR_DIGITS = 8
+"""Significant digits of a factor that is given: fewer than a measured derivative has."""
+
+LARGEST_MEASURED = 250_000
+"""Entries of a Jacobian that is still measured for a diagnosis."""
+
+DRAWS = (0, 1)
+"""Draws of a spare case that takes the place of one that is too large."""
+
+
+@dataclass
+class _Measurements:
+    """Points that were measured for this diagnosis, and what may still be spent."""
+
+    build: Build
+    kept: Kept
+    spent: int = 0
+    taken: float = 0.0
+    """The largest share of its estimated cost that a point has taken so far; 0 before the first."""
+    known: dict[tuple[Place, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
+
+    def at(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
+        """Both Jacobians there; None where they cannot be had or would cost too much."""
+        if (place, order) not in self.known:
+            self.known[place, order] = self._measure(place, order)
+        return self.known[place, order]
+
+    def first_near(self, case: CasePoint) -> tuple[Sample, evidence.Point] | None:
+        """What was measured of first order where a finding was made, or else anywhere."""
+        measured = {place: found for (place, order), found in self.known.items() if order == 1 and found}
+        there = (found for place, found in measured.items() if place.is_of(case))
+        return next(there, next(iter(measured.values()), None))
+
+    def of_first_order(self) -> list[tuple[Sample, evidence.Point]]:
+        """Every point that was measured of first order."""
+        return [found for (_, order), found in self.known.items() if order == 1 and found]
+
+    def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
+        sample = self.kept.sample(place, self.build)
+        if not isinstance(sample, Sample) or sample.disconnected:
+            return None
+        entries = sample.inputs.size * sample.problem.outputs.size
+        cost = 0 if order in sample.judged else _cost(sample)
+        if self.spent + cost * (self.taken or 1.0) > self.kept.allowed.measured or entries > LARGEST_MEASURED:
+            return None
+        counter = sample.problem.counter
+        before = counter.forward + counter.backward
+        if (place, order) not in self.kept.points:
+            self.kept.points[place, order] = (
+                measured_point(sample, repairs_of(self.kept)) if order == 1 else measured_second_point(sample)
+            )
+        taken = counter.forward + counter.backward - before
+        self.spent += taken
+        self.taken = max(self.taken, taken / cost if cost else 0.0)
+        point = self.kept.points[place, order]
+        return None if point is None else (sample, point)
+
+
+def causes_of(
+    plan: TargetPlan,
+    build: Build,
+    kept: Kept,
+    visited: Sequence[Place],
+    findings: Sequence[Finding],
+) -> Iterator[Finding]:
+    """The worst finding of each failing (code, output, input) again, with its cause where one is found."""
+    measurements = _Measurements(build, kept)
+    repairs_of(kept).further = further_places(visited, kept, build)
+    groups: dict[tuple[str, int | None, str | None], list[Finding]] = {}
+    for finding in findings:
+        if is_diagnosed(finding):
+            groups.setdefault((finding.code, finding.output, finding.input), []).append(finding)
+    earlier: dict[tuple[int, int | None, str | None], list[Pair]] = {}
+    chosen = [min(group, key=_telling) for group in groups.values()]
+    diagnosed: list[tuple[Finding, list[Pair], Cause | None]] = []
+    for worst in sorted(chosen, key=lambda f: (_is_special(f), f.code)):
+        pairs = _pairs(plan, measurements, visited, findings, worst)
+        place = DIAGNOSED[worst.code], worst.output, worst.input
+        # At large values little is left of a function: what explains them alone may be luck.
+        pairs = _together(pairs, earlier.setdefault(place, pairs))
+        named = diagnose(pairs) if pairs else None
+        cause = None if named is None else named.cause
+        if named is not None:
+            kept.causes[worst.code, worst.output, worst.input] = named
+        diagnosed.append((worst, pairs, cause))
+    causes = together([cause for _, _, cause in diagnosed])
+    for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
+        found = replace(worst, derivable=_is_derivable(measurements, worst, cause))
+        if cause is not None:
+            yield _told(found, cause, pairs)
+        elif found.derivable:
+            yield found
+
+
+def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) -> bool:
+    """Whether the cause of a finding explains what is wrong at another place, too.
+
+    No change of backward's source is looked for there but those that are known.
+    """
+    told = kept.causes.get((finding.code, finding.output, finding.input))
+    repairs_of(kept).most = 0
+    pair = None if told is None else _pair(_Measurements(build, kept), place, finding)
+    return told is not None and pair is not None and holds_at(pair, told)
+
+
+def _told(found: Finding, cause: Cause, pairs: Sequence[Pair]) -> Finding:
+    said = in_words(cause, pairs)
+    if DIAGNOSED[found.code] > 1:
+        said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
+    changes = () if cause.change is None else (_change(cause.change),)
+    return replace(found, cause=cause.name, factor=_factor(cause), hint=said, changes=changes)
+
+
+def _change(edited: InBackward) -> SourceChange:
+    """As reports have it."""
+    before, after = edited.before, edited.after
+    if edited.is_order:
+        before, after = f"{before}; {after}", f"{after}; {before}"
+    return SourceChange(edited.file, edited.line, before, after)
+
+
+def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
+    """Whether a backward can be written from the reference, or forward itself: traced, and without a loop."""
+    case = worst.case
+    found = None if case is None else measurements.first_near(case)
+    if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
+        return False
+    target = found[0].subject.target
+    own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
+    if not own:
+        return False
+    samples = {sample.case.sizes: sample for sample, _ in (*measurements.of_first_order(), found)}
+    composites = [(sample, composite_of(sample)) for sample in samples.values()]
+    return is_straight(
+        [
+            None if isinstance(one, NoComposite) else operations(one.problem, sample.problem.primals)
+            for sample, one in composites
+            if sample.case.options == found[0].case.options
+        ]
+    )
+
+
+def _together(pairs: list[Pair], known: Sequence[Pair]) -> list[Pair]:
+    """Points of one block, those that are wrong first; none where there is nothing to explain."""
+    seen = {id(pair.point) for pair in pairs}
+    both = [*pairs, *(p for p in known if id(p.point) not in seen)] if pairs else []
+    return sorted(both, key=lambda pair: not pair.is_wrong)
+
+
+def _is_special(finding: Finding) -> bool:
+    return finding.case is not None and finding.case.point is not Point.TYPICAL
+
+
+def _telling(finding: Finding) -> tuple[bool, float]:
+    """As the report chooses among findings on the same input: ordinary values first, then the worst."""
+    return _is_special(finding), -finding.badness
+
+
+def _pairs(
+    plan: TargetPlan,
+    measurements: _Measurements,
+    visited: Sequence[Place],
+    findings: Sequence[Finding],
+    worst: Finding,
+) -> list[Pair]:
+    """The block of a finding at the points that a cause must explain; empty if it is not to be seen there."""
+    case = worst.case
+    if case is None:
+        return []
+    own = [p for p in visited if p.case.options == case.options]
+    here = [p for p in own if p.is_of(case)]
+    draws = [p for p in own if p.case.id == case.id and p not in here and p.point is Point.TYPICAL]
+    if case.point is not Point.TYPICAL:
+        # Ordinary values may all be right there: the same regime once more.
+        draws = [*(_drawn_again(p, k) for p in here for k in DRAWS), *draws]
+    spares = [spare for spare in plan.spares if spare.options == case.options]
+    pairs: list[Pair] = []
+    # Where the case itself is too large to be measured, a spare one is small.
+    for draw_places in ([*here, *draws], *([Place(s, Point.TYPICAL, d) for d in DRAWS] for s in spares)):
+        found = [p for place in draw_places if (p := _pair(measurements, place, worst)) is not None]
+        pairs = pairs or [p for p in found if not p.is_nothing]
+    if not pairs or not pairs[0].is_wrong:
+        return []
+    there = [Place(s, case.point, case.draw) for s in spares] if case.point is not Point.TYPICAL else []
+    others = [*there, *_of_other_sizes(spares, own, case.id)]
+    pairs += _first_pair(measurements, others, worst, but=pairs)
+    passed = [p for p in own if p not in here + draws and not _failed_at(findings, worst, p)]
+    return pairs + _first_pair(measurements, passed, worst, but=pairs)
+
+
+def _drawn_again(place: Place, number: int) -> Place:
+    return replace(place, case=replace(place.case, seed=place.case.seed + 1 + number))
+
+
+def _of_other_sizes(spares: Sequence[Case], own: Sequence[Place], case_id: str) -> list[Place]:
+    """Spare cases first: in them every size is another one."""
+    sizes = next(p.case.sizes for p in own if p.case.id == case_id)
+    others = [p for p in own if p.case.sizes != sizes and all(n > 1 for _, n in p.case.sizes)]
+    return [Place(c, Point.TYPICAL, 0) for c in spares] + [p for p in others if p.point is Point.TYPICAL]
+
+
+def _first_pair(
+    measurements: _Measurements, places: Sequence[Place], worst: Finding, *, but: Sequence[Pair]
+) -> list[Pair]:
+    """The block at the first place where it can be measured, and has not been."""
+    shapes = {pair.point.shapes for pair in but}
+    measured = {id(pair.point) for pair in but}
+    # Another size first; at the sizes that are known already there is less to learn.
+    found: list[Pair] = []
+    for place in places:
+        pair = _pair(measurements, place, worst)
+        if pair is None or not pair.usable or id(pair.point) in measured:
+            continue
+        if pair.point.shapes not in shapes or not pair.is_wrong:
+            return [pair]
+        found = found or [pair]
+    return found
+
+
+def _pair(measurements: _Measurements, place: Place, worst: Finding) -> Pair | None:
+    order = DIAGNOSED[worst.code]
+    found = measurements.at(place, order)
+    if found is None:
+        return None
+    sample, point = found
+    # Of second order, there is one output for each input of the first.
+    positions = sample.problem.output_positions if order == 1 else tuple(range(len(point.outputs.blocks)))
+    if worst.input not in point.input_names or worst.output not in positions:
+        return None
+    return Pair(point, positions.index(worst.output), point.input_names.index(worst.input))
+
+
+def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> bool:
+    """Whether the block was found wrong at a place."""
+    return any(
+        f.case is not None
+        and place.is_of(f.case)
+        and f.input in {worst.input, None}
+        and f.output in {worst.output, None}
+        for f in findings
+    )
+
+
+def _factor(cause: Cause) -> float | None:
+    """The factor of a whole gradient, without its measured digits: 3 and not 2.999999999999425."""
+    whole = cause.name == "constant-factor" and cause.factor is not None
+    return float(f"{cause.factor:.{FACTOR_DIGITS}g}") if whole else None
+
+
+def _cost(sample: Sample) -> int:
+    """About what both Jacobians and their confirmation take."""
+    return 8 * sample.inputs.size + 2 * sample.problem.outputs.size

@@ -1,0 +1,161 @@
+"""Wrong exactly where a value of the data satisfies a condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.diagnose.cause import Cause
+from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere
+from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
+from gradverify.verifier.diagnose.named_values import NamedTensor, named_tensors, spread
+
+BY_CHANCE = 1e-5
+"""Most chance that a condition separates so many values, right and wrong, without being the reason."""
+
+LEAST_JUDGED = 12
+"""Distinct values that must have been seen."""
+
+LEAST_ON_EACH_SIDE = 2
+"""... and on each side of the threshold."""
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A value that every entry of a block has: of its column's input or of its row's output."""
+
+    name: str
+    of: Callable[[Pair], Tensor | None]
+    """Values broadcast to m × n, or None where the point has none."""
+    is_difference: bool = False
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A condition that holds exactly where the gradient is wrong."""
+
+    condition: str
+    low: float
+    high: float
+
+
+def branch(pairs: Pairs) -> Cause | None:
+    """The wrong entries are exactly those where a value lies above, below or beyond a threshold."""
+    variables = list(_variables(pairs[0]))
+    for variable in variables:
+        pooled = _pooled(pairs, variable)
+        if pooled is None:
+            continue
+        split = _split(variable, *pooled, hypotheses=3 * len(variables))
+        if split is not None:
+            right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
+            return Cause(
+                "branch",
+                factor=_factor(pairs),
+                condition=split.condition,
+                low=split.low,
+                high=split.high,
+                right_entries=right,
+            )
+    return None
+
+
+def _variables(pair: Pair) -> Iterator[_Variable]:
+    """The entry's own input and output first, then whatever has the shape of either, then differences."""
+    if pair.source_block.is_complex:
+        yield _Variable(f"{pair.name}.real", lambda p: p.x[0::2].repeat_interleave(2)[None, :])
+        yield _Variable(f"{pair.name}.imag", lambda p: p.x[1::2].repeat_interleave(2)[None, :])
+        yield _Variable(
+            f"{pair.name}.abs()", lambda p: p.x.view(-1, 2).norm(dim=1).repeat_interleave(2)[None, :]
+        )
+    yield _Variable(pair.name, lambda p: p.x[None, :])
+    yield _Variable(pair.output_name, lambda p: p.y[:, None])
+    others = list(named_tensors(pair))[2:]
+    for other in others:
+        yield _Variable(other.name, _beside(other))
+        yield _Variable(f"{pair.name} - {other.name}", _difference(other), is_difference=True)
+
+
+def _beside(other: NamedTensor) -> Callable[[Pair], Tensor | None]:
+    def values(pair: Pair) -> Tensor | None:
+        tensor = other.of(pair)
+        along = spread(tensor, pair, "column")
+        if along is not None:
+            return along[None, :]
+        across = spread(tensor, pair, "row")
+        return None if across is None else across[:, None]
+
+    return values
+
+
+def _difference(other: NamedTensor) -> Callable[[Pair], Tensor | None]:
+    def values(pair: Pair) -> Tensor | None:
+        tensor = spread(other.of(pair), pair, "column")
+        return None if tensor is None else (pair.x - tensor)[None, :]
+
+    return values
+
+
+def _pooled(pairs: Pairs, variable: _Variable) -> tuple[Tensor, Tensor] | None:
+    """Distinct values at right and at wrong entries of all points; None where a value is at both."""
+    right, wrong = [], []
+    for pair in pairs:
+        values = variable.of(pair)
+        if values is None:
+            return None
+        spread = values.expand_as(pair.claimed)
+        right.append(spread[pair.nonzero & ~pair.wrong])
+        wrong.append(spread[pair.wrong])
+    good, bad = torch.unique(torch.cat(right)), torch.unique(torch.cat(wrong))
+    if not (good.isfinite().all() and bad.isfinite().all()):
+        return None
+    enough = min(good.numel(), bad.numel()) >= LEAST_ON_EACH_SIDE
+    if not enough or good.numel() + bad.numel() < LEAST_JUDGED:
+        return None
+    return good, bad
+
+
+def _split(variable: _Variable, good: Tensor, bad: Tensor, *, hypotheses: int) -> _Split | None:
+    name = variable.name
+    chance = hypotheses * 2 / math.comb(good.numel() + bad.numel(), bad.numel())
+    if chance > BY_CHANCE:
+        return None
+    for text, g, b in ((name, good, bad), (f"|{name}|", good.abs(), bad.abs())):
+        found = _threshold(text, g, b)
+        if found is not None and (not variable.is_difference or text != name or found.low < 0 < found.high):
+            return found
+    # One more threshold: as many more ways to draw them.
+    if chance * good.numel() <= BY_CHANCE and not ((good > bad.min()) & (good < bad.max())).any():
+        return _Split(f"a < {name} < b", bad.min().item(), bad.max().item())
+    if chance * bad.numel() <= BY_CHANCE and not ((bad > good.min()) & (bad < good.max())).any():
+        return _Split(f"{name} < a or {name} > b", good.min().item(), good.max().item())
+    return None
+
+
+def _threshold(text: str, good: Tensor, bad: Tensor) -> _Split | None:
+    if bad.min() > good.max():
+        return _Split(f"{text} > c", good.max().item(), bad.min().item())
+    if bad.max() < good.min():
+        return _Split(f"{text} < c", bad.max().item(), good.min().item())
+    return None
+
+
+def _factor(pairs: Pairs) -> float | None:
+    """The one factor at all wrong entries, if it is one."""
+    factors = []
+    for pair in pairs:
+        inside = pair.wrong & pair.nonzero
+        if inside.any():
+            c = factor_of(pair.claimed[inside], pair.true[inside])
+            if c is None or not torch.allclose(
+                pair.claimed[inside], c * pair.true[inside], rtol=1e-6, atol=1e-9 * pair.scale
+            ):
+                return None
+            factors.append(c)
+    if not factors or not same_everywhere(factors, SAME_FACTOR):
+        return None
+    return 0.0 if abs(factors[0]) < SAME_FACTOR else factors[0]

@@ -1,0 +1,164 @@
+"""A sample as evidence for a diagnosis: both Jacobians, the sizes and the names of what took part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.kept import Kept
+from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.second_order import second_order_problem
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.collect.discover import backward_name
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.repairs import Repairs
+from gradverify.verifier.diagnose.evidence import Point
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.jacobian import numerical_jacobian
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.verdict import Judged
+
+
+@dataclass(frozen=True)
+class CallProbe:
+    """Measures a problem at other values of its inputs."""
+
+    problem: CallProblem | VjpProblem
+
+    def value(self, x: Tensor) -> Tensor | None:
+        """f(x), flat; None where forward raises."""
+        result = self.problem.evaluate(self._primals(x))
+        return None if isinstance(result, Raised) else self.problem.outputs.flatten(result.value)
+
+    def jacobian(self, x: Tensor) -> Tensor | None:
+        """The derivative of forward at another x; None where it is not finite."""
+        centre = self.value(x)
+        if centre is None:
+            return None
+        measured = numerical_jacobian(self._moved(x), centre)
+        return measured.value if measured.error.isfinite().all() else None
+
+    def _primals(self, x: Tensor) -> tuple[Tensor, ...]:
+        return Layout.of(self.problem.primals).unflatten(x)
+
+    def _moved(self, x: Tensor) -> CallProblem | VjpProblem:
+        values = self._primals(x)
+        if isinstance(self.problem, CallProblem):
+            return with_primals(self.problem, values)
+        count = len(self.problem.first_order.primals)
+        return VjpProblem(with_primals(self.problem.first_order, values[:count]), values[count:])
+
+
+def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
+    """The same call with other values of its differentiable inputs."""
+    values = iter(primals)
+    arguments = tuple(replace(a, value=next(values)) if a.differentiable else a for a in problem.arguments)
+    return replace(problem, arguments=arguments)
+
+
+def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
+    """Both Jacobians of a sample; None where they cannot be judged.
+
+    `repairs` is what is known of changes of the target's backward.
+    """
+    problem = sample.problem
+    judged = judged_jacobians(sample, problem)
+    if not isinstance(judged, Judged):
+        return None
+    names = tuple(_output_name(sample, p) for p in problem.output_positions)
+    return replace(_point(sample, problem, judged, names), own_backward=own_backward_of(sample, repairs))
+
+
+def measured_second_point(sample: Sample) -> Point | None:
+    """The same of a sample's backward as a map of inputs and grad_output, differentiated once more."""
+    problem = second_order_problem(sample)
+    judged = judged_jacobians(sample, problem, noise=gradient_noise(problem))
+    if not isinstance(judged, Judged):
+        return None
+    names = tuple(f"g_{name}" for name in problem.first_order.input_names)
+    return replace(_point(sample, problem, judged, names), order=2)
+
+
+def _point(
+    sample: Sample, problem: CallProblem | VjpProblem, judged: Judged, output_names: tuple[str, ...]
+) -> Point:
+    comparison = judged.comparison
+    at_kink = judged.measured.kink > 0
+    return Point(
+        claimed=comparison.analytical,
+        true=comparison.numerical,
+        bound=torch.where(at_kink, torch.inf, comparison.bound),
+        inputs=judged.inputs,
+        outputs=judged.outputs,
+        x=judged.inputs.flatten(problem.primals),
+        y=judged.measured.centre,
+        input_names=problem.input_names,
+        output_names=output_names,
+        flat=judged.measured.flat,
+        shapes=_shapes(sample),
+        scalars=_scalars(sample),
+        constants=_constants(sample),
+        probe=CallProbe(problem),
+    )
+
+
+def _scalars(sample: Sample) -> tuple[tuple[str, float], ...]:
+    return tuple(
+        (a.name, float(a.value))
+        for a in sample.arguments
+        if isinstance(a.value, int | float) and not isinstance(a.value, bool)
+    )
+
+
+def _constants(sample: Sample) -> tuple[tuple[str, Tensor], ...]:
+    return tuple(
+        (a.name, a.value.detach().to("cpu", torch.float64))
+        for a in sample.arguments
+        if isinstance(a.value, Tensor) and _is_constant(a)
+    )
+
+
+def repairs_of(kept: Kept) -> Repairs:
+    """What is known of changes of a target's backward, and how many more may be tried."""
+    if kept.repairs is None:
+        kept.repairs = Repairs(kept.allowed.tried)
+    return kept.repairs
+
+
+def own_backward_of(sample: Sample, repairs: Repairs) -> OwnBackward | None:
+    """What runs changes of its backward.
+
+    None for what is no Function, and on a device, where an index out of bounds ends the process.
+    """
+    function = sample.subject.function_class
+    if function is None or sample.subject.settings.device != "cpu":
+        return None
+    return OwnBackward(sample.problem, function, backward_name(function), own_backward(function), repairs)
+
+
+def _is_constant(argument: Argument) -> bool:
+    """A dense real tensor that is not differentiated."""
+    value = argument.value
+    dense = isinstance(value, Tensor) and value.layout is torch.strided
+    return dense and not argument.differentiable and not value.is_complex()
+
+
+def _output_name(sample: Sample, position: int) -> str:
+    return f"y{position}" if sample.outputs_returned > 1 else "y"
+
+
+def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Every tensor of the call with its shape, the outputs last."""
+    given = [(a.name, tuple(a.value.shape)) for a in sample.arguments if isinstance(a.value, Tensor)]
+    problem = sample.problem
+    returned = [
+        (_output_name(sample, position), block.shape[:-1] if block.is_complex else block.shape)
+        for position, block in zip(problem.output_positions, problem.outputs.blocks, strict=True)
+    ]
+    return (*given, *returned)

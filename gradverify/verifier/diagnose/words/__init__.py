@@ -1,0 +1,1 @@
+"""A cause in the user's own names."""

@@ -1,0 +1,252 @@
+"""The families of checks: each looks at one sample (a target at one point of one case).
+
+To add one, write it in its family's module and list it in `CHECKS`; a check that builds on another's
+result finds it in `Results`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gradverify.model import Engine, Finding, Outcome, Point, Severity
+from gradverify.model.points import is_declared
+from gradverify.rules import Family, matching
+from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier.checks.composite_refinement import refined
+from gradverify.verifier.checks.contract import contract, stops_judgement
+from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.precision.alone import judged_natively, single_inside
+from gradverify.verifier.checks.precision.autocast import autocast
+from gradverify.verifier.checks.precision.autocast import not_judged as autocast_not_judged
+from gradverify.verifier.checks.precision.beside import beside_float64, not_judged
+from gradverify.verifier.checks.precision.truth import FromNative, Verified
+from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
+from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
+from gradverify.verifier.checks.second_order import is_gross, second_order
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
+from gradverify.verifier.memory import hand_back
+from gradverify.verifier.numerics.calling import Gradients
+from gradverify.verifier.variations.sweep import (
+    SWEPT_CODES,
+    UNREPEATABLE,
+    early_gradient,
+    on_other_devices,
+    sweep,
+    unrepeatable,
+)
+from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+
+VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
+"""Codes that say little where the gradient is another each time."""
+
+NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
+NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
+
+
+@dataclass
+class Results:
+    """What the checks before found at this sample."""
+
+    first: FirstOrder
+    contract: CheckResult
+    composite: Composite | NoComposite
+    """A map with the same gradient, which torch derives, where there is one."""
+    second: CheckResult | None = None
+    reference: CheckResult | None = None
+    not_judged: str = ""
+    """Why a check that builds on the first order could not run."""
+    early: Gradients | None = None
+    """The gradient of the first backward of all at this point."""
+    unrepeatable: tuple[Finding, ...] = ()
+    """Why what is wrong with the first order says little: another gradient comes each time."""
+    unwritten: bool = False
+    """It hangs on memory that nobody wrote: in another dtype that is other garbage."""
+
+
+def _run_second_order(sample: Sample, results: Results) -> CheckResult:
+    if sample.subject.surrogate is not None:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    if sample.point is not Point.TYPICAL:
+        return _run_second_order_afar(sample, results)
+    if not results.first.verified or stops_judgement(results.contract):
+        results.not_judged = "second order was not judged: the first derivative is not verified"
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    if sample.subject.settings.engine is Engine.TORCH:
+        results.second = torch_second_order(sample, results.first)
+    else:
+        results.second = second_order(sample, results.first, results.composite)
+    return results.second
+
+
+def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
+    """The second order at the ends of a declared range: a branch of the double backward may begin there.
+
+    Only what is gross is told: at the ends formulas saturate and cancel, and their last digits mean nothing.
+    """
+    declared = sample.point is Point.WIDE and is_declared(sample.point, sample.draw)
+    measurable = results.first.verified and not stops_judgement(results.contract)
+    if not declared or not measurable or sample.subject.settings.engine is Engine.TORCH:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    found = second_order(sample, results.first)
+    gross = tuple(f for f in found.findings if is_gross(f))
+    return CheckResult(gross, outcome_of(gross) if gross else Outcome.NOT_RUN, not_judged=found.not_judged)
+
+
+def _run_reference(sample: Sample, results: Results) -> CheckResult:
+    if sample.subject.surrogate is not None:
+        results.reference = surrogate_gradient(sample, sample.subject.surrogate)
+    else:
+        results.reference = reference(sample, results.first, results.second)
+    return results.reference
+
+
+def _run_variations(sample: Sample, results: Results) -> CheckResult:
+    """What the contract has said already, and the sweep of the first typical point once it is verified."""
+    kept, asked = results.contract, _asked_codes(sample)
+    only_swept = bool(asked) and asked <= SWEPT_CODES | TRANSFORM_CODES
+    silent = replace(kept, outcome=Outcome.NOT_RUN)
+    has_gradient = _has_a_gradient_to_hold_to(sample, results)
+    if not _is_swept(sample):
+        # What one draw leaves alone, a branch say, another takes.
+        there = sample.point is Point.TYPICAL and sample.subject.other_devices and has_gradient
+        kept = silent if only_swept else kept
+        return kept.beside(on_other_devices(sample)) if there else kept
+    if asked == {"GV701"} and not sample.subject.other_devices:
+        results.not_judged = NO_OTHER_DEVICE
+        return silent
+    if not only_swept or not asked <= TRANSFORM_CODES:
+        kept = _swept(sample, results, has_gradient=has_gradient)
+        if only_swept and not kept.swept.calls and outcome_of(kept.findings) is not Outcome.FAILED:
+            results.not_judged = NOT_SWEPT
+            return silent
+    if has_gradient and not UNREPEATABLE & {f.code for f in kept.findings}:
+        kept = kept.beside(transforms(sample, results.first))
+    if only_swept and asked <= TRANSFORM_CODES and all(a == "not-run" for _, a in kept.capabilities):
+        results.not_judged = "the transforms were not judged: the gradient is not verified, or none applies"
+        return replace(kept, outcome=Outcome.NOT_RUN)
+    return kept
+
+
+def _swept(sample: Sample, results: Results, *, has_gradient: bool) -> CheckResult:
+    """The contract with what the variations say, or why a gradient that is wrong is another each time."""
+    first = results.first.result
+    found = CheckResult()
+    if has_gradient:
+        found = sweep(sample, results.early)
+    elif first.uncovered or VALUES & {f.code for f in first.findings}:
+        results.unrepeatable = unrepeatable(sample)
+        found = CheckResult(results.unrepeatable, outcome_of(results.unrepeatable))
+    kept = results.contract.beside(found)
+    results.unwritten = any(f.code == "GV410" for f in kept.findings)
+    return kept
+
+
+def _is_swept(sample: Sample) -> bool:
+    """Whether the variations run at this point: the first typical one of each case."""
+    return sample.point is Point.TYPICAL and sample.draw == 0
+
+
+def _has_a_gradient_to_hold_to(sample: Sample, results: Results) -> bool:
+    if stops_judgement(results.contract) or sample.disconnected:
+        return False
+    if sample.subject.surrogate is None:
+        return results.first.verified
+    outcomes = [results.first.result.outcome]
+    if results.reference is not None:
+        outcomes.append(results.reference.outcome)
+    return all(outcome in {Outcome.PASSED, Outcome.NOT_RUN} for outcome in outcomes)
+
+
+def _asked_codes(sample: Sample) -> set[str]:
+    """Codes of the contract that `--select` names."""
+    chosen = {r for prefix in sample.subject.settings.select for r in matching(prefix)}
+    return {r.code for r in chosen if r.family is Family.CONTRACT}
+
+
+def _run_precision(sample: Sample, results: Results) -> CheckResult:
+    """What the first typical point of each case gives in native dtypes."""
+    if not _is_swept(sample) or results.unrepeatable or results.unwritten:
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    if sample.subject.surrogate is not None:
+        reason = "its gradient is deliberately not the derivative"
+        return not_judged(sample, reason).beside(autocast_not_judged(sample.subject, reason))
+    if results.first.single_precision:
+        inside = single_inside(sample, results.first)
+        judged = bool(inside.swept.native)
+        return inside.beside(autocast(sample, FromNative(sample.subject))) if judged else inside
+    if not results.first.verified or stops_judgement(results.contract):
+        results.not_judged = (
+            results.not_judged or "native dtypes were not judged: the gradient is not verified"
+        )
+        return CheckResult(outcome=Outcome.NOT_RUN)
+    truth = Verified(sample, results.composite)
+    return beside_float64(sample, results.composite).beside(autocast(sample, truth))
+
+
+CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (
+    (Family.GRADGRADCHECK, _run_second_order),
+    (Family.REFERENCE, _run_reference),
+    (Family.CONTRACT, _run_variations),
+    (Family.PRECISION, _run_precision),
+)
+"""What follows once the first order and the contract are measured, in order."""
+
+
+def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, CheckResult], str]:
+    """Run the wanted families on one sample; the first order always runs, since all others build on it.
+
+    Returns the results and, where a wanted family could not run, the reason.
+    """
+    reader = sample.subject.reader
+    if reader is not None:
+        reader.reset()
+    early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
+    by_torch = sample.subject.settings.engine is Engine.TORCH
+    first = (torch_first_order if by_torch else first_order)(sample)
+    kept = contract(sample, first)
+    if stops_judgement(kept):
+        first = FirstOrder(CheckResult(outcome=Outcome.NOT_RUN))
+    first = _without_repetitions(first, kept)
+    composite: Composite | NoComposite = NoComposite("it is not asked for")
+    if sample.subject.surrogate is not None:
+        first = without_exact(first, sample.subject.surrogate)
+    elif not by_torch:
+        hand_back(sample.inputs.size)
+        first, composite = refined(sample, first)
+    results = Results(first, kept, composite, early=early)
+    found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
+    found |= {Family.GRADCHECK: first.result, Family.CONTRACT: kept}
+    for family, run in CHECKS:
+        if family in wanted:
+            hand_back(sample.inputs.size)
+            found[family] = run(sample, results)
+    if results.first.single_precision and found[Family.PRECISION].swept.native:
+        found[Family.GRADCHECK] = judged_natively(first.result)
+    if results.unrepeatable:
+        found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
+    return found, results.not_judged
+
+
+def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:
+    """Findings on numbers that another call would not give: their hints lead astray."""
+    hint = f"The same call gives another gradient each time: see {code} first."
+    return replace(result, findings=tuple(replace(f, hint=hint) for f in result.findings))
+
+
+def _without_repetitions(first: FirstOrder, kept: CheckResult) -> FirstOrder:
+    """Drop numerical findings that a contract finding already explains.
+
+    A refused shape is a zero gradient only because it was replaced; a float32 return is imprecise by itself.
+    """
+    repeats = {"GV103": "GV107", "GV104": "GV110"}
+    explained = {
+        (repeats[f.code], f.input)
+        for f in kept.findings
+        if f.code in repeats and f.severity is Severity.ERROR
+    }
+    findings = tuple(f for f in first.result.findings if (f.code, f.input) not in explained)
+    if len(findings) == len(first.result.findings):
+        return first
+    return replace(first, result=replace(first.result, findings=findings))

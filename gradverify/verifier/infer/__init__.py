@@ -1,0 +1,1 @@
+"""Inputs for targets without a spec: evidence from the source, repairs from errors, one search."""

@@ -1,0 +1,68 @@
+"""What the source tells of a parameter, and of a target as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Facts:
+    """What is known of one parameter."""
+
+    kinds: set[str] = field(default_factory=set)
+    """`tensor index bool int dim float flag callable module none sequence dtype offsets`, each seen."""
+    arity: int = 1
+    """Arguments that it is called with."""
+    rank: int | None = None
+    least_rank: int = 0
+    names: tuple[str, ...] = ()
+    """Names that the author gives to its dimensions."""
+    strings: list[str] = field(default_factory=list)
+    """What it is compared with, or looked up in."""
+    numbers: list[float] = field(default_factory=list)
+    """Numbers on either side of those that it is compared with."""
+    compared: list[str] = field(default_factory=list)
+    """Attributes that it is compared with, such as members of an enumeration."""
+    attributes: set[str] = field(default_factory=set)
+    """What is read of it by name."""
+    unpacked: int = 0
+    """Names that it is unpacked to."""
+    gradient: bool | None = None
+    """Whether backward returns anything but None for it; None where that cannot be read."""
+    intended: bool = False
+    """Whether backward asks if it needs a gradient, or initialises one beside those that it computes."""
+
+    def has_rank(self, rank: int, names: tuple[str, ...] = ()) -> None:
+        """Take in a number of dimensions, where none is known."""
+        self.kinds.add("tensor")
+        if self.rank is None:
+            self.rank, self.names = rank, names
+
+    def has_dimensions(self, count: int) -> None:
+        """Take in that it has at least so many dimensions."""
+        self.kinds.add("tensor")
+        self.least_rank = max(self.least_rank, count)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What forward, backward and their helpers tell of a target; facts by parameter, in call order."""
+
+    facts: Mapping[str, Facts]
+    parts: frozenset[int] = frozenset()
+    """Numbers of equal parts into which tensors are cut: 4 of `i, f, g, o = gates.chunk(4, 1)`."""
+    joins: bool = False
+    """Something is concatenated: a size may be the sum of two."""
+    complexes: frozenset[str] = frozenset()
+    """Names whose conjugate, or the like, forward or backward takes."""
+    factorization: str = ""
+    """A call of a routine that takes a matrix on trust: symmetric, triangular."""
+    clamps: bool = False
+    """Backward holds something within bounds, and forward does not."""
+    roots: bool = False
+    """Forward takes a root or a logarithm of eigenvalues, or of something else beside them."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """(parameter, index) pairs of `table[index]` in forward."""
+    likely: Mapping[str, int] = field(default_factory=dict)
+    """Dimensions of parameters as the author writes of them, where nothing enforces them."""

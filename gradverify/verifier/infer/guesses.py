@@ -1,0 +1,255 @@
+"""From evidence to guesses: what a parameter may be, the likeliest first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gradverify.model import Nested, Parameter
+from gradverify.verifier.infer.call_sites import Passed
+from gradverify.verifier.infer.facts import Facts
+from gradverify.verifier.infer.names import Habit, habits_of
+from gradverify.verifier.infer.state import LENGTHS, Guess, Kind, literal
+
+FACTORS = (0.75, 2.5, 0.375)
+"""Invented real numbers: a wrong factor shows at none of 0, 1 and 2. All are exact in 16 bits, so that no
+rounding of what nobody wrote is held against backward."""
+
+SMALL = 2.0**-10
+"""An invented number that protects a division, or ends an iteration: small, and exact in 16 bits."""
+
+TUPLE = (3, 2, 4, 5, 6)
+"""Invented entries of a tuple of sizes."""
+
+DEFAULT = 0.05
+"""What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
+
+NOT_THE_DEFAULT = 1.5
+"""What an invented number costs beside a default: as much as an agreement of two sizes of one tensor, since
+no rounds at all are taken with every shape."""
+
+NEXT = 0.1
+"""What each further value of a kind costs."""
+
+ENDS = (("min", "max"), ("lower", "upper"), ("low", "high"))
+"""What the names of a lower and of an upper end have in the same place."""
+
+LOWEST, HIGHEST = -2, 3
+"""Integers for the two ends: inputs of ordinary size are cut off at neither, or at one."""
+
+LATER = 0.4
+"""What the other guesses for an end cost besides."""
+
+
+def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
+    """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
+    habits = habits_of(parameter.name)
+    found = [
+        *_from_default(parameter, facts, default),
+        *_from_calls(passed),
+        *_from_annotation(parameter.annotation),
+        *_tensors(parameter, facts, habits),
+        *_beside_default(_scalars(parameter, facts, habits), default),
+    ]
+    if parameter.exact:
+        found = [g for g in found if _fits(g, parameter.annotation)]
+        found += _of_type(parameter.annotation)
+    best: dict[Guess, Guess] = {}
+    for guess in found:
+        key = replace(guess, cost=0.0, found=False)
+        if key not in best or guess.cost < best[key].cost:
+            best[key] = guess
+    return sorted(best.values(), key=lambda g: g.cost)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "number": (int, float),
+    "str": (str,),
+}
+"""Literals that a type of an operator's schema takes; a bool is no int there."""
+
+
+def _fits(guess: Guess, schema_type: str) -> bool:
+    """Whether an operator takes such an argument at all."""
+    if guess.kind is Kind.OMITTED:
+        return True
+    optional = re.fullmatch(r"Optional\[(.*)\]", schema_type)
+    plain = optional[1] if optional else schema_type
+    if guess.kind is not Kind.LITERAL:
+        kinds = {"Tensor": {Kind.FLOAT, Kind.INDEX, Kind.BOOL}, "int": {Kind.SIZE}}
+        lists = {Kind.LIST} if re.fullmatch(r"List\[(Tensor|Optional\[Tensor\])\]", plain) else set()
+        return guess.kind in kinds.get(plain, lists)
+    return all(
+        (value is None and optional is not None)
+        or (isinstance(value, tuple) and plain.startswith("List["))
+        or (isinstance(value, _TYPES.get(plain, ())) and (plain == "bool") is isinstance(value, bool))
+        for value in guess.choices
+    )
+
+
+def _of_type(schema_type: str) -> Iterator[Guess]:
+    """What a schema alone leaves open: a tensor may be absent, a number is invented."""
+    if schema_type.startswith("Optional["):
+        yield Guess(Kind.LITERAL, 2.0, (None,))
+    if schema_type == "number":
+        yield literal(FACTORS[0], 0.1)
+
+
+def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
+    if default is ... or parameter.variadic:
+        return
+    if default is None:
+        cost = {True: 1.2, False: DEFAULT, None: 0.4}[facts.gradient]
+        yield Guess(Kind.LITERAL, cost, (None,))
+    elif isinstance(default, bool | int | float | str):
+        yield Guess(Kind.LITERAL, DEFAULT, swept(default, parameter.name))
+    elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
+        yield Guess(Kind.LITERAL, DEFAULT, (default,))
+    else:
+        yield Guess(Kind.OMITTED, 0.3)
+
+
+def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:  # noqa: ANN401
+    """Invented numbers are dearer where the author wrote a value: what refuses it is repaired first."""
+    written = type(default) in {int, float}
+    for guess in invented:
+        dear = written and guess.is_invented_number
+        yield replace(guess, cost=guess.cost + NOT_THE_DEFAULT) if dear else guess
+
+
+def looks_real(name: str, facts: Facts) -> bool:
+    """Whether a number of that name is likelier a real one than an integer."""
+    return "float" in facts.kinds or Habit.FLOAT in habits_of(name)
+
+
+def _from_calls(passed: Passed) -> Iterator[Guess]:
+    for rank, value in enumerate(passed.literals):
+        cost = 0.6 if value is None else 0.1
+        yield Guess(Kind.LITERAL, cost + NEXT * rank, (None,) if value is None else swept(value, ""))
+
+
+def swept(value: Nested, name: str) -> tuple[Nested, ...]:
+    """A literal of the source, and beside a factor that would hide a mistake another one."""
+    hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
+    return (value, FACTORS[0]) if hides else (value,)
+
+
+def _of(kind: Kind, cost: float, *, found: bool = False, structure: str = "") -> Guess:
+    return Guess(kind, cost, found=found, structure=structure)
+
+
+_ANNOTATED: tuple[tuple[str, tuple[Guess, ...]], ...] = (
+    (r"(long|int)tensor|int\[|integer\[", (_of(Kind.INDEX, 0.0),)),
+    (r"booltensor|bool\[", (_of(Kind.BOOL, 0.0),)),
+    (r"(list|sequence|tuple)\[.*tensor", (_of(Kind.LIST, 0.0),)),
+    (r"tensor|float\[|array|ndarray", (_of(Kind.FLOAT, 0.0, found=True),)),
+    (r"callable|module", (_of(Kind.CALLABLE, 0.5),)),
+    (r"(^|[^a-z])bool", (Guess(Kind.LITERAL, 0.1, (True, False), found=False),)),
+    (r"(tuple|list|sequence|size)(\[|$)", (literal((2, 2), 0.3), literal((3,), 0.3))),
+    (r"(^|[^a-z])float", (literal(FACTORS[0], 0.1),)),
+    (r"(^|[^a-z])int", ()),
+)
+"""What annotations mean, the first that matches."""
+
+
+def _from_annotation(annotation: str) -> Iterator[Guess]:
+    text = annotation.replace(" ", "").lower()
+    if "none" in text or "optional" in text:
+        yield Guess(Kind.LITERAL, 2.0, (None,))
+    for pattern, meant in _ANNOTATED if text else ():
+        if re.search(pattern, text):
+            yield from meant or _integers(0.1)
+            return
+
+
+def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> Iterator[Guess]:
+    kinds, given = facts.kinds, facts.gradient is True
+    tensor = "tensor" in kinds or facts.rank is not None
+    scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
+    as_index, as_mask = Habit.INDEX in habits or "index" in kinds, Habit.MASK in habits or "bool" in kinds
+    if parameter.variadic:
+        yield _of(Kind.OMITTED, 0.9)
+    if parameter.variadic or Habit.LIST in habits or "sequence" in kinds:
+        likely = parameter.variadic or ("sequence" in kinds and not tensor)  # a tensor has a length, too
+        yield _of(Kind.LIST, 0.5 if likely else 1.5, found=parameter.variadic)
+    cost = 0.0 if given else 0.8 if tensor else 1.0
+    cost += 1.0 * (facts.gradient is False and not tensor) + 1.5 * scalar + 0.5 * as_mask
+    cost += (0.6 * as_index + 0.8 * bool(habits & {Habit.FLOAT, Habit.FLAG, Habit.INT})) * (not given)
+    cost += 3.0 * (Habit.CALLABLE in habits or bool(kinds & {"callable", "module"}))
+    yield _of(Kind.FLOAT, cost, found=True)
+    penalty = 2.5 * given + 1.5 * scalar
+    if Habit.OFFSETS in habits:
+        sure = "offsets" in kinds or parameter.name.lower().strip("_").startswith("cu")
+        yield _of(Kind.INDEX, (0.3 if sure else 0.5) + penalty, structure="offsets")
+    if Habit.LENGTHS in habits:
+        yield _of(Kind.INDEX, 0.5 + penalty, structure=LENGTHS)
+    if Habit.PERMUTATION in habits:
+        yield _of(Kind.INDEX, 0.35 + penalty, structure="permutation")
+    yield _of(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty)
+    yield _of(Kind.BOOL, (0.5 if as_mask else 3.4) + penalty)
+
+
+def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> Iterator[Guess]:
+    name, kinds = parameter.name.lower().strip("_"), facts.kinds
+    tensor = "tensor" in kinds or facts.rank is not None
+    base = 1.5 * tensor + {True: 1.5, None: 0.5, False: 0.0}[facts.gradient]
+    if facts.strings:
+        choices: tuple[Nested, ...] = tuple(dict.fromkeys(facts.strings))
+        yield Guess(Kind.LITERAL, 0.2 + base, choices)
+        yield from (Guess(Kind.LITERAL, 0.3 + base + NEXT * k, (c,)) for k, c in enumerate(choices))
+    if "none" in kinds:
+        yield Guess(Kind.LITERAL, 1.6, (None,))
+    small = Habit.SMALL in habits
+    if small:
+        yield literal(SMALL, base + 0.45)
+    real = small or looks_real(parameter.name, facts)
+    yield literal(FACTORS[0], base + (0.5 if real else 1.3))
+    if "dim" in kinds or name in {"dim", "axis"}:
+        yield from _several((-1, 1, 0), base + 0.1)
+    yield from _integers(base + (0.5 if Habit.INT in habits or "int" in kinds else 1.8))
+    flags = base + (0.3 if Habit.FLAG in habits else 0.6 if "flag" in kinds else 2.0)
+    yield Guess(Kind.LITERAL, flags, (True, False), found=False)
+    if Habit.AXES in habits:
+        yield from _several(((1,), (0, 1)), base + 0.1)
+    if facts.unpacked and not tensor:
+        yield literal(TUPLE[: facts.unpacked], base + 0.2)
+    if kinds & {"callable", "module"} or Habit.CALLABLE in habits:
+        yield _of(Kind.CALLABLE, 0.3)
+    if "dtype" in kinds or name in {"dtype", "out_dtype"}:
+        yield Guess(Kind.OBJECT, 0.2, found=False, path="torch.float64")
+    if name == "device":
+        yield Guess(Kind.LITERAL, 0.2, ("cpu",))
+
+
+def _several(values: Iterable[Nested], cost: float) -> Iterator[Guess]:
+    yield from (literal(v, cost + NEXT * k) for k, v in enumerate(values))
+
+
+def _integers(cost: float) -> Iterator[Guess]:
+    yield _of(Kind.SIZE, cost + 0.25)
+    yield from _several((3, 2, 1, 0), cost)
+
+
+def with_bounds(names: Sequence[str], each: Sequence[Sequence[Guess]]) -> list[list[Guess]]:
+    """The guesses, with ends apart for two invented numbers that bound a range, as `qmin` and `qmax` do.
+
+    Between two equal ones nothing would be left to vary.
+    """
+    changed = [list(several) for several in each]
+    for place, name in enumerate(names):
+        for low, high in ENDS:
+            partner = name.replace(low, high, 1)
+            if low in name and partner in names:
+                pair = (place, names.index(partner))
+                if all(changed[k] and changed[k][0].is_invented_number for k in pair):
+                    for k, end, sign in ((pair[0], LOWEST, -1), (pair[1], HIGHEST, 1)):
+                        first = changed[k][0]
+                        value = first.choices[0] if first.choices else None
+                        own = literal(sign * value if isinstance(value, float) else end, first.cost)
+                        changed[k] = [own, *(replace(g, cost=g.cost + LATER) for g in changed[k])]
+    return changed

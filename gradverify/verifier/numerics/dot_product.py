@@ -1,0 +1,185 @@
+"""The dot-product test along one line: uᵀ(J v) from forward, at some step, against (Aᵀu)·v from backward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.attempts import Attempt, Ladder
+from gradverify.verifier.numerics.flat import vector_of
+from gradverify.verifier.numerics.lines import DAMPING, Differences, Forward, Line, Weighed, weigh
+from gradverify.verifier.numerics.probes import Cotangent, cotangents_of
+from gradverify.verifier.numerics.problem import Gradients
+
+MAGNITUDES = (-(2.0**12), 2.0**-20)
+"""Sizes of grad_output: a backward that clamps, thresholds or squares it can satisfy one of them only. No
+larger, since a right backward may round relative to grad_output (`matrix_exp` scales it with its matrix)."""
+
+ALONE = (1.0,)
+"""The same where an input is probed alone: that backward is linear has been seen."""
+
+BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
+"""The gradients for several sets of grad_outputs."""
+
+
+class Asked(Forward, Protocol):
+    """A map and its backward at one point."""
+
+    @property
+    def primals(self) -> Sequence[Tensor]:
+        """The differentiable inputs, detached."""
+
+    def back_each(self, cotangents: Sequence[Sequence[Tensor | None]]) -> Returned[list[Gradients]] | Raised:
+        """The gradients for several sets of grad_outputs."""
+
+
+@dataclass(frozen=True)
+class Along:
+    """What forward and backward have along a line."""
+
+    line: Line
+    weighed: Weighed
+    beside: Tensor
+    """f at x + T, M entries, in memory that may be f's own."""
+    attempt: Attempt | None = None
+    """The one that closed."""
+    shares: Sequence[float] = ()
+    """What each input has of the derivative then, for rows of weight one."""
+    gradients: Sequence[Gradients] = ()
+
+
+@dataclass(frozen=True)
+class DotProductTest:
+    """A map and its backward, and how they are asked."""
+
+    asked: Asked
+    ladder: Ladder
+    rtol: float
+    atol: float
+    keys: tuple[int, ...] = (0, 0)
+    """They choose the cotangents of each magnitude: the same ones show whether backward repeats itself."""
+    damping: float = DAMPING
+
+    def along(
+        self, line: Line, magnitudes: tuple[float, ...], known: Gradients | None = None
+    ) -> Along | None:
+        """The first attempt that closes along a line; None where forward raises or is not finite there.
+
+        `known` are the gradients for every grad_output, where that is known.
+        """
+        first, taken = self.ladder.attempts[0], Differences(self.asked, line)
+        change, near = taken.by(first.stencil), taken.at(1)
+        if change is None or near is None:
+            return None
+        unit = first.stencil.factor * line.length
+        weighed = weigh(self.asked.outputs, change, near[1], unit, self.damping)
+        if weighed is None:
+            return None
+        found = Along(line, weighed, near[1])
+        if weighed.flat or not self._sees(found, first.allowed):
+            return found
+        probes = cotangents_of(self.asked.outputs, magnitudes, unit, self.keys)
+        lines = [probe.weighed(weighed.size) for probe in probes]
+        expected = [_expected(p, u, change) for p, u in zip(probes, lines, strict=True)]
+        gradients = self.pull_back(probes, lines) if known is None else [known] * len(probes)
+        if gradients is None:
+            return found
+        same = self.ladder.repeats and _same_again(probes, gradients)
+        told = slice(0, 1) if same else slice(None)
+        closed = self._closed(found, taken, probes[told], expected[told], gradients[told])
+        if closed is None or not self.ladder.repeats or same or magnitudes is ALONE:
+            return closed or found
+        again = self.pull_back(probes[:1], [probes[0].weighed(weighed.size)])
+        return closed if again is not None and identical(gradients[0], again[0], 1.0) else found
+
+    def _closed(
+        self,
+        found: Along,
+        taken: Differences,
+        probes: Sequence[Cotangent],
+        expected: Sequence[float],
+        gradients: Sequence[Gradients],
+    ) -> Along | None:
+        """By which attempt forward along the line, weighed by the probes, is what backward gave for them."""
+        first, weighed = self.ladder.attempts[0], found.weighed
+        left, smooth = math.inf, None
+        for attempt in self.ladder.attempts:
+            if attempt.smooth is not None:
+                smooth = taken.is_smooth(weighed, first.stencil.factor) if smooth is None else smooth
+                if attempt.smooth != smooth:
+                    continue
+            if attempt.step != first.step:
+                taken = Differences(self.asked, found.line.stretched(attempt.step))
+            if attempt is not first:
+                change = taken.by(attempt.stencil)
+                if change is None or not change.any():
+                    continue
+                weights = [probe.weighed(weighed.size) for probe in probes]  # user code may write into u
+                expected = [_expected(p, u, change) for p, u in zip(probes, weights, strict=True)]
+            unit = weighed.unit / taken.line.length
+            residual = 0.0
+            shares: list[float] = []
+            for probe, wanted, given in zip(probes, expected, gradients, strict=True):
+                own = _shares(taken.line, given)
+                off = abs(wanted / attempt.stencil.factor - sum(own)) * unit / probe.scale
+                residual = max(residual, off) if math.isfinite(off) else math.inf
+                shares = shares or [share * unit / probe.scale for share in own]
+            if residual <= min(attempt.allowed, attempt.less * left) and (
+                attempt.allowed == first.allowed or self._sees(found, attempt.allowed)
+            ):
+                return Along(found.line, weighed, found.beside, attempt, shares, gradients)
+            left = min(left, residual) if attempt is first else left
+        return None
+
+    def _sees(self, found: Along, allowed: float) -> bool:
+        """Whether errors of rtol are larger than what is allowed, in every row that is not below atol."""
+        return found.weighed.sees(allowed, self.rtol, lambda: found.line.noticed(self.atol))
+
+    def pull_back(self, probes: Sequence[Cotangent], lines: Sequence[Tensor]) -> list[Gradients] | None:
+        """What backward gives for weighed probes; None where it raises."""
+        outputs = self.asked.outputs
+        shaped = [probe.shaped(line, outputs) for probe, line in zip(probes, lines, strict=True)]
+        result = self.asked.back_each(shaped)
+        return None if isinstance(result, Raised) else result.value
+
+
+def _expected(probe: Cotangent, line: Tensor, change: Tensor) -> float:
+    """U · change."""
+    return torch.dot(line, change if probe.only is None else change[probe.rows]).item()
+
+
+def _shares(line: Line, gradients: Gradients) -> list[float]:
+    """What each input has of G(u)·T."""
+    return [
+        0.0
+        if g is None or step is None
+        else torch.dot(vector_of(g, block), step if step.dim() == 1 else step.reshape(-1)).item()
+        for g, step, block in zip(gradients, line.steps, line.inputs.blocks, strict=True)
+    ]
+
+
+def _same_again(probes: Sequence[Cotangent], gradients: Sequence[Gradients]) -> bool:
+    """Whether there is one output, and backward gives the same at another magnitude, to the last bit.
+
+    Both are powers of two: no product rounds differently, and what closes for one closes for the other.
+    """
+    if len(gradients) != 2 or probes[1].only is not None:
+        return False
+    return identical(gradients[0], gradients[1], MAGNITUDES[1] / MAGNITUDES[0])
+
+
+def identical(actual: Gradients, expected: Gradients, factor: float) -> bool:
+    """Whether `expected` is `factor` times `actual`, to the last bit; None agrees with None."""
+    for a, e in zip(actual, expected, strict=True):
+        if a is None or e is None:
+            if a is not e:
+                return False
+        elif not torch.equal(a * factor, e):
+            return False
+    return True

@@ -1,0 +1,57 @@
+"""How far two derivatives may be apart: measured errors, round-off and the tolerance that was asked for.
+
+All safety factors on measured errors stand here; who measures an error states it as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.numerics.flat import Layout
+
+EPSILON = torch.finfo(torch.float64).eps
+
+SAFETY = 10.0
+"""Two values differ where they are further apart than this many measured errors, or round-offs, of both."""
+
+SPREADS = 3.0
+"""Round-off of a gradient in units of the largest spread that a few nudged runs of it show."""
+
+ROUNDINGS = 4 * EPSILON
+"""Round-off of a number, relative to it, whatever nudged runs show."""
+
+UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
+"""Differences below this (1e-292) may be what denormal numbers are rounded by."""
+
+KINK_ROOM = 1.2
+"""A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
+
+FEW_DIGITS = 4.0
+"""Differences up to this many times what random errors of 16 roundings in each operation move are explained
+by rounding: of such a value not two digits are left, and no step is small enough to show the derivative."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far an entry of the Jacobian that backward claims may be off."""
+
+    rtol: float
+    atol: float = 0.0
+    round_off: Tensor | None = None
+    """That of backward, absolute, M × N; None where it was not measured."""
+
+    def explained(self, error: Tensor) -> Tensor:
+        """Differences that a measured error of forward's derivative and round-off explain."""
+        return SAFETY * (error if self.round_off is None else error + self.round_off)
+
+    def allowed(self, numerical: Tensor, inputs: Layout) -> Tensor:
+        """Atol + rtol · (|numerical| + median |numerical| of the row's part in the same input), M × N."""
+        median = torch.zeros_like(numerical)
+        for block in inputs.blocks:
+            columns = slice(block.start, block.stop)
+            if block.stop > block.start:
+                median[:, columns] = numerical[:, columns].abs().median(dim=1, keepdim=True).values
+        return self.atol + self.rtol * (numerical.abs() + median)

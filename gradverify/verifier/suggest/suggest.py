@@ -1,0 +1,328 @@
+"""From a planned target to a backward that was written, executed and judged; or a sentence why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.autograd import Function
+
+from gradverify.events import NotSuggested, Suggest, Suggested, Verify
+from gradverify.model import Case, Finding, LiteralInput, Outcome, Point, TargetKind
+from gradverify.verifier import guard
+from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.second_order import second_order
+from gradverify.verifier.checks.subject import Sample, Subject, first_line, prepare
+from gradverify.verifier.collect.discover import parameters_of
+from gradverify.verifier.collect.operators import Operator, operator_of
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.suggest.cases import (
+    ALONE,
+    HELD_OUT,
+    generic,
+    one_resized,
+    renumbered,
+    resized,
+)
+from gradverify.verifier.suggest.constants import Constants, Recording, constants, same_program
+from gradverify.verifier.suggest.cutting import cut
+from gradverify.verifier.suggest.recording import CannotSuggestError, record
+from gradverify.verifier.suggest.writing import ONCE, Written, candidate, write
+
+MOST_CASES = 4
+"""Cases of the plan at which a suggestion is judged, beside those made here."""
+
+MOST_ENTRIES = 40_000
+"""Entries of a Jacobian that is judged at another size than the first: one more is not worth the wait."""
+
+SECOND = "its second derivative would not be right"
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What the gradient is derived from."""
+
+    composite: Callable[..., Any] | None
+    """None for forward itself."""
+    words: str
+
+
+@dataclass(frozen=True)
+class _Target:
+    """The target of a request, alive."""
+
+    request: Suggest
+    live: Live
+    function: type[Function] | Operator
+    parameters: tuple[str, ...]
+    """What backward answers for."""
+    by_name: tuple[str, ...] = ()
+    """What an operator takes by name alone, behind the others."""
+
+    def sample(self, case: Case, draw: int = 0, made: type[Function] | None = None) -> Sample | None:
+        """One point of a case, of another Function in its place where one is `made`; None if refused."""
+        subject = self.subject(case)
+        if subject is not None and made is not None:
+            subject = replace(subject, function=made.apply, reference=None)
+        sample = None if subject is None else prepare(subject, case, Point.TYPICAL, draw)
+        return sample if isinstance(sample, Sample) else None
+
+    def subject(self, case: Case) -> Subject | None:
+        """The target ready to be called on a case."""
+        request = Verify(self.request.target, self.request.plan, self.request.settings)
+        built = build_subject(request, self.live, case, None)
+        return None if isinstance(built, Finding) else built[0]
+
+
+def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
+    """The backward of a target as its author would write it, judged before it is given."""
+    target = _target(request, live)
+    if isinstance(target, NotSuggested):
+        return target
+    reasons, drafts = _unseen_forward(target), []
+    for source in _sources(target):
+        result = guard.call(_draft, target, source)
+        if isinstance(result, Raised):
+            reasons.append(f"from {source.words}: {_reason(result)}")
+        else:
+            drafts.append(result.value)
+    for draft in sorted(drafts, key=lambda d: d.length):
+        judged = _judged(target, draft)
+        if isinstance(judged, Suggested):
+            return judged
+        reasons.append(f"from {draft.source.words}: {judged.reason}")
+    return NotSuggested("; ".join(dict.fromkeys(reasons)))
+
+
+def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
+    kind, found = request.target.kind, parameters_of(live.value)
+    operator = operator_of(live.value)
+    if operator is not None:
+        by_position = tuple(p.name for p in found if not p.keyword_only)
+        return _Target(request, live, operator, by_position, tuple(p.name for p in found if p.keyword_only))
+    if kind is not TargetKind.FUNCTION:
+        what = "a module" if kind is TargetKind.MODULE else "a plain callable"
+        return NotSuggested(
+            f"{what} has no backward of its own: torch differentiates what it calls. Name the "
+            "torch.autograd.Function or the operator in it that has one"
+        )
+    if any(p.variadic or p.keyword_only for p in found):
+        return NotSuggested("its forward takes a varying number of arguments")
+    return _Target(request, live, live.value, tuple(p.name for p in found))
+
+
+def _reason(raised: Raised) -> str:
+    error = raised.error
+    said = first_line(error.message)
+    return said if error.type == CannotSuggestError.__name__ else f"{error.type}: {said}"
+
+
+def _unseen_forward(target: _Target) -> list[str]:
+    """Why forward itself tells nothing; empty where it may."""
+    if not isinstance(target.function, Operator) or target.function.implementation is not None:
+        return []
+    return ["from forward itself: it is registered with the dispatcher, and no Python of it can be followed"]
+
+
+def _sources(target: _Target) -> Iterator[_Source]:
+    if not _unseen_forward(target):
+        yield _Source(None, "forward itself")
+    subject = target.subject(target.request.plan.cases[0])
+    if subject is not None and subject.reference is not None:
+        order = (*target.parameters, *target.by_name)
+        yield _Source(subject.reference_by_name(order), "the reference")
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A backward that is written and not yet judged."""
+
+    source: _Source
+    recording: Recording
+    found: Constants
+    parameters: tuple[str, ...]
+    optional: tuple[str, ...]
+    varied: bool
+    decorators: tuple[str, ...]
+    unlike: tuple[tuple[str, str, int], ...]
+
+    def written(self, *decorators: str) -> Written:
+        """Its text, with more decorators."""
+        every = (*self.decorators, *decorators)
+        return write(self.recording, self.found, self.parameters, self.optional, every)
+
+    @property
+    def length(self) -> tuple[int, int, int]:
+        """What is better has no private names, less to save, less to read."""
+        text = self.written()
+        return text.backward.count("aten."), len(text.extra) + len(text.attributes), len(text.backward)
+
+
+def _draft(target: _Target, source: _Source) -> _Draft:
+    """Raises `CannotSuggestError`, and whatever user code raises."""
+    base_case = target.request.plan.cases[0]
+    sample = target.sample(generic(base_case)) or target.sample(base_case)
+    if sample is None:
+        raise CannotSuggestError("forward does not take the inputs of its first case")
+    base = _recording(sample, target, source)
+    others, unlike = _others(target, source, base)
+    if unlike and not others:
+        raise CannotSuggestError(_unlike(base, unlike))
+    found = constants(base, others)
+    if found.fixed:
+        raise CannotSuggestError(
+            f"it would hold at these sizes alone: how {found.fixed[0]} comes from them was not found "
+            f"(sums, multiples, halves and products of two are known)"
+        )
+    given = target.parameters
+    decorators: tuple[str, ...] = ()
+    if not isinstance(target.function, Operator):  # torch gives an operator the defaults of what is left out
+        given = given[: len({a.in_list or a.name for a in sample.arguments})]
+        decorators = ("@staticmethod",)
+    return _Draft(source, base, found, given, _optional(target), bool(others), decorators, tuple(unlike))
+
+
+def _recording(sample: Sample, target: _Target, source: _Source) -> Recording:
+    recorded = record(sample, target.function, source.composite)
+    return Recording(recorded, cut(recorded))
+
+
+def _others(
+    target: _Target, source: _Source, base: Recording
+) -> tuple[list[Recording], list[tuple[str, str, int]]]:
+    """The same program at other inputs; where another one runs: the size, the case, how many operations."""
+    others, unlike = [], []
+    first, *rest = target.request.plan.cases
+    alike = [case for case in (*target.request.plan.spares, *rest) if _options(case) == _options(first)]
+    groups = [("", [case]) for case in (*alike[:MOST_CASES], *resized(first), *renumbered(first))]
+    for name, cases in (*one_resized(first, ALONE), *groups):
+        made = next((r for case in cases if (r := _varied(case, target, source)) is not None), None)
+        if made is None:
+            continue
+        if same_program(base, made):
+            others.append(made)
+        elif made.recorded.operations != base.recorded.operations:
+            unlike.append((name, cases[0].id, made.recorded.operations))
+    return others, unlike
+
+
+def _varied(case: Case, target: _Target, source: _Source) -> Recording | None:
+    sample = target.sample(case)
+    if sample is None:
+        return None
+    made = guard.call(_recording, sample, target, source)
+    return None if isinstance(made, Raised) else made.value
+
+
+def _unlike(base: Recording, unlike: Sequence[tuple[str, str, int]]) -> str:
+    """That forward runs other operations elsewhere, in words."""
+    names = [f"`{name}`" for name, _, _ in unlike if name]
+    _, case, count = unlike[0]
+    ran = f"({base.recorded.operations} operations, {count} at {case})"
+    if not names:
+        return (
+            f"forward runs other operations at other inputs {ran}, and only straight code can be written out"
+        )
+    return (
+        f"forward loops over {' and '.join(dict.fromkeys(names))} {ran}, and a backward that loops is not "
+        "written. Write the loop by hand: over the same steps, the last one first"
+    )
+
+
+def _options(case: Case) -> list[object]:
+    literals = (i.value for i in case.inputs if isinstance(i, LiteralInput))
+    return [type(value) if isinstance(value, int | float) else value for value in literals]
+
+
+def _optional(target: _Target) -> tuple[str, ...]:
+    """Parameters that some case leaves out."""
+    absent = {
+        i.name
+        for case in target.request.plan.cases
+        for i in case.inputs
+        if isinstance(i, LiteralInput) and i.value is None
+    }
+    first = {i.name for i in target.request.plan.cases[0].inputs if not isinstance(i, LiteralInput)}
+    return tuple(name for name in target.parameters if name in absent & first)
+
+
+def _judged(target: _Target, draft: _Draft) -> Suggested | NotSuggested:
+    """Judge a written backward; without its second derivative where only that is wrong."""
+    result = _judged_text(target, draft, draft.written())
+    if isinstance(result, NotSuggested) and result.reason.startswith(SECOND):
+        return _judged_text(target, draft, draft.written(ONCE))
+    return result
+
+
+def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested | NotSuggested:
+    outputs = tuple(draft.recording.recorded.outputs)
+    made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
+    first, *rest = target.request.plan.cases[:MOST_CASES]
+    tried, only = [], []
+    spares = [case for case in target.request.plan.spares if _options(case) == _options(first)]
+    elsewhere = [[case] for case in (first, *rest, *spares, *resized(first), *renumbered(first))]
+    for cases in (
+        *elsewhere,
+        *(cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)),
+    ):
+        case = next((c for c in cases if target.sample(c) is not None), cases[0])
+        wrong = _wrong(target, made, case, draws=2 if case is first else 1)
+        if wrong is None:
+            continue
+        if not wrong:
+            tried.append(case.id)
+        elif _options(case) != _options(first):
+            only.append(case.id)
+        elif case not in (first, *rest, *spares) and _varied(case, target, draft.source) is None:
+            continue  # Sizes made here, at which torch has no derivative either.
+        else:
+            return NotSuggested(_refused(draft, case, wrong))
+    if not tried:
+        return NotSuggested("nothing could be judged at the inputs that are known")
+    return Suggested(
+        backward=written.backward,
+        source=draft.source.words,
+        saved=written.saved if written.extra else (),
+        attributes=written.attributes,
+        judged_at=tuple(dict.fromkeys(tried)),
+        not_at=tuple(only),
+        sizes_varied=draft.varied,
+    )
+
+
+def _refused(draft: _Draft, case: Case, wrong: str) -> str:
+    """Why a draft is not shown: a mishap of it is none of the user's Function."""
+    if wrong.startswith(SECOND):
+        return f"{wrong} (at {case.id})"
+    if draft.unlike:
+        return _unlike(draft.recording, draft.unlike)
+    return f"a backward was written from it, and dropped: tried at {case.id} it was not right ({wrong})"
+
+
+def _wrong(target: _Target, made: type[Function], case: Case, draws: int) -> str | None:
+    """What is wrong with a candidate at a case: empty for nothing, None where nothing can be judged.
+
+    At several draws it is judged whatever it costs, and to second order at the first of them.
+    """
+    if target.sample(case) is None:
+        return None
+    judged = False
+    for draw in range(draws):
+        sample = target.sample(case, draw, made)
+        if sample is None:
+            return "it does not run"
+        if draws == 1 and sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES:
+            return None
+        first = first_order(sample)
+        if first.result.findings:
+            return first.result.findings[0].message
+        if not first.verified or first.result.uncovered:
+            continue
+        judged = True
+        if draws > 1 and draw == 0:
+            second = second_order(sample, first)
+            if second.outcome is Outcome.FAILED:
+                return f"{SECOND}: {second.findings[0].message}"
+    return "" if judged else None

@@ -1,0 +1,152 @@
+"""One call of the target under our control: which inputs require grad, how each argument lies in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import RaisedError
+from gradverify.verifier import guard
+from gradverify.verifier.checks.reading import Irregularity
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
+from gradverify.verifier.numerics.calling import (
+    Gradients,
+    Tensors,
+    copies,
+    differentiate_again,
+    returned_tensors,
+)
+
+Arrange = Callable[[int, Tensor], Tensor]
+"""What the target is given for the tensor argument at a position: most often the same values elsewhere."""
+
+ACCIDENTS = frozenset(
+    {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "TypeError"}
+)
+"""Exceptions that nobody raises to refuse something."""
+
+ACCIDENTAL_WORDS = ("to unpack", "saved tensors", "modified by an inplace operation", "incorrect number of")
+"""Parts of messages of torch and Python that tell of an accident, whatever the type."""
+
+REFUSING_WORDS = ("not implemented", "not supported", "unsupported")
+"""What a compiled backward says that refuses on purpose."""
+
+REFUSED_BY_ENGINE = {
+    Irregularity.COUNT: "backward returned an incorrect number of gradients ({got}, not {expected})",
+    Irregularity.NOT_FOR_TENSOR: "backward returned {got} for an argument that is not a tensor",
+    Irregularity.SHAPE_REFUSED: "backward returned a gradient of shape {got} for one of shape {expected}",
+}
+"""Returns at which the autograd engine stops; the reader puts None in their place."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One forward, with its graph."""
+
+    leaves: Tensors
+    """The differentiable inputs; those of a frozen argument do not require grad."""
+    passed: tuple[Any, ...]
+    """What the target got, one for each `Argument`."""
+    returned: tuple[Any, ...]
+    """Everything that forward returned, by position."""
+    outputs: Tensors
+    """The outputs that are differentiated."""
+
+    @property
+    def node(self) -> Any:  # noqa: ANN401 - the class of the node is the user's
+        """The ctx of the Function behind the outputs; None where no Python Function is."""
+        for output in self.outputs:
+            node: Any = output.grad_fn
+            if isinstance(node, torch.autograd.function.BackwardCFunction):
+                return node
+        return None
+
+
+def called(
+    sample: Sample,
+    arguments: Sequence[Argument] = (),
+    *,
+    frozen: frozenset[int] = frozenset(),
+    arrange: Arrange | None = None,
+) -> Returned[Call] | Raised:
+    """Forward with its graph on fresh arguments, the random states replayed.
+
+    `frozen` are numbers of differentiable inputs that are not to require grad.
+    """
+    problem, arguments = sample.problem, arguments or sample.arguments
+    leaves, passed = _fresh(arguments, frozen, arrange)
+    problem.counter.forward += 1
+    problem.random_states.replay()
+    with torch.enable_grad():
+        result = guard.call(problem.function, *arguments_of_call(arguments, passed))
+    if isinstance(result, Raised):
+        return result
+    returned = returned_tensors(result.value)
+    picked = tuple(returned[p] for p in problem.output_positions if p < len(returned))
+    outputs = tuple(t for t in picked if isinstance(t, Tensor))
+    if len(outputs) != len(problem.output_positions):
+        return Raised(RaisedError("ValueError", "forward returned other outputs than before"))
+    return Returned(Call(leaves, passed, returned, outputs))
+
+
+def _fresh(
+    arguments: Sequence[Argument], frozen: frozenset[int], arrange: Arrange | None
+) -> tuple[Tensors, tuple[Any, ...]]:
+    """Leaves, and what the target is passed."""
+    leaves = copies([a.value for a in arguments if a.differentiable])
+    numbered = iter(enumerate(leaves))
+    passed: list[Any] = []
+    with torch.enable_grad():
+        for position, argument in enumerate(arguments):
+            value = argument.value
+            if argument.differentiable:
+                number, leaf = next(numbered)
+                value = argument.moved(leaf.requires_grad_(number not in frozen).clone())
+            elif isinstance(value, Tensor):
+                value = value.clone()
+            if arrange is not None and isinstance(value, Tensor):
+                value = arrange(position, value)
+            passed.append(value)
+    return leaves, tuple(passed)
+
+
+def backward(
+    sample: Sample, call: Call, grad_outputs: Sequence[Tensor | None]
+) -> Returned[Gradients] | Raised:
+    """Backward, leaving the graph; None for the inputs that do not require grad.
+
+    What only the engine would refuse (a wrong number of gradients, a shape that does not fit) is
+    `Raised` too, unless backward always returns that.
+    """
+    problem, reader = sample.problem, sample.subject.reader
+    problem.counter.backward += 1
+    problem.random_states.replay_for_backward()
+    before = frozenset() if reader is None else frozenset(reader.remarks)
+    wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
+    result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
+    if isinstance(result, Raised):
+        return result
+    for key, remark in {} if reader is None else reader.remarks.items():
+        if key not in before and remark.kind in REFUSED_BY_ENGINE:
+            said = REFUSED_BY_ENGINE[remark.kind].format(got=remark.got, expected=remark.expected)
+            return Raised(RaisedError("RuntimeError", said))
+    found = iter(result.value)
+    return Returned(tuple(next(found) if leaf.requires_grad else None for leaf in call.leaves))
+
+
+def is_accident(error: RaisedError) -> bool:
+    """Whether an exception is a mistake, and not a refusal that somebody wrote."""
+    if error.deliberate:
+        return False
+    return error.type in ACCIDENTS or any(words in error.message for words in ACCIDENTAL_WORDS)
+
+
+def is_refusal(error: RaisedError) -> bool:
+    """Whether an exception says that something is not supported."""
+    return error.deliberate or any(words in error.message.lower() for words in REFUSING_WORDS)

@@ -1,0 +1,131 @@
+"""GV701: the same call on another device gives the same result and the same gradient.
+
+The verified sample is placed on the other device, value for value, and what the variations of calls ask of
+it is asked there too: that runs repeat, and that no memory is read which nobody wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, RaisedError, Severity, Swept
+from gradverify.verifier import guard
+from gradverify.verifier.checks.subject import Sample, arguments_at, first_line
+from gradverify.verifier.checks.wording import count_of
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.variations.call import backward, called
+from gradverify.verifier.variations.repetition import repeated_runs
+from gradverify.verifier.variations.uninitialized import read_unwritten
+from gradverify.verifier.variations.variation import Varied
+from gradverify.verifier.variations.verified import Difference, Verified, cotangents, verified
+
+_HINT = (
+    "On {here} it was verified against forward. Look for a kernel that is another one on {there}: its index "
+    "arithmetic, a block that is not synchronised, a constant, or the device it is launched on."
+)
+
+_CPU_ONLY = "If it is meant for some devices alone, name them in its spec: `devices: [{kind}]`."
+
+_BACKWARD_HINT = "Allocate what backward needs where grad_output is: `torch.zeros(..., device=g.device)`."
+
+
+def other_devices(base: Verified) -> Varied:
+    """Every other device that the run asks for, up to the first where something is wrong."""
+    swept = Swept()
+    for device in base.sample.subject.other_devices:
+        findings = _judged(base, device)
+        if findings:
+            return Varied(findings, swept)
+        swept = swept.joined(Swept(devices=(device,)))
+    return Varied(swept=swept)
+
+
+def _judged(base: Verified, device: str) -> tuple[Finding, ...]:
+    if base.draws:
+        return (_not_compared(base, device, "it draws random numbers, and other devices draw others"),)
+    placed = _placed(base.sample, device)
+    if isinstance(placed, Raised):
+        return (_not_compared(base, device, "its inputs cannot be built there", placed.error),)
+    sample = placed.value
+    call = called(sample)
+    if isinstance(call, Raised):
+        return (_not_compared(base, device, "forward raises", call.error),)
+    result = backward(sample, call.value, sample.problem.outputs.unflatten(cotangents(sample)))
+    if isinstance(result, Raised):
+        return (_backward_raises(base, device, result.error),)
+    unsteady = (*read_unwritten(sample), *_unrepeated(sample))
+    if unsteady:
+        return tuple(replace(f, message=f"on {device}, {f.message}") for f in unsteady)
+    moved = base.forward_difference(call.value.outputs)
+    off = None if moved else base.difference(result.value, rounding_of=sample.problem)
+    different = moved or off
+    return () if different is None else (_differs(base, device, different, of_forward=moved is not None),)
+
+
+def _placed(sample: Sample, device: str) -> Returned[Sample] | Raised:
+    """The same sample on another device: the arguments are built there, and given the same values."""
+    subject = guard.call(sample.subject.on, device)
+    if isinstance(subject, Raised):
+        return subject
+    arguments = arguments_at(subject.value, sample.case, sample.point, sample.draw)
+    if isinstance(arguments, Raised):
+        return arguments
+    same = tuple(
+        replace(there, value=here.value.to(device)) if isinstance(here.value, Tensor) else there
+        for here, there in zip(sample.arguments, arguments, strict=True)
+    )
+    where = torch.device(device)
+    problem = CallProblem(
+        function=subject.value.call,
+        arguments=same,
+        output_positions=sample.problem.output_positions,
+        outputs=Layout(tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)),
+        random_states=guard.RandomStates(sample.case.seed),
+        counter=sample.problem.counter,
+    )
+    return Returned(replace(sample, subject=subject.value, arguments=same, problem=problem))
+
+
+def _unrepeated(sample: Sample) -> tuple[Finding, ...]:
+    """GV408 and GV410 there: a race shows on the device that has it."""
+    base = verified(sample)
+    found = () if base is None else repeated_runs(base).findings
+    return tuple(f for f in found if f.severity is not Severity.NOTE)
+
+
+def _differs(base: Verified, device: str, found: Difference, *, of_forward: bool) -> Finding:
+    here = base.sample.subject.settings.device
+    got, _, wanted = found.values.partition(" instead of ")
+    what = f"{'' if of_forward else 'the gradient of '}{found.place}"
+    said = f"{what} is {got} on {device} and {wanted} on {here}, at the same float64 inputs"
+    if found.entries is not None and found.entries.wrong > 1:
+        said += f"; {count_of(found.entries.wrong, found.entries.checked)} differ"
+    if not of_forward and here == "cpu":
+        said += "; that of the CPU is verified"
+    return base.finding(
+        "GV701",
+        said,
+        hint=_HINT.format(here=here, there=device),
+        input=None if of_forward else found.name,
+        output=base.sample.problem.output_positions[found.block] if of_forward else None,
+        entries=found.entries,
+    )
+
+
+def _backward_raises(base: Verified, device: str, error: RaisedError) -> Finding:
+    if error.deliberate:
+        return _not_compared(base, device, "backward raises", error)
+    said = f"backward raises {error.type} on {device}, where forward runs: {first_line(error.message)}"
+    return base.finding("GV701", said, hint=_BACKWARD_HINT, raised=error)
+
+
+def _not_compared(base: Verified, device: str, why: str, error: RaisedError | None = None) -> Finding:
+    kind = base.sample.subject.settings.device.partition(":")[0]
+    why += "" if error is None else f": {error.type}: {first_line(error.message)}"
+    said = f"not compared with {device}: {why}"
+    return base.finding("GV109", said, hint=_CPU_ONLY.format(kind=kind), raised=error)

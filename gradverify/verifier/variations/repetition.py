@@ -1,0 +1,219 @@
+"""GV408 to GV410: the same call again, calls that overlap, backward twice, and whether runs repeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Severity, Swept
+from gradverify.verifier import guard
+from gradverify.verifier.checks.subject import another_draw
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import Gradients, copies
+from gradverify.verifier.variations.call import backward, called, is_accident
+from gradverify.verifier.variations.variation import Variant, Varied
+from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.writes import Snapshot
+
+RUNS = 2
+"""Runs after the verified one that must repeat it."""
+
+MORE_RUNS = 4
+"""Further runs where they do not, to see in which way."""
+
+SAME_STEP = 1e-6
+"""Relative deviation of one call's change from the next's where a result drifts from call to call."""
+
+STATE_HINT = (
+    "Keep what backward needs on ctx (save_for_backward), not on the class, the module or a global: calls "
+    "overlap whenever a Function is used twice in one model."
+)
+NONDETERMINISTIC_HINT = (
+    "Look for a race, memory that is read before it is written (torch.empty), or random numbers from a "
+    "source of its own."
+)
+
+FIRST_CALL = Variant(
+    "GV408",
+    "in the first call at these sizes",
+    "What is set up once (tuning trials, a buffer, a cache) must leave nothing behind in the result of the "
+    "call that sets it up.",
+    ", which later calls give",
+)
+
+INTERLEAVED = Variant(
+    "GV408", "after a second forward on other inputs", STATE_HINT, "; the calls share something"
+)
+
+BACKWARD_TWICE = Variant(
+    "GV409",
+    "in a second backward through the same graph (retain_graph=True)",
+    "Backward must leave what it uses as it found it: clone a buffer before accumulating into it, and do not "
+    "delete attributes of ctx.",
+    " the first time",
+)
+
+
+def repeated_runs(base: Verified) -> Varied:
+    """GV408 and GV410: the same call again gives the same result and the same gradient."""
+    runs = _runs(base, RUNS)
+    if runs is None:
+        return Varied()
+    swept = Swept(calls=("again",))
+    finding = None
+    if not all(torch.equal(g, base.gradient) and torch.equal(y, base.values) for y, g in runs):
+        finding = _unrepeated(base, runs)
+    return Varied(() if finding is None else (finding,), swept)
+
+
+def _unrepeated(base: Verified, runs: Sequence[tuple[Tensor, Tensor]]) -> Finding | None:
+    """What it means that (result, gradient) of some runs are not bit by bit those of the verified one."""
+    outputs = base.sample.problem.outputs
+    moved = (base.forward_difference(outputs.unflatten(y), same=True) for y, _ in runs)
+    stochastic = next((m for m in moved if m is not None), None)
+    if stochastic is not None:
+        return base.finding(
+            "GV109",
+            "forward is stochastic: with every random state replayed, the same call gave "
+            f"{stochastic.values}",
+            hint="Take random numbers from torch, NumPy or `random`, or give the noise as an input.",
+        )
+    worst = next((d for d in (base.unrepeated(g) for _, g in runs) if d is not None), None)
+    if worst is None:
+        spread = torch.stack([(g - base.gradient).abs() for _, g in runs]).max().item()
+        return _within_rounding(base, spread) if spread else None
+    more = _runs(base, MORE_RUNS) or []
+    if _depends_on_calls([base.gradient, *(g for _, g in runs)], [g for _, g in more]):
+        code, hint = "GV408", STATE_HINT
+        said = (
+            f"the gradient of `{worst.name}` depends on how often the Function was called: "
+            f"{worst.place} is {worst.values} the time before, for the same inputs"
+        )
+    else:
+        code, hint = "GV410", NONDETERMINISTIC_HINT
+        said = (
+            f"backward is not deterministic: the same call gave {worst.place} as {worst.values}, "
+            "far beyond rounding, with every random state replayed"
+        )
+    return base.finding(code, said, hint=hint, input=worst.name)
+
+
+def _within_rounding(base: Verified, spread: float) -> Finding:
+    tolerance = 10 ** math.ceil(math.log10(2 * spread))
+    return base.finding(
+        "GV410",
+        f"backward does not repeat itself bit by bit: runs differ by up to {spread:.2g}, which is rounding "
+        "(sums in another order, as atomic additions make them)",
+        hint=f"For torch's gradcheck give nondet_tol={tolerance:.0e}.",
+        severity=Severity.NOTE,
+    )
+
+
+def _depends_on_calls(first: Sequence[Tensor], more: Sequence[Tensor]) -> bool:
+    """Whether the first differs from all later ones, or every one of those in a row adds the same."""
+    later = [*first[1:], *more]
+    if all(torch.equal(g, later[0]) for g in later):
+        return True
+    steps = [b - a for a, b in pairwise(more)]
+    size = steps[0].abs().max() if steps else torch.zeros(())
+    return bool(size > 0) and all(bool(((s - steps[0]).abs() <= SAME_STEP * size).all()) for s in steps)
+
+
+def _runs(base: Verified, count: int) -> list[tuple[Tensor, Tensor]] | None:
+    """(result, gradient) of so many fresh calls; None where one raises."""
+    found = []
+    for _ in range(count):
+        call = called(base.sample)
+        if isinstance(call, Raised):
+            return None
+        # Copied before backward can touch it.
+        values = guard.call(base.sample.problem.outputs.flatten, copies(call.value.outputs))
+        result = backward(base.sample, call.value, base.grad_outputs())
+        if isinstance(values, Raised) or isinstance(result, Raised):
+            return None
+        found.append((values.value, base.inputs.flatten(result.value)))
+    return found
+
+
+def first_call(base: Verified, early: Gradients) -> Varied:
+    """GV408: the first backward at these sizes, made before anything else, gives what later ones give."""
+    difference = base.difference(early)
+    finding = None if difference is None else FIRST_CALL.differs(base, difference)
+    return Varied(() if finding is None else (finding,))
+
+
+def interleaved(base: Verified) -> Varied:
+    """GV408: a second call between forward and backward of the first, in both orders of backward."""
+    sample, other = base.sample, another_draw(base.sample)
+    if other is None or len(other) != len(sample.arguments):
+        return Varied()
+    swept = Swept(calls=("interleaved",))
+    for first_again in (True, False):
+        first, second = called(sample), called(sample, other)
+        if isinstance(first, Raised) or isinstance(second, Raised):
+            return Varied()
+        ones = [torch.ones_like(o) for o in second.value.outputs]
+        if not first_again:
+            backward(sample, second.value, ones)
+        found = INTERLEAVED.gradient(base, first.value)
+        if isinstance(found, Finding):
+            return Varied((_with_cause(base, found),), swept)
+        if found is not None and is_accident(found):
+            return Varied((INTERLEAVED.raised(base, found),), swept)
+        if first_again:  # so that what is kept in pairs is even again
+            backward(sample, second.value, ones)
+    return Varied(swept=swept)
+
+
+def _with_cause(base: Verified, finding: Finding) -> Finding:
+    """`stale`, where the first gradient is right once the second call has the same inputs as the first."""
+    first = called(base.sample)
+    if isinstance(first, Raised) or isinstance(called(base.sample), Raised):
+        return finding
+    if INTERLEAVED.gradient(base, first.value) is not None:
+        return finding
+    what = "What backward uses is of the later call: with the same inputs there, it is right."
+    return replace(finding, cause="stale", hint=f"{what} {STATE_HINT}")
+
+
+def repeated_backward(base: Verified) -> Varied:
+    """GV409: a second backward through the same graph (`retain_graph=True`) gives the same gradient."""
+    call = called(base.sample)
+    if isinstance(call, Raised) or isinstance(backward(base.sample, call.value, base.grad_outputs()), Raised):
+        return Varied()
+    found = BACKWARD_TWICE.gradient(base, call.value)
+    if found is not None and not isinstance(found, Finding):
+        found = BACKWARD_TWICE.raised(base, found)
+    return Varied(() if found is None else (found,), Swept(calls=("backward twice",)))
+
+
+def kept_gradient(base: Verified) -> Varied:
+    """GV408: a gradient that was returned stays as it is while the Function is used again.
+
+    It changes where backward returns a buffer of the class, which the next call writes into.
+    """
+    first = called(base.sample)
+    result = first if isinstance(first, Raised) else backward(base.sample, first.value, base.grad_outputs())
+    if isinstance(result, Raised):
+        return Varied()
+    held = [(name, Snapshot.of(g)) for name, g in zip(base.names, result.value, strict=True) if g is not None]
+    second = called(base.sample)
+    if not isinstance(second, Raised):
+        backward(base.sample, second.value, base.grad_outputs(-2 * base.u))
+    for name, snapshot in held:
+        if snapshot.rewritten:
+            finding = base.finding(
+                "GV408",
+                f"the gradient of `{name}` that backward returned changes when backward runs again: it is a "
+                "buffer that the next call writes into",
+                hint="Return a tensor of its own (clone it): what was returned belongs to the caller, and "
+                "may already be a .grad.",
+                input=name,
+            )
+            return Varied((finding,))
+    return Varied(swept=Swept(calls=("kept gradient",)))

@@ -1,0 +1,136 @@
+"""GV411: tensors kept where nobody lets go of them, on ctx and beyond the call."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from gradverify.model import Severity, Swept
+from gradverify.verifier.dispatching import Dispatched
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.calling import copies
+from gradverify.verifier.variations.call import Call, backward, called
+from gradverify.verifier.variations.variation import Varied
+from gradverify.verifier.variations.verified import Verified
+from gradverify.verifier.variations.writes import saved_tensors
+
+CALLS = 3
+"""Calls after which tensors of the earlier ones must be gone; the last may be cached."""
+
+MORE_CALLS = 8
+"""Further calls where they are not: a cache of bounded size lets go of the first ones by then."""
+
+
+def tensor_on_ctx(base: Verified) -> Varied:
+    """A warning for an input or output of the call that is an attribute of ctx."""
+    call = called(base.sample)
+    if isinstance(call, Raised):
+        return Varied()
+    for attribute, tensor in _attributes(call.value.node):
+        words = _whose(base, call.value, tensor)
+        if words is not None:
+            finding = base.finding(
+                "GV411",
+                f"{words[0]} is kept as ctx.{attribute}, not by ctx.save_for_backward",
+                hint="Save inputs and outputs with ctx.save_for_backward and read ctx.saved_tensors: as an "
+                "attribute they skip the check for in-place changes, and an output is freed by the garbage "
+                "collector alone.",
+                input=words[1],
+            )
+            return Varied((finding,))
+    return Varied()
+
+
+def growing_memory(base: Verified) -> Varied:
+    """An error when every call leaves tensors behind that outlive its graph."""
+    swept = Swept(calls=("freed",))
+    if not _every_call_keeps(base, CALLS) or not _every_call_keeps(base, MORE_CALLS):
+        return Varied(swept=swept)
+    finding = base.finding(
+        "GV411",
+        f"memory grows with every call: {MORE_CALLS} of {MORE_CALLS} calls left tensors alive after their "
+        "graph was gone",
+        hint="Something outside ctx holds them: a list, a dict or an attribute of the class or the module. "
+        "Keep what backward needs with ctx.save_for_backward.",
+        severity=Severity.ERROR,
+    )
+    return Varied((finding,), swept)
+
+
+def _every_call_keeps(base: Verified, count: int) -> bool:
+    """Whether each call but the last leaves storages alive that no other call has seen."""
+    seen = [_call_and_let_go(base) for _ in range(count)]
+    if not _is_kept_by_each(seen):
+        return False
+    gc.collect()  # a cycle through ctx is freed by the collector, which takes its time
+    return _is_kept_by_each(seen)
+
+
+def _is_kept_by_each(seen: list[list[StorageWeakRef]]) -> bool:
+    for number, own in enumerate(seen[:-1]):
+        others = {ref.cdata for k, other in enumerate(seen) if k != number for ref in other}
+        alive = (ref for ref in own if not ref.expired())  # type: ignore[no-untyped-call]
+        if all(ref.cdata in others for ref in alive):
+            return False
+    return True
+
+
+class _Noting(Dispatched):  # type: ignore[no-untyped-call]
+    """Notes the storage of every tensor that an operation makes, without holding it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refs: dict[int, StorageWeakRef] = {}
+
+    def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        """Run an operation, and note what it returns."""
+        result = func(*args, **given)
+        self.note(result if isinstance(result, tuple | list) else (result,))
+        return result
+
+    def note(self, values: Iterable[Any]) -> None:
+        """Note the tensors among some values."""
+        for value in values:
+            if isinstance(value, Tensor) and value.layout is torch.strided and value.numel():
+                storage = value.untyped_storage()
+                key = storage._cdata  # noqa: SLF001 - its only name
+                self.refs.setdefault(key, StorageWeakRef(storage))  # type: ignore[no-untyped-call]
+
+
+def _call_and_let_go(base: Verified) -> list[StorageWeakRef]:
+    """Forward and backward of one call; weak references to every storage seen on the way."""
+    grad_outputs = copies(base.grad_outputs())
+    with _Noting() as noting:
+        made = called(base.sample)
+        if isinstance(made, Raised):
+            return []
+        call = made.value
+        noting.note((*call.leaves, *call.passed, *call.returned, *saved_tensors(call), *grad_outputs))
+        noting.note(t for _, t in _attributes(call.node))
+        result = backward(base.sample, call, grad_outputs)
+        noting.note(() if isinstance(result, Raised) else result.value)
+    return list(noting.refs.values())
+
+
+def _attributes(node: Any) -> Iterator[tuple[str, Tensor]]:  # noqa: ANN401
+    """Tensors among the attributes of ctx, also inside a list, tuple or dict."""
+    for name, value in list(getattr(node, "__dict__", {}).items()):
+        inside = value.values() if isinstance(value, dict) else value
+        for item in inside if isinstance(value, list | tuple | dict) else (value,):
+            if isinstance(item, Tensor):
+                yield name, item
+
+
+def _whose(base: Verified, call: Call, tensor: Tensor) -> tuple[str, str | None] | None:
+    """What an attribute is, and the name of the input; None where it is neither input nor output."""
+    for argument, passed in zip(base.sample.arguments, call.passed, strict=True):
+        if passed is tensor and (tensor.is_floating_point() or tensor.is_complex()):
+            return f"the input `{argument.name}`", argument.name
+    if any(o is tensor for o in call.returned):
+        return "an output", None
+    return None

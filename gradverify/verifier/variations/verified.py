@@ -1,0 +1,265 @@
+"""The verified gradient that every variation must reproduce, and when a difference from it counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Entries, Finding, TargetKind, indexed
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.wording import number, vector_entries
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.calling import Gradients, Tensors, copies
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.noise import own_noise
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.round_off import ROUND_OFF, SCALES, gradient_noise, nudged
+from gradverify.verifier.variations.call import backward, called
+
+ROUND_OFFS = 10.0
+"""A difference counts beyond so many times the measured round-off: another layout sums in another order."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The worst place at which two gradients, or two results of forward, differ."""
+
+    place: str
+    """`x[0,2]`."""
+    name: str
+    """The input, or the output, it belongs to."""
+    got: float
+    wanted: float
+    missing: bool = False
+    """There is no gradient at all: None."""
+    block: int = 0
+    """The number of that input, or of that output."""
+    entries: Entries | None = None
+    """All of it that differs, the worst ones by name."""
+
+    @property
+    def values(self) -> str:
+        """`0.5 instead of 0.25`."""
+        got, wanted = number(self.got), number(self.wanted)
+        if got == wanted:
+            got, wanted = f"{self.got:.12g}", f"{self.wanted:.12g}"
+        return f"{'None' if self.missing else got} instead of {wanted}"
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A sample whose first order is verified, with one gradient of it."""
+
+    sample: Sample
+    u: Tensor
+    """The grad_outputs, flat: signed, never near zero, never all alike."""
+    gradient: Tensor
+    """What backward returns for them, flat."""
+    values: Tensor
+    """What forward returns, flat."""
+    forward_draws: bool
+    """Forward draws random numbers: with another layout it may draw others."""
+    backward_draws: bool
+
+    @cached_property
+    def inputs(self) -> Layout:
+        """Layout of the differentiable inputs."""
+        return self.sample.inputs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the differentiable inputs."""
+        return self.sample.problem.input_names
+
+    @property
+    def draws(self) -> bool:
+        """Forward or backward draws random numbers."""
+        return self.forward_draws or self.backward_draws
+
+    def is_passed(self, argument: Argument) -> bool:
+        """Whether the caller passes this argument: a module allocates its own parameters."""
+        is_module = self.sample.subject.target.kind is TargetKind.MODULE
+        return not (is_module and argument.name.startswith("self."))
+
+    def grad_outputs(self, flat: Tensor | None = None) -> Tensors:
+        """Fresh grad_outputs, one for each output."""
+        return self.sample.problem.outputs.unflatten(self.u if flat is None else flat)
+
+    def gradient_for(self, flat: Tensor) -> Tensor | None:
+        """The gradient for other grad_outputs by an ordinary call, flat; None where it raises."""
+        result = self.sample.problem.pull_back(self.sample.problem.primals, self.grad_outputs(flat))
+        return None if isinstance(result, Raised) else self.inputs.flatten(result.value)
+
+    def difference(
+        self,
+        got: Gradients,
+        wanted: Tensor | None = None,
+        *,
+        u: Tensor | None = None,
+        only: frozenset[int] | None = None,
+        rounding_of: CallProblem | None = None,
+    ) -> Difference | None:
+        """Where gradients differ from the verified one by more than rounding and the tolerance.
+
+        `u` are the grad_outputs they were computed for, `only` the numbers of the inputs to look at.
+        `rounding_of` is where they come from, if it rounds otherwise than the verified problem.
+        """
+        base = self.gradient if wanted is None else wanted
+        flat = self.inputs.flatten(got)
+        for position, block in enumerate(self.inputs.blocks):
+            if only is not None and position not in only:
+                flat[block.start : block.stop] = base[block.start : block.stop]
+
+        def noise() -> Tensor:
+            problems = [self.sample.problem, *([] if rounding_of is None else [rounding_of])]
+            return torch.stack([self._noise(problem, u) for problem in problems]).sum(dim=0)
+
+        found = self._held(flat, base, self.inputs, self.names, noise)
+        return found and replace(found, missing=got[found.block] is None)
+
+    def unrepeated(self, gradient: Tensor) -> Difference | None:
+        """Where the gradient (flat) of the very same call differs by more than sums in another order do.
+
+        Noise measured by calls that do not repeat themselves is no rounding: it excuses a small share of
+        the largest values at most.
+        """
+
+        def noise() -> Tensor:
+            largest = max(t.abs().max().item() for t in (self.gradient, self._natural_slope))
+            return self._noise(self.sample.problem, None).clamp_max(ROUND_OFF * largest)
+
+        return self._held(gradient, self.gradient, self.inputs, self.names, noise)
+
+    def forward_difference(self, outputs: Sequence[Tensor], *, same: bool = False) -> Difference | None:
+        """Where results of forward differ from those of the verified call.
+
+        `same`: they are those of the very same call, and differ by more than sums in another order do.
+        """
+        layout, positions = self.sample.problem.outputs, self.sample.problem.output_positions
+        if [t.shape for t in outputs] != [t.shape for t in layout.unflatten(self.values)]:
+            return Difference("the shape of the result", "the output", torch.nan, torch.nan)
+        names = [f"output {p}" if len(positions) > 1 else "y" for p in positions]
+        largest = self.values.abs().nan_to_num(0.0, 0.0, 0.0).max().item() if len(self.values) else 0.0
+
+        def noise() -> Tensor:
+            return (ROUND_OFFS * self._forward_noise).clamp_max(ROUND_OFF * largest if same else math.inf)
+
+        found = self._held(layout.flatten(outputs), self.values, layout, names, noise)
+        return found and replace(found, entries=found.entries and _of_output(found.entries))
+
+    def finding(self, code: str, message: str, **fields: Any) -> Finding:  # noqa: ANN401 - of Finding
+        """A finding at this sample."""
+        return self.sample.finding(code, message, **fields)
+
+    def _held(
+        self, got: Tensor, wanted: Tensor, layout: Layout, names: Sequence[str], noise: Callable[[], Tensor]
+    ) -> Difference | None:
+        """Where flat values are off by more than the tolerance and by more than rounding, if anywhere."""
+        if torch.equal(got, wanted):
+            return None
+        off, bound = _off(got, wanted), self._tolerance(wanted, layout)
+        if not (off > bound).any():
+            return None
+        bound = torch.maximum(bound, noise())
+        wrong = off > bound
+        if not wrong.any():
+            return None
+        worst = int(torch.where(wrong, off, -1.0).argmax())
+        position = layout.block_of(worst)
+        block = layout.blocks[position]
+        here = slice(block.start, block.stop)
+        return Difference(
+            indexed(names[position], block.index(worst)),
+            names[position],
+            got[worst].item(),
+            wanted[worst].item(),
+            block=position,
+            entries=vector_entries(got[here], wanted[here], bound[here], wrong[here], block),
+        )
+
+    def _noise(self, problem: CallProblem, u: Tensor | None) -> Tensor:
+        """How far rounding moves a gradient, times what counts beyond it."""
+        given = problem.outputs.unflatten(self.u if u is None else u)
+        return ROUND_OFFS * gradient_noise(VjpProblem(problem, given))
+
+    @property
+    def _natural_slope(self) -> Tensor:
+        """|f| / |x|: the size of the terms of a gradient that cancels."""
+        size = self.inputs.flatten(self.sample.problem.primals).abs()
+        typical = size[size > 0].median() if (size > 0).any() else torch.ones((), dtype=torch.float64)
+        return self.values.abs().nan_to_num(0.0, 0.0, 0.0) / typical
+
+    def _tolerance(self, base: Tensor, layout: Layout) -> Tensor:
+        settings = self.sample.subject.settings
+        bound = torch.full_like(base, settings.atol)
+        size = base.abs().nan_to_num(0.0, 0.0, 0.0)
+        for block in layout.blocks:
+            part = slice(block.start, block.stop)
+            if block.stop > block.start:
+                bound[part] += settings.rtol * (size[part] + size[part].median())
+        return bound
+
+    @cached_property
+    def _forward_noise(self) -> Tensor:
+        """How far rounding moves forward: the spread at inputs moved by a few units in the last place."""
+        problem, generator = self.sample.problem, torch.Generator().manual_seed(20_263)
+        spread = own_noise(self.values, problem.outputs)
+        flat = self.inputs.flatten(problem.primals)
+        for _ in SCALES:
+            moved = self.inputs.unflatten(nudged(flat, self.inputs, generator, most=4))
+            result = problem.evaluate(moved)
+            if not isinstance(result, Raised):
+                off = _off(problem.outputs.flatten(result.value), self.values)
+                spread = torch.maximum(spread, off.nan_to_num(0.0, 0.0, 0.0))
+        return spread
+
+
+def cotangents(sample: Sample) -> Tensor:
+    """The grad_outputs of the verified gradient, flat: signed, never near zero, never all alike."""
+    return random_signs(sample.problem.outputs.size, sample.case.seed + 31)
+
+
+def verified(sample: Sample) -> Verified | None:
+    """One gradient of a verified sample, at a random signed grad_output; None where it raises.
+
+    None as well where it is not finite, or where there is nothing to differentiate.
+    """
+    problem = sample.problem
+    if not sample.inputs.size or not problem.outputs.size:
+        return None
+    u = cotangents(sample)
+    call = called(sample)
+    forward_draws = not problem.random_states.untouched()
+    if isinstance(call, Raised):
+        return None
+    values = problem.outputs.flatten(copies(call.value.outputs))
+    result = backward(sample, call.value, problem.outputs.unflatten(u))
+    backward_draws = not problem.random_states.untouched()
+    if isinstance(result, Raised):
+        return None
+    gradient = sample.inputs.flatten(result.value)
+    if not gradient.isfinite().all():
+        return None
+    return Verified(sample, u, gradient, values, forward_draws, backward_draws)
+
+
+def _off(got: Tensor, wanted: Tensor) -> Tensor:
+    """Absolute differences: none where both are the same, infinite where one of them is not finite."""
+    off = (got - wanted).abs()
+    off = torch.where(off.isfinite(), off, torch.inf)
+    same = (got == wanted) | (got.isnan() & wanted.isnan())
+    return torch.where(same, 0.0, off)
+
+
+def _of_output(entries: Entries) -> Entries:
+    """The same of a result, which has no input."""
+    worst = tuple(replace(e, output=e.input or (), input=None) for e in entries.worst)
+    return replace(entries, worst=worst)

@@ -1,0 +1,200 @@
+"""GV401 to GV403: forward or backward writes into what is not its own.
+
+Seen by content, bit by bit, as well as by torch's version counter: memory written through NumPy, a raw
+pointer or `.data` does not move the counter, and a write that happens to change nothing moves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Finding, Severity, tensors_of
+from gradverify.verifier import guard
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.variations.call import Call, backward, called
+from gradverify.verifier.variations.variation import Varied
+from gradverify.verifier.variations.verified import Verified
+
+REMEDY_GRAD_OUTPUT = (
+    "Compute out of place (g * 2, not g.mul_(2)): autograd may hand the same grad_output to others, who then "
+    "get another gradient. Clone it first where a kernel must write."
+)
+REMEDY_INPUT = (
+    "Work on a copy, or declare the write: ctx.mark_dirty(x) and return x. A running buffer that forward "
+    "updates is declared in the spec with `mutated: true`."
+)
+REMEDY_CALLERS = "Work on a copy: the caller still holds this tensor."
+REMEDY_SAVED = (
+    "Clone it before writing: it is still needed, by a second backward (retain_graph) or by whoever else "
+    "holds it."
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A tensor as it was."""
+
+    tensor: Tensor
+    copy: Tensor
+    version: int
+
+    @staticmethod
+    def of(tensor: Tensor) -> Snapshot:
+        """Remember a tensor's content and version."""
+        return Snapshot(tensor, tensor.detach().clone(), tensor._version)  # noqa: SLF001 - its only name
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether its content is another now."""
+        return not same_bits(self.tensor.detach(), self.copy)
+
+    @property
+    def counted(self) -> bool:
+        """Whether torch's counter saw a write."""
+        return self.tensor._version != self.version  # noqa: SLF001
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was written to, even if only with the values it had."""
+        return self.counted or self.rewritten
+
+    @property
+    def by_how_much(self) -> str:
+        """`: 6 of 6 entries changed`, or that only the counter shows it."""
+        now, before = self.tensor.detach(), self.copy
+        if now.shape != before.shape:
+            return f": its shape is {list(now.shape)} now, {list(before.shape)} before"
+        count = int((now != before).sum())
+        if not count:
+            return " (with the values it has at these inputs; its version counter moved)"
+        return f": {count} of {now.numel()} entries changed"
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same, NaN equal to itself."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    both = (t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b))
+    return torch.equal(*both)
+
+
+def mutation(base: Verified) -> Varied:
+    """Copies of everything that forward and backward are given, compared after each of them."""
+    sample = base.sample
+    arguments: dict[int, Snapshot] = {}
+
+    def noted(position: int, value: Tensor) -> Tensor:
+        if value.layout is torch.strided:
+            arguments[position] = Snapshot.of(value)
+        return value
+
+    made = called(sample, arrange=noted)
+    if isinstance(made, Raised):
+        return Varied()
+    call = made.value
+    findings = list(_written_by_forward(sample, call, arguments))
+    written = {f.input for f in findings}
+    grad_outputs = [Snapshot.of(t) for t in base.grad_outputs()]
+    held = list(_held(sample, call))
+    now = {i: Snapshot.of(s.tensor) for i, s in arguments.items() if sample.arguments[i].name not in written}
+    result = backward(sample, call, [s.tensor for s in grad_outputs])
+    if isinstance(result, Raised):
+        return Varied(tuple(findings))
+    given = (
+        (f"grad_output of output {position}" if len(grad_outputs) > 1 else "grad_output", position, snapshot)
+        for position, snapshot in zip(sample.problem.output_positions, grad_outputs, strict=True)
+    )
+    for words, position, snapshot in given:
+        if snapshot.changed:
+            said = f"backward writes into {words}{snapshot.by_how_much}"
+            findings.append(sample.finding("GV401", said, hint=REMEDY_GRAD_OUTPUT, output=position))
+            break
+    saved = [one for one in held if one[2].changed and one[1] not in _declared(sample)]
+    if saved:
+        words, name, snapshot = saved[0]
+        said = f"backward writes into {words}{snapshot.by_how_much}"
+        findings.append(sample.finding("GV403", said, hint=REMEDY_SAVED, input=name))
+    else:
+        findings += _written_by_backward(sample, now)
+    return Varied(tuple(findings))
+
+
+def saved_tensors(call: Call) -> tuple[Tensor, ...]:
+    """What forward saved for backward; empty where that cannot be read."""
+    node = call.node
+    result = None if node is None else guard.call(lambda: node.saved_tensors)
+    if result is None or isinstance(result, Raised):
+        return ()
+    return tuple(t for t in result.value if isinstance(t, Tensor))
+
+
+def is_same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors share their storage."""
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return False
+    return a.untyped_storage()._cdata == b.untyped_storage()._cdata and a.numel() > 0  # noqa: SLF001
+
+
+def _is_readable(value: Any) -> bool:  # noqa: ANN401
+    return isinstance(value, Tensor) and value.layout is torch.strided
+
+
+def _declared(sample: Sample) -> frozenset[str]:
+    """Names of the inputs that the spec declares as written into."""
+    return frozenset(t.name for i in sample.case.inputs for t in tensors_of(i) if t.mutated)
+
+
+def _written_by_forward(sample: Sample, call: Call, before: Mapping[int, Snapshot]) -> Iterator[Finding]:
+    if sample.subject.operator is not None:  # what its schema says of writes is GV504's to judge
+        return
+    followed = sample.subject.function_class is None
+    for position, snapshot in before.items():
+        argument = sample.arguments[position]
+        dirty = any(r is snapshot.tensor for r in call.returned)
+        # autograd itself follows what a composite writes; only a write behind its back is a mistake there.
+        changed = snapshot.rewritten and not snapshot.counted if followed else snapshot.changed
+        if not changed or dirty or argument.name in _declared(sample):
+            continue
+        read = any(is_same_memory(t, snapshot.tensor) for t in saved_tensors(call))
+        serious = argument.differentiable or read
+        why = "which requires grad" if argument.differentiable else "which backward reads"
+        yield sample.finding(
+            "GV402",
+            f"forward writes into its input `{argument.name}`{f', {why},' if serious else ''} without "
+            f"ctx.mark_dirty{snapshot.by_how_much}",
+            hint=REMEDY_INPUT,
+            input=argument.name,
+            severity=Severity.ERROR if serious else Severity.WARNING,
+        )
+
+
+def _written_by_backward(sample: Sample, before: Mapping[int, Snapshot]) -> Iterator[Finding]:
+    for position, snapshot in before.items():
+        name = sample.arguments[position].name
+        if snapshot.changed and name not in _declared(sample):
+            said = f"backward writes into the input `{name}`{snapshot.by_how_much}"
+            yield sample.finding("GV402", said, hint=REMEDY_CALLERS, input=name)
+
+
+def _held(sample: Sample, call: Call) -> Iterator[tuple[str, str | None, Snapshot]]:
+    """What must outlive backward: (in words, name of the input it is, as it was)."""
+    saved = [t for t in saved_tensors(call) if _is_readable(t)]
+    for number, tensor in enumerate(saved):
+        words, name = f"the saved tensor {number}, of shape {list(tensor.shape)}", None
+        for argument, passed in zip(sample.arguments, call.passed, strict=True):
+            if isinstance(passed, Tensor) and is_same_memory(passed, tensor):
+                words, name = f"the saved input `{argument.name}`", argument.name
+        if name is None and any(is_same_memory(o, tensor) for o in call.outputs):
+            words = "the saved output"
+        yield words, name, Snapshot.of(tensor)
+    for output in call.outputs:
+        if _is_readable(output) and not any(is_same_memory(output, tensor) for tensor in saved):
+            yield "the output", None, Snapshot.of(output)

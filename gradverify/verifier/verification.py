@@ -1,0 +1,129 @@
+"""One target while it is verified: how its samples are built, what was asked of it, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from gradverify.events import CaseStarted, CaseVerified, Event, Found, Verify
+from gradverify.model import Case, Engine, Finding, Point, Severity, TargetKind
+from gradverify.rules import Family
+from gradverify.verifier.asked import is_wanted, wanted_families
+from gradverify.verifier.building import Live, build_subject
+from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.kept import Place
+from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.collect.discover import is_old_style
+from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.devices import exact_arithmetic
+from gradverify.verifier.guard import default_dtype
+
+Judge = Callable[[Sample | NoSample, CaseState], Iterable[Finding]]
+"""Judges a sample, adds to the state of its case, and says what is wrong."""
+
+
+@dataclass
+class Verification:
+    """A request, its live objects, and what is known of the target so far."""
+
+    request: Verify
+    live: Live
+    reader: Reader | None
+    visited: list[Place] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    has_gradient: bool = False
+    """Some case has one."""
+    lacks_gradient: bool = False
+    """Some case has none, and was not verified."""
+    is_old_style: bool = False
+    """A method of the Function lacked `@staticmethod` before any of them was called."""
+
+    @property
+    def wanted(self) -> frozenset[Family]:
+        """Families of the codes that are asked for."""
+        return wanted_families(self.request.settings, self.request.ignored)
+
+    @property
+    def has_no_error(self) -> bool:
+        """Whether some case has a gradient and nothing is wrong so far."""
+        return self.has_gradient and all(f.severity is not Severity.ERROR for f in self.findings)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every case was verified, and nothing is wrong or open."""
+        return self.has_no_error and not self.lacks_gradient and all(f.code != "GV109" for f in self.findings)
+
+    def wants(self, code: str) -> bool:
+        """Whether findings with a code are asked for."""
+        return is_wanted(code, self.request.settings, self.request.ignored)
+
+    def is_first(self, case: Case) -> bool:
+        """Whether it is the first of the listed ones."""
+        return case.id == self.request.plan.cases[0].id
+
+    def build(self, case: Case) -> tuple[Subject, Case] | Finding:
+        """The target ready to be called on a case; a finding where it cannot be built."""
+        return build_subject(self.request, self.live, case, self.reader)
+
+    def sample(self, case: Case) -> Sample | None:
+        """The first typical draw of a case, None where forward refuses it."""
+        built = self.build(case)
+        sample = None if isinstance(built, Finding) else prepare(*built, Point.TYPICAL, 0)
+        return sample if isinstance(sample, Sample) else None
+
+    def told(self, findings: Iterable[Finding]) -> Iterator[Event]:
+        """Those findings that are asked for, as events."""
+        return (Found(f) for f in findings if self.wants(f.code))
+
+    def noted(self, events: Iterable[Event], case: Case) -> Iterator[Event]:
+        """The events of a case as they come; what they say is remembered."""
+        for event in events:
+            match event:
+                case CaseStarted():
+                    self.visited.append(Place(case, event.point, event.draw))
+                case Found():
+                    self.findings.append(event.finding)
+                case CaseVerified():
+                    self.has_gradient |= not event.no_gradient
+                    self.lacks_gradient |= event.no_gradient
+                case _:
+                    pass
+            yield event
+
+    def ask(self, case: Case, judge: Judge, *, named: str = "") -> Iterator[Event]:
+        """Judge one sample of a case beside the listed ones; `named` is how the report calls it.
+
+        Nothing is asked of a gradient that is not meant to be the derivative, or is torch's to judge.
+        """
+        built = self.build(case)
+        if isinstance(built, Finding):
+            return
+        subject, full_case = built
+        if subject.surrogate is not None or subject.settings.engine is Engine.TORCH:
+            return
+        yield CaseStarted(case.id, Point.TYPICAL, 0)
+        sample, state = prepare(subject, full_case, Point.TYPICAL, 0), CaseState()
+        yield from self.told(judge(sample, state))
+        if isinstance(sample, Sample):
+            state.count_calls(sample)
+        if isinstance(sample, Sample) or state.capabilities:
+            yield state.verified(replace(case, id=named or case.id))
+
+
+@contextmanager
+def verifying(request: Verify, live: Live) -> Iterator[Verification]:
+    """Read what backward returns while the context lasts, in the dtype and arithmetic of the request."""
+    with ExitStack() as stack:
+        stack.enter_context(default_dtype(request.plan.default_dtype))
+        stack.enter_context(exact_arithmetic())
+        reader = None
+        kind = request.target.kind
+        operator = operator_of(live.value) if kind is TargetKind.CUSTOM_OP else None
+        if kind is TargetKind.FUNCTION:
+            reader = stack.enter_context(reading_backward(live.value, live.kept.reader))
+        elif operator is not None and operator.backward is not None:
+            reader = stack.enter_context(reading_operator(operator, live.kept.reader))
+        old = kind is TargetKind.FUNCTION and is_old_style(live.value)
+        yield Verification(request, live, reader, is_old_style=old)

@@ -1,0 +1,90 @@
+"""Nothing is measured twice while one target is judged."""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import Function
+
+from gradverify.events import Found, Retry, Verify
+from gradverify.model import InputSource, Parameter, Point, Price, Settings, Target, TargetKind, TargetPlan
+from gradverify.verifier.building import Live
+from gradverify.verifier.checks import jacobians
+from gradverify.verifier.diagnose.edits import search
+from gradverify.verifier.diagnose.edits.known import joint_shape
+from gradverify.verifier.retrying import retry
+from gradverify.verifier.run import verify
+
+from .diagnosing import OTHER_SIZES, SIZES, case_at
+
+SHAPES = {"x": "bn", "w": "mn", "c": "m"}
+
+
+class Cell(Function):
+    """Three gradients, wrong by one mistake."""
+
+    @staticmethod
+    def forward(ctx, x, w, c):
+        y = torch.tanh(x @ w.mT + c)
+        ctx.save_for_backward(x, w, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, y = ctx.saved_tensors
+        d = g * (1 - y)
+        return d @ w, d.mT @ x, d.sum(0)
+
+
+def _asked() -> Verify:
+    target = Target("Cell", "Cell", TargetKind.FUNCTION, "f.py", 1, tuple(map(Parameter, SHAPES)))
+    cases, spares = (case_at(SHAPES, SIZES, 1),), (case_at(SHAPES, OTHER_SIZES, 2),)
+    plan = TargetPlan("Cell", "Cell", InputSource.SPEC, cases, spares=spares)
+    return Verify(target, plan, Settings(select=("GV1",), price=Price.LEAST))
+
+
+def test_a_sample_is_measured_once_by_verdict_cause_and_smaller_inputs(monkeypatch):
+    judged, honest = [], jacobians.judge_any_size
+
+    def counted(problem, *given, **options):
+        judged.append([p.tolist() for p in problem.primals])
+        return honest(problem, *given, **options)
+
+    monkeypatch.setattr(jacobians, "judge_any_size", counted)
+    asked, live = _asked(), Live(Cell)
+    found = [e.finding for e in verify(asked, live) if isinstance(e, Found)]
+    told = [f for f in found if f.cause]
+    assert {f.input for f in told} == set(SHAPES)
+    assert all(one not in judged[:k] for k, one in enumerate(judged))
+    before = len(judged)
+    answers = [retry(Retry(asked, f, Point.TYPICAL, 0, with_cause=True), live) for f in told]
+    assert len(judged) == before
+    assert all(a.finding is not None for a in answers)
+    assert [a.calls for a in answers[1:]] == [0, 0]
+    plain = [retry(Retry(asked, f, Point.PLAIN, 0, with_cause=True), live) for f in told]
+    assert len(judged) == before + 1
+    assert plain[0].calls > 0
+    assert [a.calls for a in plain[1:]] == [0, 0]
+
+
+def test_a_change_that_mends_one_gradient_is_tried_on_the_others_first(monkeypatch):
+    searched, honest = [], search.first_edit
+
+    def counted(trial):
+        searched.append(trial.pairs[0].name)
+        return honest(trial)
+
+    monkeypatch.setattr(search, "first_edit", counted)
+    found = [e.finding for e in verify(_asked(), Live(Cell)) if isinstance(e, Found)]
+    changes = {f.changes for f in found if f.cause}
+    assert len(searched) == 1
+    assert [[change.after for change in one] for one in changes] == [["d = g * (1 - y ** 2)"]]
+
+
+def test_shapes_go_together_as_torch_has_it():
+    for one in ((), (1,), (3,), (2, 3), (2, 1), (4, 1, 3)):
+        for other in ((), (2,), (3,), (2, 3), (4, 2, 1)):
+            try:
+                expected = tuple(torch.broadcast_shapes(one, other))
+            except RuntimeError:
+                expected = None
+            assert joint_shape(torch.empty(one), torch.empty(other)) == expected

@@ -1,0 +1,61 @@
+"""Factors and laws of the sizes, as they are written."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gradverify.verifier.diagnose.hypotheses.chain import written
+from gradverify.verifier.diagnose.sizes import always_two, size_law
+from gradverify.verifier.diagnose.words.causes import _constant, _inverse_of_quotient
+from gradverify.verifier.diagnose.words.saying import times_too_large
+
+SMALL = (("x", (4, 2)),)
+LARGE = (("x", (6, 2)),)
+
+
+def test_a_law_with_a_multiple_reads_as_people_write_it():
+    four, six = (("x", (4,)),), (("x", (6,)),)
+    assert size_law([(four, 2 / 4), (six, 2 / 6)]) == "2 / x.shape[0]"
+    assert size_law([(four, 1 / 8), (six, 1 / 12)]) == "1/2 / x.shape[0]"
+    assert size_law([(four, 2.0 * 4), (six, 2.0 * 6)]) == "2 * x.shape[0]"
+    assert size_law([(four, -1 / 4), (six, -1 / 6)]) == "-1 / x.shape[0]"
+
+
+def test_a_size_that_is_always_two_may_be_meant():
+    assert always_two([SMALL, LARGE]) == ["x.shape[1]"]
+    assert always_two([SMALL, (("x", (6, 3)),)]) == []
+
+
+def test_a_factor_near_one_keeps_its_digits():
+    assert times_too_large(1.0002) == "is 1.0002 times what it should be"
+    assert times_too_large(2.0) == "is 2 times too large"
+
+
+@pytest.mark.parametrize(
+    ("law", "inverse"), [("1 / n", "n"), ("2 / n", "n / 2"), ("1/2 / n", "2 * n"), ("2 * n", ""), ("n", "")]
+)
+def test_what_to_multiply_by_is_no_quotient(law, inverse):
+    assert _inverse_of_quotient(law) == inverse
+
+
+@pytest.mark.parametrize(
+    ("factor", "text"),
+    [(2 * math.pi, "6.283 (2 * pi)"), (-math.sqrt(2), "-1.414 (-sqrt(2))"), (6.2832, "6.283"), (7.0, "7")],
+)
+def test_a_constant_of_formulas_has_its_name(factor, text):
+    assert _constant(factor) == text
+
+
+@pytest.mark.parametrize(
+    ("multiple", "formula", "text"),
+    [
+        (0.5, "1 / x", "1 / (2 * x)"),
+        (-2.0, "1 / x", "-2 / x"),
+        (0.5, "x", "1/2 * x"),
+        (-1.0, "1 / x", "-1 / x"),
+    ],
+)
+def test_a_multiple_of_a_quotient_reads_as_people_write_it(multiple, formula, text):
+    assert written(multiple, formula) == text

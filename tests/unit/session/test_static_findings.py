@@ -1,0 +1,66 @@
+"""Static findings beside dynamic ones: each cause once, and what was verified outranks what was read."""
+
+import pytest
+
+from gradverify.model import Finding, LintFinding, Location, Outcome, Settings, Severity
+from gradverify.rules import RULES, Family, rule
+from gradverify.session.static_findings import TWINS, told_beside
+
+
+def read(*codes):
+    return [LintFinding(c, rule(c).severity, Location("m.py", 7, 9), "F", "said", "Do.") for c in codes]
+
+
+def beside(found=(), dynamic=(), double_backward="not-run", contract=Outcome.NOT_RUN, ignored=(), **settings):
+    return told_beside(
+        read(*found),
+        [Finding(code, Severity.ERROR, "found") for code in dynamic],
+        settings=Settings(**settings),
+        ignored=ignored,
+        double_backward=double_backward,
+        contract=contract,
+    )
+
+
+def told(*arguments, **more):
+    return [finding.code for finding in beside(*arguments, **more)]
+
+
+def test_an_error_becomes_a_warning_with_its_place():
+    (finding,) = beside(["GV803"])
+    assert (finding.severity, finding.location) == (Severity.WARNING, Location("m.py", 7, 9))
+    assert (finding.message, finding.hint) == ("said", "Do.")
+
+
+@pytest.mark.parametrize(("code", "twin"), [(c, t) for c, twins in TWINS.items() for t in sorted(twins)])
+def test_a_cause_is_told_once(code, twin):
+    assert told([code]) == [code]
+    assert told([code], dynamic=[twin]) == []
+
+
+def test_every_static_rule_has_a_place_beside_but_the_note():
+    static = {r.code for r in RULES if r.family is Family.LINT} | {"GV810"}
+    assert TWINS.keys() == static - {"GV806"}
+    assert told(["GV806"]) == []
+
+
+@pytest.mark.parametrize("verified", ["yes", "no", "wrong"])
+def test_a_judged_second_derivative_refutes_an_opaque_backward(verified):
+    assert told(["GV801"], double_backward=verified) == []
+
+
+def test_swept_layouts_refute_the_strides():
+    assert told(["GV809"], contract=Outcome.FAILED) == ["GV809"]
+    assert told(["GV809"], contract=Outcome.PASSED) == []
+
+
+def test_codes():
+    assert told(["GV803", "GV804"], select=("GV803",)) == ["GV803"]
+    assert told(["GV803", "GV804"], ignore=("GV803",)) == ["GV804"]
+    assert told(["GV803", "GV804"], ignored=["GV8"]) == []
+    assert told(["GV803"], select=("GV1",)) == []
+
+
+def test_who_waives_the_cause_waives_its_foresight():
+    assert told(["GV801"], ignored=["GV2"]) == []
+    assert told(["GV805"], ignored=["GV102"]) == ["GV805"]

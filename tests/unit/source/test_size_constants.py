@@ -1,0 +1,111 @@
+"""Which integers of a source a size may be held against."""
+
+from __future__ import annotations
+
+import pytest
+
+from gradverify.source import size_constants
+
+MODULE = """
+import torch, triton
+import triton.language as tl
+
+BLOCK = 1 << 7
+UNUSED = 77
+WIDTH: tl.constexpr = tl.constexpr(2 * 16)
+
+def kernel(x_ptr, n, LANES=4, groups=24, dim=1):
+    for i in range(0, n, WIDTH):
+        tl.arange(0, 512)
+
+def helper(x):
+    return x[:96] + x[i:i+11]
+
+class Outer(torch.autograd.Function):
+    CHUNK = 12
+
+    @staticmethod
+    def forward(ctx, x):
+        if x.dim() > 3 or x.shape[0] == 9 or len(x.shape) > 5:
+            raise ValueError
+        y = kernel[(1,)](x, STAGES=2, num_warps=8, BLOCK=BLOCK)
+        return helper(x) if x.numel() > 300 else y.split(40), 1000 * x
+
+class Other(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x[:33], triton.next_power_of_2(x.numel())
+
+call = Other.apply
+"""
+
+
+def test_constants_of_a_target_and_of_what_it_uses() -> None:
+    found = {str(c) for c in size_constants(MODULE, "Outer")}
+    assert found == {
+        "STAGES = 2", "LANES = 4", "11 (line 14)", "CHUNK = 12", "groups = 24", "WIDTH = 32", "40 (line 24)",
+        "96 (line 14)", "BLOCK = 128", "300 (line 24)", "512 (line 11)",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["Other", "call"])
+def test_a_target_bound_by_another_name(name: str) -> None:
+    assert [str(c) for c in size_constants(MODULE, name)] == ["a power of 2", "33 (line 29)"]
+
+
+def test_a_source_that_cannot_be_read_has_none() -> None:
+    assert size_constants("def (", "f") == ()
+    assert size_constants(MODULE, "missing") == ()
+
+
+def test_a_constant_in_a_tuple() -> None:
+    found = size_constants("def call(x):\n    y, step = f(x), 32\n    return y\n", "call")
+    assert [str(c) for c in found] == ["step = 32"]
+
+
+@pytest.mark.parametrize(
+    ("loop", "values"),
+    [
+        ("for _ in range(50):\n        x = x - f(x)", []),
+        ("for i in range(50):\n        x = x - f(x)", []),
+        ("for i in range(50):\n        x = x - f(x, i)", [50]),
+        ("for _ in range(50):\n        x = f(x)\n        at += 8", [50]),
+        ("for _ in range(0, n, 50):\n        x = f(x)", [50]),
+        ("for _ in range(50):\n        x = x[:64]", [64]),
+    ],
+)
+def test_a_number_of_rounds_is_no_size(loop: str, values: list[int]) -> None:
+    found = size_constants(f"def call(x, at, n):\n    {loop}\n    return x\n", "call")
+    assert [c.value for c in found] == values
+
+
+def test_what_a_counter_is_held_against_is_a_size():
+    source = (
+        "def f(x):\n    for t in range(len(x)):\n        if t == 64 or x.shape[0] == 9:\n            break\n"
+    )
+    assert [str(c) for c in size_constants(source, "f")] == ["64 (line 3)"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "block"),
+    [
+        ("n >> 5 << 5", 32),
+        ("n & 63", 64),
+        ("31 & n", 32),
+        ("n & ~15", 16),
+        ("n & -8", 8),
+        ("divmod(n, 48)", 48),
+    ],
+)
+def test_blocks_by_shift_and_mask(expression: str, block: int) -> None:
+    assert [c.value for c in size_constants(f"def f(n):\n    return {expression}\n", "f")] == [block]
+
+
+@pytest.mark.parametrize("expression", ["n & 12", "n & 0", "n >> 40", "n & 0xFFFFFFFF", "mask & other"])
+def test_hashes_and_flags_are_no_blocks(expression: str) -> None:
+    assert size_constants(f"def f(n, mask, other):\n    return {expression}\n", "f") == ()
+
+
+def test_blocks_of_a_table() -> None:
+    found = size_constants("BLOCKS = {32: 64, 64: 48, 1: 2}\n\ndef f(x):\n    return BLOCKS[x]\n", "f")
+    assert [str(c) for c in found] == ["BLOCKS = 48", "BLOCKS = 64"]

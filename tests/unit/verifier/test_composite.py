@@ -1,0 +1,186 @@
+"""Forward itself as a composite: where it exists, where it is believed, and that it accuses nobody."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from gradverify.model import Case, Engine, Outcome, Point, Settings, Target, TargetKind, TensorInput
+from gradverify.verifier.checks.composite import (
+    Composite,
+    NoComposite,
+    automatic_composite,
+    confirmed_composite,
+)
+from gradverify.verifier.checks.composite_refinement import refined, settled_second_order
+from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.result import FirstOrder, Uncovered
+from gradverify.verifier.checks.second_order import second_order_problem
+from gradverify.verifier.checks.subject import Sample, Subject, prepare
+from gradverify.verifier.collect.forward_itself import plain_forward, run_forward
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import judge
+
+_path = Path(__file__).with_name("composites.py")
+_spec = importlib.util.spec_from_file_location("composites", _path)
+FUNCTIONS = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(FUNCTIONS)
+
+DRAWS = range(6)
+
+BELIEVED = [
+    "DetachedPeak",
+    "WithoutGraph",
+    "InPlaceOnSaved",
+    "Dropped",
+    "AsksWhatIsNeeded",
+    "BranchOnData",
+    "TruncatedConstant",
+]
+NOT_BELIEVED = ["BisectedSquareRoot", "DetachedNorm", "ByNumPy", "HalfByNumPy"]
+RIGHT = [name for name in (*BELIEVED, *NOT_BELIEVED, "NewtonCubeRoot") if name != "TruncatedConstant"]
+
+
+def sample_of(name: str, draw: int = 0) -> Sample:
+    function = getattr(FUNCTIONS, name)
+    names = ("a", "b") if name == "AsksWhatIsNeeded" else ("x",)
+    positive = name in {"BisectedSquareRoot", "NewtonCubeRoot"}
+    one = TensorInput("x", (3, 4), domain="positive" if positive else "real")
+    case = Case("base", 11, inputs=tuple(replace(one, name=n) for n in names))
+    subject = Subject(
+        target=Target(name, name, TargetKind.FUNCTION, "composites.py", 1),
+        function=function.apply,
+        settings=Settings(engine=Engine.JACOBIAN),
+        own_forward=plain_forward(function),
+    )
+    sample = prepare(subject, case, Point.TYPICAL, draw)
+    assert isinstance(sample, Sample)
+    return sample
+
+
+@pytest.mark.parametrize("name", BELIEVED)
+def test_is_believed(name: str) -> None:
+    sample = sample_of(name)
+    first = first_order(sample)
+    found = confirmed_composite(sample, first)
+    assert isinstance(found, Composite), found
+
+
+@pytest.mark.parametrize("name", NOT_BELIEVED)
+def test_is_not_believed(name: str) -> None:
+    sample = sample_of(name)
+    first = first_order(sample)
+    assert isinstance(confirmed_composite(sample, first), NoComposite)
+
+
+def test_without_a_forward_of_its_own_there_is_none() -> None:
+    sample = sample_of("Dropped")
+    callable_alone = replace(sample, subject=replace(sample.subject, own_forward=None))
+    assert isinstance(automatic_composite(callable_alone), NoComposite)
+
+
+def test_nothing_is_believed_where_backward_is_not_verified() -> None:
+    sample = sample_of("Dropped")
+    assert isinstance(
+        confirmed_composite(sample, FirstOrder(replace(first_order(sample).result, outcome=Outcome.FAILED))),
+        NoComposite,
+    )
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("name", RIGHT)
+def test_accuses_no_right_function(name: str, draw: int) -> None:
+    sample = sample_of(name, draw)
+    first, _ = refined(sample, first_order(sample))
+    assert first.result.findings == ()
+
+
+def test_sees_what_no_entry_shows() -> None:
+    sample = sample_of("OffByAHair")
+    # As where an engine has passed it without a Jacobian.
+    bare = FirstOrder(replace(first_order(sample).result, findings=()), proven=True)
+    (finding,) = refined(sample, bare)[0].result.findings
+    assert finding.code == "GV110"
+    worst = finding.entries.worst[0]
+    assert worst.actual / worst.expected - 1 == pytest.approx(4e-11, rel=1e-3)
+
+
+def test_a_composite_whose_own_derivative_is_off_accuses_nobody() -> None:
+    sample = sample_of("Dropped")
+
+    def lagging(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        if x.requires_grad:
+            x.register_hook(lambda gradient: gradient * (1 + 3e-10))
+        return plain_forward(FUNCTIONS.Dropped)(x)
+
+    sample = replace(sample, subject=replace(sample.subject, own_forward=lagging))
+    first, composite = refined(sample, first_order(sample))
+    assert isinstance(composite, Composite)
+    assert first.result.findings == ()
+
+
+def test_settles_what_is_noisy_in_the_first_order() -> None:
+    sample = sample_of("Dropped")
+    first = first_order(sample)
+    mask = torch.zeros(12, 12, dtype=torch.bool)
+    mask[0, 0] = True
+    comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
+    result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "noisy")})
+    again, _ = refined(sample, replace(first, result=result, comparison=comparison))
+    assert again.result.uncovered == {}
+
+
+def test_does_not_settle_a_jump() -> None:
+    sample = sample_of("Dropped")
+    first = first_order(sample)
+    mask = torch.zeros(12, 12, dtype=torch.bool)
+    mask[0, 0] = True
+    comparison = replace(first.comparison, covered=first.comparison.covered & ~mask)
+    measured = replace(first.measured, error=torch.where(mask, torch.inf, first.measured.error))
+    result = replace(first.result, uncovered={(0, "x"): Uncovered(mask, "jumps")})
+    again, _ = refined(sample, replace(first, result=result, comparison=comparison, measured=measured))
+    assert again.result.uncovered.keys() == {(0, "x")}
+
+
+def judged_again(sample: Sample, unknown: int) -> tuple:
+    """The second order of a sample, with one entry of its Jacobian declared too noisy to be judged."""
+    second = second_order_problem(sample)
+    judged = judge(second, Tolerance(sample.subject.settings.rtol))
+    covered = judged.comparison.covered.clone()
+    covered[unknown, 0] = False
+    mask = torch.zeros(second.outputs.size, sample.inputs.size, dtype=torch.bool)
+    mask[unknown, 0] = True
+    uncovered = {(0, "second order, x"): Uncovered(mask, "noisy")}
+    return second, replace(judged, comparison=replace(judged.comparison, covered=covered)), uncovered
+
+
+def test_settles_a_noisy_second_order() -> None:
+    sample = sample_of("OffByAHair")
+    composite = confirmed_composite(sample, first_order(sample))
+    second, judged, uncovered = judged_again(sample, 0)
+    assert settled_second_order(sample, composite, second, judged, uncovered) == {}
+
+
+def test_does_not_settle_a_second_order_on_which_the_composite_disagrees() -> None:
+    sample = sample_of("OffByAHair")
+    composite = confirmed_composite(sample, first_order(sample))
+    second, judged, uncovered = judged_again(sample, 0)
+    analytical = judged.comparison.analytical.clone()
+    analytical[0, 0] += 1e-3
+    judged = replace(judged, comparison=replace(judged.comparison, analytical=analytical))
+    assert settled_second_order(sample, composite, second, judged, uncovered) == uncovered
+
+
+def test_the_stand_in_keeps_what_forward_tells_it() -> None:
+    a, b = torch.ones(2, requires_grad=True), torch.ones(2)
+    result, context = run_forward(FUNCTIONS.AsksWhatIsNeeded, (a, b))
+    assert result.grad_fn is not None
+    assert context.needs_input_grad == (True, False)
+    assert context.saved_tensors == (b, None)
+    assert context.materialize_grads is False
+    assert context.attributes == {"shape": a.shape, "scale": 2.0}
