@@ -107,7 +107,7 @@ verifier.checks | None | contract._undefined_grads
 verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
     saved_intermediates.what_cuts
-verifier.checks | () | grad_output.rounded_to_single
+verifier.checks | () | grad_output.rounded_to
 verifier.checks | "" | constants.right_for_some
     deliberate.looks_deliberate
 verifier | iter(()) | beyond.judge_beyond

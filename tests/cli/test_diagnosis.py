@@ -164,7 +164,7 @@ class BySize(torch.autograd.Function):
 """
 
 
-def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_path):
+def test_a_cause_that_was_tested_at_one_value_of_an_option_says_so(tmp_path):
     (tmp_path / "m.py").write_text(OF_OPTIONS)
     entry = "{inputs: {x: [n, d], momentum: {choices: [0.75, 0.6]}}}"
     names = "\n".join(f"  {name}: {entry}" for name in ("Scale", "Momentum", "Third"))
@@ -174,9 +174,10 @@ def test_a_factor_that_one_value_of_an_option_has_is_tried_at_the_others(tmp_pat
     (tmp_path / "m.gradverify.yaml").write_text(spec)
     ran = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
     hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.out)["targets"]}
-    assert "5 times too large at every entry here, and not by that factor at other options" in hints["Scale"]
-    assert "the factor is" not in hints["Scale"]
-    assert "the factor is `1 / (1 - momentum)`" in hints["Momentum"]
-    assert "3 times too large at every entry (checked" in hints["Third"]
-    assert "2 times too large at every entry (checked" in hints["Twice"]
-    assert "the factor is `sqrt(x.shape[1])` at these options, and another one at others" in hints["BySize"]
+    checked = "(checked at 3 points of 2 sizes, all with `momentum={}`)"
+    assert f"5 times too large at every entry {checked.format(0.6)}" in hints["Scale"]
+    assert f"4 times too large at every entry {checked.format(0.75)}" in hints["Momentum"]
+    assert f"3 times too large at every entry {checked.format(0.75)}" in hints["Third"]
+    assert f"2 times too large at every entry {checked.format(2)}" in hints["Twice"]
+    assert f"the factor is `sqrt(x.shape[1])` {checked.format(None)}" in hints["BySize"]
+    assert "It becomes right with `return (ctx.momentum * g, None)`" in hints["Scale"]

@@ -10,7 +10,7 @@ from torch import Tensor
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
-from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to_single, wrong_with_zeros
+from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to, wrong_with_zeros
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.mismatch import describe_block, rounded
 from gradverify.verifier.checks.result import WORSE, CheckResult, FirstOrder, Uncovered, outcome_of
@@ -112,7 +112,9 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     findings, uncovered = _judge_blocks(sample, judged, single)
     if not single and all(f.severity is not Severity.ERROR for f in findings):
         names = [
-            n for n in rounded_to_single(sample, judged.comparison.analytical) if not _is_short(sample, n)
+            n
+            for n in rounded_to(sample, judged.comparison.analytical, torch.float32)
+            if not _is_short(sample, n)
         ]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     findings = told_of_draws(sample, findings)

@@ -42,13 +42,16 @@ OTHER = -3.0
 """Factor between two grad_outputs whose gradients must differ."""
 
 DRAWS = 3
-"""Mixed grad_outputs at which float32 must show; each must say the same."""
+"""Mixed grad_outputs at which a shorter dtype must show; each must say the same."""
+
+COARSE = (torch.float16, torch.bfloat16)
+"""Dtypes of fewer digits than `LINEAR`: what casts to them is not linear."""
 
 SHOWS = 1e-9
 """Share of its largest value by which a gradient must be off to be asked about: float32 rounds by 6e-8."""
 
 VANISHES = 1e-3
-"""What may be left of that for a grad_output that float32 holds: float64 rounds by far less."""
+"""What may be left of that for a grad_output that the dtype holds: float64 rounds by far less."""
 
 
 def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian) -> Finding | None:
@@ -89,7 +92,10 @@ def nonlinearity(sample: Sample, analytical: Tensor, measured: NumericalJacobian
             name = problem.input_names[number_of]
             if function == ONES or (same and gradient.any()):
                 return _ignores(sample, name, is_sum=function == ONES)
-            return _not_linear(sample, name, (gradient[worst].item(), mixed[worst].item()), function)
+            short = [d for d in COARSE if function is None and name in rounded_to(sample, analytical, d)]
+            return _not_linear(
+                sample, name, (gradient[worst].item(), mixed[worst].item()), function, short[:1]
+            )
     return None
 
 
@@ -141,8 +147,8 @@ def ignoring_grad_output(problem: CallProblem) -> frozenset[str]:
     )
 
 
-def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
-    """Names of the inputs whose gradient has only float32's digits for grad_outputs that have more.
+def rounded_to(sample: Sample, analytical: Tensor, dtype: torch.dtype) -> tuple[str, ...]:
+    """Names of the inputs whose gradient has only a dtype's digits for grad_outputs that have more.
 
     The rows of a Jacobian need not show it: unit grad_outputs are ones and zeros, which any precision
     holds. A mixed one shows it, and one that is rounded beforehand does not.
@@ -158,7 +164,7 @@ def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
             off = _largest_share(gradient - u @ analytical, u @ analytical, columns)
             if not off > SHOWS:  # nor where it is NaN
                 return False
-            short = u.to(torch.float32).to(torch.float64)
+            short = u.to(dtype).to(torch.float64)
             held = _gradient(sample, short)
             if held is None:
                 return False
@@ -169,9 +175,8 @@ def rounded_to_single(sample: Sample, analytical: Tensor) -> tuple[str, ...]:
     names = []
     for name, block in zip(sample.problem.input_names, sample.inputs.blocks, strict=True):
         own = slice(block.start, block.stop)
-        if is_float32(gradients[:, own], expected[:, own]) or (
-            sample.problem.outputs.is_double and rounds_what_it_gets(own)
-        ):
+        single = dtype is torch.float32 and is_float32(gradients[:, own], expected[:, own])
+        if single or (sample.problem.outputs.is_double and rounds_what_it_gets(own)):
             names.append(name)
     return tuple(names)
 
@@ -232,13 +237,25 @@ def _ignores(sample: Sample, name: str, *, is_sum: bool) -> Finding:
     return replace(found, cause="grad-output-ones") if is_sum else found
 
 
-def _not_linear(sample: Sample, name: str, values: tuple[float, float], function: str | None) -> Finding:
+def _not_linear(
+    sample: Sample,
+    name: str,
+    values: tuple[float, float],
+    function: str | None,
+    short: Sequence[torch.dtype],
+) -> Finding:
     got, expected = map(number, values)
     said = (
         f"for a mixed grad_output the gradient of `{name}` is {got} where the sum of its parts is {expected}"
     )
     hint = "A clamp, sign, threshold or norm of grad_output inside backward, or a cast to fewer digits: the "
     hint += "gradient must scale with it."
+    if short:
+        dtype = str(short[0]).removeprefix("torch.")
+        hint = (
+            f"For a grad_output that {dtype} holds it is right: backward rounds grad_output to {dtype}. Keep "
+            "its dtype, or turn autocast off inside backward."
+        )
     if function is not None:
         hint = (
             f"The gradient of `{name}` is what `{function}` gives in place of grad_output (checked at "

@@ -20,7 +20,7 @@ from gradverify.verifier.diagnose.evidence import Pair
 from gradverify.verifier.diagnose.further_places import further_places
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
 from gradverify.verifier.diagnose.measured import measured_point, measured_second_point, repairs_of
-from gradverify.verifier.diagnose.words.causes import in_words
+from gradverify.verifier.diagnose.words.causes import Options, in_words
 from gradverify.verifier.numerics.operations import is_straight, operations
 
 __all__ = ["causes_of", "is_of_its_cause"]
@@ -118,7 +118,7 @@ def causes_of(
     for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
         found = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
-            yield _told(found, cause, pairs)
+            yield _told(found, cause, pairs, _options_of(found, visited))
         elif found.derivable:
             yield found
 
@@ -134,8 +134,14 @@ def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) ->
     return told is not None and pair is not None and holds_at(pair, told)
 
 
-def _told(found: Finding, cause: Cause, pairs: Sequence[Pair]) -> Finding:
-    said = in_words(cause, pairs)
+def _options_of(found: Finding, visited: Sequence[Place]) -> Options:
+    """The options of the case, where others were verified as well: a cause is tested at these alone."""
+    own = () if found.case is None else found.case.options
+    return own if any(p.case.options != own for p in visited) else ()
+
+
+def _told(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Options) -> Finding:
+    said = in_words(cause, pairs, options)
     if DIAGNOSED[found.code] > 1:
         said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
     changes = () if cause.change is None else (_change(cause.change),)

@@ -51,6 +51,9 @@ _SEVERAL = re.compile(
     r"type 'List\[Tensor\]'|'(float|int|NoneType)' object is not iterable|must be 2-tuple"
     r"|expected Tensor as element"
 )
+_SIZES = re.compile(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts")
+"""torch's refusal of anything but a tuple of sizes."""
+
 _TOO_FEW = re.compile(r"not enough values to unpack \(expected (\d)")
 _NO_TENSOR = re.compile(
     r"'(?:float|int|bool|NoneType)' object has no attribute '(\w+)'"
@@ -163,6 +166,26 @@ def by_attribute(state: State, message: str, suspects: Sequence[int]) -> Iterato
         if nothing or (as_tensor and argument.guess.is_invented_number):
             for dims in dict.fromkeys((first, first[:-1], first[1:], ())):
                 yield state.with_argument(place, Argument(argument.name, Guess(Kind.FLOAT), dims))
+
+
+def by_sizes(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """What is no tuple of sizes is that of the last dimensions of a tensor, which are fixed by it."""
+    shaped = next((k for k, a in enumerate(state.arguments) if a.is_float and a.dims), None)
+    if shaped is None or not _SIZES.search(message):
+        return
+    for place in suspects:
+        if place == shaped or not state.arguments[place].is_tensor:
+            continue
+        for count in range(1, len(state.arguments[shaped].dims) + 1):
+            dims = state.arguments[shaped].dims[-count:]
+            sizes = tuple(d.value(state.values) for d in dims)
+            argument = Argument(state.arguments[place].name, replace(literal(sizes), found=True))
+            changed: State | None = state.with_argument(place, argument)
+            for dim in dims:
+                fixed = Dim(plus=dim.value(state.values))
+                changed = changed.substituted(dim.symbol, fixed) if changed is not None else None
+            if changed is not None:
+                yield changed
 
 
 def by_structure(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:

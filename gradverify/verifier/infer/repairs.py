@@ -76,6 +76,7 @@ TABLE = (
     Row(0.1, 0.0, kinds.by_call),
     Row(0.1, 0.0, kinds.by_iteration),
     Row(0.1, 0.02, kinds.by_attribute),
+    Row(0.1, 0.05, kinds.by_sizes),
     Row(0.1, 0.0, kinds.by_structure),
     Row(0.15, 0.05, ranks.by_rank),
     Row(0.1, 0.1, _bounds, _OUT_OF_RANGE),

@@ -74,14 +74,14 @@ class DotProductTest:
         `known` are the gradients for every grad_output, where that is known.
         """
         first, taken = self.ladder.attempts[0], Differences(self.asked, line)
-        change, near = taken.by(first.stencil), taken.at(1)
-        if change is None or near is None:
+        change, beside = taken.by(first.stencil), taken.beside
+        if change is None or beside is None:
             return None
         unit = first.stencil.factor * line.length
-        weighed = weigh(self.asked.outputs, change, near[1], unit, self.damping)
+        weighed = weigh(self.asked.outputs, change, beside, unit, self.damping)
         if weighed is None:
             return None
-        found = Along(line, weighed, near[1])
+        found = Along(line, weighed, beside)
         if weighed.flat or not self._sees(found, first.allowed):
             return found
         probes = cotangents_of(self.asked.outputs, magnitudes, unit, self.keys)

@@ -148,13 +148,18 @@ class Differences:
 
     def __init__(self, forward: Forward, line: Line) -> None:
         self._forward = forward
-        self._taken: dict[float, tuple[Tensor, Tensor] | None] = {}
+        self._taken: dict[float, Tensor | None] = {}
         self.line = line
+        self.beside: Tensor | None = None
+        """F₁, M entries, once it was asked for; values further away are not kept."""
 
-    def at(self, k: float) -> tuple[Tensor, Tensor] | None:
-        """(F_k - F₋k, F_k), M entries each; None where forward raises."""
+    def at(self, k: float) -> Tensor | None:
+        """F_k - F₋k, M entries; None where forward raises."""
         if k not in self._taken:
-            self._taken[k] = difference(self._forward, self.line.point, k)
+            found = difference(self._forward, self.line.point, k)
+            self._taken[k] = None if found is None else found[0]
+            if k == 1 and found is not None:
+                self.beside = found[1]
         return self._taken[k]
 
     def by(self, stencil: Stencil) -> Tensor | None:
@@ -164,14 +169,14 @@ class Differences:
         if near is None or (stencil.outer and outer is None):
             return None
         if outer is None:
-            return near[0]
-        return torch.add(near[0] * stencil.near, outer[0], alpha=stencil.outer)
+            return near
+        return torch.add(near * stencil.near, outer, alpha=stencil.outer)
 
     def is_smooth(self, weighed: Weighed, factor: float) -> bool:
         """Whether no other step would give another derivative than a stencil of this factor."""
         near = self.at(1)
         return near is not None and bool(
-            ((weighed.change - near[0] * (factor / 2)).abs() <= SMOOTH * weighed.size).all()
+            ((weighed.change - near * (factor / 2)).abs() <= SMOOTH * weighed.size).all()
         )
 
 

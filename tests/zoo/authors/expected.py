@@ -41,8 +41,8 @@ EXPECTED = {
 }
 EXPECTED["bare", "OneWay", "without spec"] = {"status": "passed"}
 EXPECTED["bare", "OneWayAlone", "without spec"] = {
-    "status": "failed", "errors": {"GV101"}, "may": {"GV109"}, "cause": {"operand"},
-    "names": ["with `reverse=False`"],
+    "status": "failed", "errors": {"GV101"}, "may": {"GV109"}, "cause": {"transposed"},
+    "names": ["reverse=True"],
 }  # fmt: skip
 EXPECTED["bare", "Windows", "without spec"] = {
     "status": "inconclusive", "warnings": {"GV109"}, "names": ["`stride`"],

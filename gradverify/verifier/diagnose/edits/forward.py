@@ -107,7 +107,8 @@ def _others(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
     if isinstance(node, ast.Call):
         func = node.func
         owner = [func.value] if isinstance(func, ast.Attribute) and not is_module(func.value) else []
-        yield from ((part, "chain-factor") for part in (*owner, *node.args))
+        single = (part for part in (*owner, *node.args) if not isinstance(part, ast.Starred))
+        yield from ((part, "chain-factor") for part in single)
 
 
 def _expression(slot: Slot) -> ast.expr:

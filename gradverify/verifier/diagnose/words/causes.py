@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from gradverify.model import Scalar
 from gradverify.verifier.checks.mismatch import KEEP_THE_DTYPE
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.cause import Cause, Strength
@@ -23,9 +24,15 @@ from gradverify.verifier.diagnose.words.part import (
 )
 from gradverify.verifier.diagnose.words.saying import Said, of_gradient, times_too_large
 
+Options = tuple[tuple[str, Scalar], ...]
+"""(name, value) pairs of a case."""
 
-def in_words(cause: Cause, pairs: Pairs) -> str:
-    """One to four sentences: what holds, at how many points it was checked, what to try, and where."""
+
+def in_words(cause: Cause, pairs: Pairs, options: Options = ()) -> str:
+    """One to four sentences: what holds, at how many points it was checked, what to try, and where.
+
+    `options` are those of all these points, where others were verified besides.
+    """
     is_change = cause.kind == "edit"
     said = _BY_KIND.get(cause.kind, _WORDS.get(cause.name, in_backward))(cause, pairs)
     start = "Consistent with this: " if cause.strength is Strength.WEAK else ""
@@ -34,12 +41,13 @@ def in_words(cause: Cause, pairs: Pairs) -> str:
     advice = said.advice
     if cause.change is not None and not is_change:
         advice = f"It becomes right {with_change(cause.change)}."
-    return " ".join(filter(None, (f"{what} ({_checked(pairs)}).", advice)))
+    return " ".join(filter(None, (f"{what} ({_checked(pairs, () if is_change else options)}).", advice)))
 
 
-def _checked(pairs: Pairs) -> str:
+def _checked(pairs: Pairs, options: Options) -> str:
     sizes = len({pair.point.shapes for pair in pairs})
-    return f"checked at {len(pairs)} points of {'one size' if sizes == 1 else f'{sizes} sizes'}"
+    alone = f", all with `{', '.join(f'{k}={v!r}' for k, v in options)}`" if options else ""
+    return f"checked at {len(pairs)} points of {'one size' if sizes == 1 else f'{sizes} sizes'}{alone}"
 
 
 def _zero(cause: Cause, pairs: Pairs) -> Said:
