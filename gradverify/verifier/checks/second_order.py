@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,8 +9,7 @@ from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import Composite, NoComposite
-from gradverify.verifier.checks.composite_refinement import settled_second_order
+from gradverify.verifier.checks.composite import NoComposite
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -65,13 +63,8 @@ def second_order_problem(sample: Sample) -> VjpProblem:
     return VjpProblem(problem, u)
 
 
-def second_order(
-    sample: Sample, first: FirstOrder, composite: Composite | NoComposite = NONE_KNOWN
-) -> CheckResult:
-    """Verify the backward of backward at one grad_output, in the inputs and in grad_output.
-
-    Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
-    """
+def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
+    """Verify the backward of backward at one grad_output, in the inputs and in grad_output."""
     second = second_order_problem(sample)
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
@@ -100,9 +93,7 @@ def second_order(
             everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
             return CheckResult((), Outcome.INCONCLUSIVE, everything)
         case Judged():
-            result = compare_second_order(sample, second, judged, first)
-            settled = settled_second_order(sample, composite, second, judged, result.uncovered)
-            return replace(result, uncovered=settled)
+            return compare_second_order(sample, second, judged, first)
 
 
 def is_gross(finding: Finding) -> bool:
