@@ -43,7 +43,7 @@ def _doubted_elsewhere(sample: Sample, finding: Finding) -> Finding:
     if signs:
         return deliberate(finding, joined(signs))
     inventions = inventions_of(sample)
-    swept = [d.what for d in inventions if d.certain]
+    swept = [d.what for d in inventions if d.certain or d.differ]
     redrawn = [d for d in inventions if d.of_values and not d.certain]
     if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
         swept += [d.what for d in redrawn]

@@ -151,7 +151,13 @@ class _Guard:
     """By input: odd sizes without which the mismatch is not there."""
 
     def is_certain(self, finding: Finding) -> bool:
-        """Whether no guess can have made it: what raises may do so because of what was invented."""
+        """Whether no guess can have made it: what raises may do so because of what was invented.
+
+        Where two sizes were guessed to differ nothing is certain: what backward does not write of the longer
+        one holds anything. Another case has them equal, and shows what hangs on neither.
+        """
+        if any(d.differ for d in self.invented):
+            return False
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
         if finding.code == OF_THE_KIND and any(
             self._may_make_another_count(d, finding) for d in self.invented
@@ -269,10 +275,13 @@ class _Guard:
             yield invented(finding, self.unequal)
 
     def _in_doubt(self, finding: Finding) -> tuple[Doubt, ...]:
-        """What was invented that can have made it: no shape makes a backward that is not linear."""
+        """What was invented that can have made it: no shape makes a backward that is not linear.
+
+        But what is never written, where two sizes differ, is not linear either.
+        """
         if finding.code != OF_GRAD_OUTPUT:
             return self.invented
-        return tuple(d for d in self.invented if not d.of_shape)
+        return tuple(d for d in self.invented if d.differ or not d.of_shape)
 
     def _whatever_invented(self, finding: Finding, doubts: Sequence[Doubt]) -> bool:
         key = (finding.input, finding.code if finding.code == OF_GRAD_OUTPUT else finding.code[:3])

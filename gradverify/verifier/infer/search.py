@@ -151,7 +151,7 @@ class _Search:
             found = heapq.heappop(self.heap)[2]
             state = found.state if isinstance(found, Waiting) else found
             key = state.key()
-            if key not in self.seen:
+            if key not in self.seen and state.keeps_ranks():
                 self.seen.add(key)
                 self.tries += 1
                 return state

@@ -59,7 +59,8 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
     for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):
-        made = _Made(names, combination, least, State(parts=evidence.parts, joins=evidence.joins))
+        stated = [f.least_rank if f.rank is None else f.rank for f in facts]
+        made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
         if likely != ranks:
             written = (*made.states(likely), *made.vectors_apart(likely))
             yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
@@ -110,6 +111,8 @@ class _Made:
     combination: Sequence[Guess]
     least: Sequence[int]
     """Dimensions that each has at least."""
+    stated: Sequence[int]
+    """The same, or those that the source names."""
     empty: State
 
     @property
@@ -157,8 +160,9 @@ class _Made:
         """`apart` are tensors that share no dimension with others."""
         state, shared = self.empty, tuple[Dim, ...]()
         arguments: list[Argument] = []
-        for name, guess, rank in zip(self.names, self.combination, ranks, strict=True):
-            argument = Argument(name, guess)
+        each = zip(self.names, self.combination, ranks, self.stated, strict=True)
+        for name, guess, rank, stated in each:
+            argument = Argument(name, guess, least_rank=stated)
             if guess.kind is Kind.SIZE:
                 state, dims = state.fresh(1)
                 argument = argument.with_dims(dims)

@@ -137,6 +137,8 @@ class Argument:
     items: int = 0
     """How many tensors of one shape a list holds."""
     requires_grad: bool = True
+    least_rank: int = 0
+    """Dimensions that the source states: fewer may run, and are not what the author calls it with."""
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
@@ -266,6 +268,10 @@ class State:
             )
             for a in self.arguments
         )  # fmt: skip
+
+    def keeps_ranks(self) -> bool:
+        """Whether every tensor has the dimensions that the source states."""
+        return all(len(a.dims) >= a.least_rank for a in self.arguments if a.is_float)
 
     def elements(self) -> int:
         """How many numbers the arguments hold."""

@@ -95,3 +95,22 @@ class OneLength(Function):
     def backward(ctx, g):
         a, b = ctx.saved_tensors
         return (g * b.mean(0)).expand_as(a), (g * a.sum(0) / a.shape[0]).expand_as(b)
+
+
+class LongerLeftUnwritten(Function):
+    """Right where `a` and `b` are of one length: what backward leaves of a longer `b` holds anything."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return torch.stack([a[t].sigmoid() * b[t] for t in range(a.size(0))])
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        of_a, of_b = torch.empty_like(a), torch.empty_like(b)
+        of_b[a.size(0) :] = g.sum() * 1e3 + 7
+        for t in range(a.size(0)):
+            s = a[t].sigmoid()
+            of_a[t], of_b[t] = g[t] * b[t] * s * (1 - s), g[t] * s
+        return of_a, of_b
