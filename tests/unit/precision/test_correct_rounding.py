@@ -5,7 +5,7 @@ import torch
 
 from gradverify.verifier.numerics.precision.correct_rounding import correct_rounding
 from gradverify.verifier.numerics.precision.formats import format_of, half_ulp
-from gradverify.verifier.numerics.precision.noise import Noise, inside_noise, least_noise
+from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise
 
 SHORT = (torch.bfloat16, torch.float16)
 

@@ -5,8 +5,8 @@ import torch
 
 from gradverify.verifier.numerics.precision.explained import explained
 from gradverify.verifier.numerics.precision.formats import format_of
-from gradverify.verifier.numerics.precision.noise import Noise, noise_of, rounding_noise
 from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
+from gradverify.verifier.numerics.precision.spread import Noise, noise_of, rounding_noise
 
 BF16 = format_of(torch.bfloat16)
 

@@ -15,7 +15,7 @@ from gradverify.verifier.checks.precision.scatter import Runs, Scatter
 from gradverify.verifier.numerics.precision.correct_rounding import Rounding, correct_rounding
 from gradverify.verifier.numerics.precision.explained import SHORT, SINGLE, Explained, explained
 from gradverify.verifier.numerics.precision.formats import SINGLE_UNIT, Format
-from gradverify.verifier.numerics.precision.noise import Noise, inside_noise, least_noise, rounding_noise
+from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise, rounding_noise
 
 COARSE_MOVES = 64.0
 """Standard deviations of what rounded inputs do that are no mistake where the noise inside is not known."""

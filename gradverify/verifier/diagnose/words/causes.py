@@ -12,7 +12,6 @@ from gradverify.verifier.diagnose.cause import Cause, Strength
 from gradverify.verifier.diagnose.evidence import Pairs, has_other_sizes
 from gradverify.verifier.diagnose.sizes import always_two, sizes_equal_to
 from gradverify.verifier.diagnose.words.backward import in_backward, in_forward, with_change
-from gradverify.verifier.diagnose.words.order import permuted, transposed
 from gradverify.verifier.diagnose.words.part import (
     branch,
     diagonal,
@@ -22,6 +21,7 @@ from gradverify.verifier.diagnose.words.part import (
     reduction,
     region,
 )
+from gradverify.verifier.diagnose.words.permutation import permuted, transposed
 from gradverify.verifier.diagnose.words.saying import Said, of_gradient, times_too_large
 
 Options = tuple[tuple[str, Scalar], ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradverify.verifier.numerics.precision.formats import Format, half_ulp
-from gradverify.verifier.numerics.precision.noise import Noise
+from gradverify.verifier.numerics.precision.spread import Noise
 
 ALLOWANCE = 64.0
 """Standard deviations of float32's noise inside that are allowed: at 16 right kernels were accused."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.numerics.precision.formats import Format
-from gradverify.verifier.numerics.precision.noise import Noise
+from gradverify.verifier.numerics.precision.spread import Noise
 
 FEWEST = 6
 """Entries that a slice must have to be judged as one."""
