@@ -12,14 +12,18 @@ from pathlib import Path
 import forked_command
 import pytest
 import torch
+from extent import EXHAUSTIVE
 from torch.utils import cpp_extension
 
 SOURCE = Path(__file__).parents[1] / "modules" / "compiled" / "operators.cpp"
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or sys.platform != "linux",
-    reason="there is no g++ for a Linux extension here",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("g++") is None or sys.platform != "linux",
+        reason="there is no g++ for a Linux extension here",
+    ),
+    pytest.mark.skipif(not EXHAUSTIVE, reason="compiling takes half a minute: tests/exhaustive does it"),
+]
 
 MODULE = """\
 from pathlib import Path

@@ -11,6 +11,7 @@ LIMIT = 7200
 """Seconds for one part on a busy machine."""
 
 PARTS = (
+    "tests/cli/test_compiled.py",
     "tests/cli/test_inference.py",
     "tests/cli/test_pytest_plugin.py",
     "tests/cli/test_suggest.py",
