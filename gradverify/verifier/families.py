@@ -76,7 +76,7 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.settings.engine is Engine.TORCH:
         results.second = torch_second_order(sample, results.first)
     else:
-        results.second = second_order(sample, results.first)
+        results.second = second_order(sample, results.first, results.composite)
     return results.second
 
 

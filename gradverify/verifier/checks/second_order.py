@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
-from gradverify.verifier.checks.composite import NoComposite
+from gradverify.verifier.checks.composite import Composite, NoComposite
+from gradverify.verifier.checks.composite_refinement import settled_second_order
 from gradverify.verifier.checks.first_order import (
     backward_raised,
     measured_first_order,
@@ -63,8 +65,13 @@ def second_order_problem(sample: Sample) -> VjpProblem:
     return VjpProblem(problem, u)
 
 
-def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
-    """Verify the backward of backward at one grad_output, in the inputs and in grad_output."""
+def second_order(
+    sample: Sample, first: FirstOrder, composite: Composite | NoComposite = NONE_KNOWN
+) -> CheckResult:
+    """Verify the backward of backward at one grad_output, in the inputs and in grad_output.
+
+    Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
+    """
     second = second_order_problem(sample)
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
@@ -93,7 +100,9 @@ def second_order(sample: Sample, first: FirstOrder) -> CheckResult:
             everything = {(i, "second order"): nothing for i in range(len(sample.problem.primals))}
             return CheckResult((), Outcome.INCONCLUSIVE, everything)
         case Judged():
-            return compare_second_order(sample, second, judged, first)
+            result = compare_second_order(sample, second, judged, first)
+            settled = settled_second_order(sample, composite, second, judged, result.uncovered)
+            return replace(result, uncovered=settled)
 
 
 def is_gross(finding: Finding) -> bool:
