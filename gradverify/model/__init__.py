@@ -29,7 +29,7 @@ HOMES = {
     "case": "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of",
     "domain": "Domain",
     "finding": (
-        "ACROSS_CASES LIMITING CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
+        "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "ShownInput SourceChange"
     ),
     "place": "Location shown_path",

@@ -100,6 +100,9 @@ LIMITING = frozenset({"GV816", "GV817"})
 ACROSS_CASES = "across cases"
 """The `part` of a finding that needs the calls of several cases: no one of them shows it again."""
 
+OTHER_VALUES = "values of another size"
+"""The `part` of a finding on a case at values that were drawn for another size: it draws others."""
+
 
 @dataclass(frozen=True)
 class ShownInput:

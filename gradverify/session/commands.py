@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 
-from gradverify.model import ACROSS_CASES, Finding, TargetPlan
+from gradverify.model import ACROSS_CASES, OTHER_VALUES, Finding, TargetPlan
 from gradverify.rules import Family, rule
 
 
@@ -32,7 +32,7 @@ def with_commands(finding: Finding, asked: Asked) -> Finding:
 def _reproduce(finding: Finding, asked: Asked) -> str:
     case_id = finding.case.id if finding.case is not None else ""
     bound = case_id != "base" and any(case.id == case_id for case in asked.plan.cases)
-    bound &= finding.part != ACROSS_CASES
+    bound &= finding.part not in {ACROSS_CASES, OTHER_VALUES}
     target = f"{asked.target}[{case_id}]" if bound else asked.target
     words = [
         "gradverify",

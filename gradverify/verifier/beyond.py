@@ -7,11 +7,12 @@ that size it makes the target inconclusive, no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import lt
 
 from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event, Found
-from gradverify.model import Beyond, Case, Engine, Finding, Outcome, Point, Severity
+from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.inferred import guarded
@@ -21,8 +22,12 @@ from gradverify.verifier.checks.subject import (
     NoSample,
     Sample,
     Subject,
+    arguments_at,
     prepare,
+    prepared,
 )
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.variations.uninitialized import read_unwritten
 
@@ -30,8 +35,10 @@ LARGEST_JACOBIAN = 1_000
 """Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
 
 
-def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family]) -> Iterator[Event]:
-    """Verify one such case."""
+def judge_beyond(
+    subject: Subject, case: Case, beyond: Beyond, wanted: frozenset[Family], usual: Case
+) -> Iterator[Event]:
+    """Verify one such case; `usual` is one of those asked for, at which what is wrong is tried first."""
     yield BeyondStarted(beyond)
     if subject.settings.engine is Engine.TORCH:
         yield BeyondJudged("--engine torch would build its whole Jacobian")
@@ -55,9 +62,53 @@ def judge_beyond(subject: Subject, case: Case, beyond: Beyond, wanted: frozenset
     if not errors and first.result.outcome is not Outcome.PASSED:
         yield BeyondJudged("its gradient could not be measured there")
         return
-    for finding in errors:
-        yield Found(_past(finding, beyond))
+    at_usual = _at_its_values(sample, errors, usual, wanted) if errors else []
+    for finding in at_usual or (_past(one, beyond) for one in errors):
+        yield Found(finding)
     yield BeyondJudged()
+
+
+def _at_its_values(
+    sample: Sample, errors: Sequence[Finding], usual: Case, wanted: frozenset[Family]
+) -> list[Finding]:
+    """What is wrong at a size asked for, at values that the case past the constant has where it is wrong."""
+    drawn = arguments_at(sample.subject, usual, Point.TYPICAL, 0)
+    if isinstance(drawn, Raised) or [a.name for a in drawn] != [a.name for a in sample.arguments]:
+        return []
+    cut = _cut(sample.arguments, drawn, errors[0])
+    where = CasePoint(usual.id, usual.sizes, usual.options, Point.TYPICAL, 0)
+    there = None if cut is None else prepared(sample.subject, usual, where, cut)
+    if not isinstance(there, Sample):
+        return []
+    hint = f"The values are some of those at {sample.case.id}."
+    return [
+        replace(one, part=OTHER_VALUES, hint=f"{one.hint} {hint}".strip())
+        for one in _errors(there, measured_first_order(there), wanted)
+    ]
+
+
+def _cut(
+    large: Sequence[Argument], small: Sequence[Argument], finding: Finding
+) -> tuple[Argument, ...] | None:
+    """The small arguments with values of the large ones, the worst entry's among them.
+
+    None where they have no such values: in some dimension the small one is longer.
+    """
+    shape = next((a.value.shape for a in large if a.name == finding.input), ())
+    worst = finding.entries.worst[:1] if finding.entries is not None else ()
+    # So far from the start of every dimension of that length.
+    starts = {n: k for entry in worst for n, k in zip(shape, entry.input or (), strict=False)}
+    made = []
+    for a, b in zip(large, small, strict=True):
+        sizes = tuple(b.value.shape) if b.differentiable else ()
+        if b.differentiable and (a.value.dim() != len(sizes) or any(map(lt, a.value.shape, sizes))):
+            return None
+        value = a.value if b.differentiable else b.value
+        for dim, n in enumerate(sizes):
+            length = value.shape[dim]
+            value = value.narrow(dim, min(starts.get(length, 0), length - n), n)
+        made.append(replace(b, value=value.clone() if b.differentiable else value))
+    return tuple(made)
 
 
 def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:

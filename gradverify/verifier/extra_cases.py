@@ -42,12 +42,13 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
     if asked.is_verified and asked.wants("GV101"):
         for beyond in plan.beyond:
+            usual = next(c for c in plan.cases if c.options == beyond.case.options)
             built = asked.build(beyond.case)
             if isinstance(built, Finding):
                 yield BeyondStarted(beyond)
                 yield BeyondJudged("the module cannot be built")
                 continue
-            for event in judge_beyond(*built, beyond, asked.wanted):
+            for event in judge_beyond(*built, beyond, asked.wanted, usual):
                 if not isinstance(event, Found) or asked.wants(event.finding.code):
                     yield event
         if asked.request.target.kind is TargetKind.MODULE:
