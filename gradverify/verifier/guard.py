@@ -249,19 +249,6 @@ class _ForwardsAlone(RandomStates):
         return self._states.untouched()
 
 
-class FreeRunning(RandomStates):
-    """Random numbers as they come, none of them set: for a function that is first believed to draw none."""
-
-    def __init__(self) -> None:
-        """Nothing is remembered."""
-
-    def replay(self) -> None:
-        """Leave every generator as it is."""
-
-    def replay_for_backward(self) -> None:
-        """Leave every generator as it is."""
-
-
 def cuda_in_use() -> bool:
     """Whether this process has used a CUDA device."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

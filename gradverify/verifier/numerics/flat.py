@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -120,22 +120,6 @@ class Layout:
         if len(self.blocks) == 1:
             return (vector.view(self.blocks[0].shape),)
         return tuple([part.view(b.shape) for part, b in zip(self.cut(vector), self.blocks, strict=True)])
-
-    def moving(self, x: Tensor, step: Tensor) -> Callable[[float], tuple[Tensor, ...]]:
-        """Fresh tensors of this layout's shapes at x + k · step, for every k asked for."""
-        if not self.is_plain:
-            return lambda k: self.unflatten(x + k * step)
-        pairs = tuple(zip(self.shaped(x), self.shaped(step), strict=True))
-        return lambda k: tuple(torch.add(start, way, alpha=k) for start, way in pairs)
-
-    def flattened(self, tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        """Each tensor as a vector of its own, views where they can be; None stays None.
-
-        Raises `ValueError` where a tensor has another shape than laid out.
-        """
-        return tuple(
-            None if t is None else vector_of(t, block) for t, block in zip(tensors, self.blocks, strict=True)
-        )
 
     def unflatten(self, vector: Tensor) -> tuple[Tensor, ...]:
         """Cut a vector into fresh tensors of this layout's shapes, dtypes and devices."""

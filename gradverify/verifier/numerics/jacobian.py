@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.difference import Samples
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import noise_floor, own_noise, typical_values
@@ -20,14 +19,6 @@ from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.refine import FIRST_STEP, Context, Refined, measured_error, refine
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import SAFETY
-
-__all__ = [
-    "KnownColumns",
-    "NumericalJacobian",
-    "analytical_jacobian",
-    "natural_slope",
-    "numerical_jacobian",
-]
 
 RESOLVED = 1e-8
 """An entry is resolved when its error is below this share of (|D| + median |D| of its row)."""
