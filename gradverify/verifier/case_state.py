@@ -14,7 +14,7 @@ from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.unknown import family_of, not_verified
-from gradverify.verifier.interpreting import launches
+from gradverify.verifier.interpreter.launches import launches
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,

@@ -23,7 +23,7 @@ from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
-from gradverify.verifier.interpreting import watch_kernels
+from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.verification import Verification, verifying
 
 

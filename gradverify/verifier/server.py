@@ -48,7 +48,7 @@ from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.global_state import GlobalState, default_device
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import paths_of
-from gradverify.verifier.interpreting import interpret_kernels, watch_kernels
+from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.module_state import Left
 from gradverify.verifier.run import verify

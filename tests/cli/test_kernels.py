@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from gradverify.model import Frame, RaisedError
-from gradverify.verifier import interpreting, lacking
+from gradverify.verifier import lacking
+from gradverify.verifier.interpreter import launches
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU, on which kernels are compiled"),
@@ -26,6 +27,8 @@ def test_kernels_are_interpreted_and_the_report_says_so(place, targets):
     assert targets["Square"]["status"] == "passed"
     assert targets["Square"]["swept"]["interpreted"] is True
     assert targets["Scaled"]["status"] == "passed"  # a number has the methods that it has to the compiler
+    assert targets["Library"]["status"] == "passed"  # so has what CUDA's library computes
+    assert not targets["Library"]["findings"]
     ran = place("kernels")("check", "functions.py::Square")
     assert "ran in Triton's interpreter" in " ".join(ran.out.split())
 
@@ -58,9 +61,9 @@ def test_a_dtype_that_the_interpreter_computes_wrongly_is_not_judged(place):
 
 
 def test_who_wants_compiled_kernels_gets_them(monkeypatch):
-    monkeypatch.setenv(interpreting.INTERPRET, "0")
-    interpreting.interpret_kernels()
-    assert os.environ[interpreting.INTERPRET] == "0"
+    monkeypatch.setenv(launches.INTERPRET, "0")
+    launches.interpret_kernels()
+    assert os.environ[launches.INTERPRET] == "0"
 
 
 def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
