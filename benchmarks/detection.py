@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Callable
 
 import torch
-from cases.ordinary import Inputs, faults_of, subjects, twice_differentiable
+from cases.ordinary import Inputs, faults_of, planting, subjects, twice_differentiable
 from torch import Tensor
 from torch.autograd import Function
 
 import gradverify
 from gradverify.model import Finding
 from gradverify.verifier.mutation.faults import Fault
-from gradverify.verifier.mutation.planting import Planted, planting
+from gradverify.verifier.mutation.planting import Planted
 
 
 def first_order(options: argparse.Namespace) -> None:

@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from cases.ordinary import faults_of, subjects, twice_differentiable
+from cases.ordinary import faults_of, planting, subjects, twice_differentiable
 from operator_database import Called, operators, samples_of, size_of, verdict
 
 import gradverify
 from gradverify.api import decide
-from gradverify.verifier.mutation.planting import Planted, planting
+from gradverify.verifier.mutation.planting import Planted
 
 
 @dataclass(frozen=True)

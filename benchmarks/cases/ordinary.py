@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from gradverify.verifier.checks.reading import wrapped_backward
 from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope
+from gradverify.verifier.mutation.planting import Planted, differs
 
 Inputs = tuple[Tensor, ...]
 
@@ -108,3 +112,20 @@ def faults_of(inputs: Inputs) -> Iterator[tuple[Fault, int]]:
         for position, x in enumerate(inputs):
             if fault.scope is Scope.GRADIENT and fault.fits(tuple(x.shape)):
                 yield fault, position
+
+
+def planting(function: type[Function], planted: Planted) -> AbstractContextManager[Any]:
+    """Wrap the class's backward while the context lasts: the fault is in what it returns."""
+
+    def wrap(original):
+        def backward(ctx, *grad_outputs):
+            returned = original(ctx, *grad_outputs)
+            right = list(returned) if isinstance(returned, tuple) else [returned]
+            wrong = [planted.fault.change(g) if k in planted.positions else g for k, g in enumerate(right)]
+            pairs = [(r, w) for r, w in zip(right, wrong, strict=True) if r is not w]
+            planted.changed = planted.changed or any(differs(r, w) for r, w in pairs)
+            return tuple(wrong)
+
+        return backward
+
+    return wrapped_backward(function, wrap)

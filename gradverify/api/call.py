@@ -50,8 +50,8 @@ class Original(NamedTuple):
 
 def original_of(inputs: tuple[Any, ...], returned: tuple[Any, ...]) -> Original:
     """What a call on these inputs returned."""
-    leaves = tuple([x for x in inputs if isinstance(x, Tensor) and x.requires_grad])
-    positions = tuple([i for i, r in enumerate(returned) if isinstance(r, Tensor) and r.requires_grad])
+    leaves = tuple([x for x in inputs if is_differentiable(x)])
+    positions = tuple([i for i, r in enumerate(returned) if is_differentiable(r)])
     outputs = returned if len(positions) == len(returned) else tuple([returned[p] for p in positions])
     return Original(inputs, returned, positions, leaves, outputs)
 
@@ -102,6 +102,18 @@ class OwnGraph(NamedTuple):
             return proves(self, rtol, atol)
 
 
+def as_tuple(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever a user gives or returns
+    """A tuple of one thing, or of several."""
+    if isinstance(value, tuple):
+        return value
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def is_differentiable(value: Any) -> bool:  # noqa: ANN401
+    """Whether a gradient with respect to an input is asked for."""
+    return isinstance(value, Tensor) and value.requires_grad
+
+
 def random_cotangents(outputs: Sequence[Tensor]) -> list[Tensor]:
     """A random grad_output for each output, the same ones each time."""
     generator = torch.Generator().manual_seed(COTANGENT_SEED)
@@ -115,7 +127,10 @@ def same(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> 
 
 def identical(actual: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> bool:
     """Whether two lists of tensors agree to the last bit; NaN agrees with NaN."""
-    return all(_identical(a, e) for a, e in zip(actual, expected, strict=True))
+    pairs = zip(actual, expected, strict=True)
+    return all(
+        a is e if a is None or e is None else torch.equal(*map(torch.nan_to_num, (a, e))) for a, e in pairs
+    )
 
 
 def ignores_zero_grad_output(original: Original) -> str:
@@ -182,14 +197,6 @@ def _random_like(output: Tensor, generator: torch.Generator) -> Tensor:
     values = torch.rand(shape, generator=generator, dtype=torch.float64) / 2 + 0.5
     values *= torch.randint(0, 2, shape, generator=generator) * 2 - 1
     return (torch.view_as_complex(values) if output.is_complex() else values).to(output)
-
-
-def _identical(actual: Tensor | None, expected: Tensor | None) -> bool:
-    if actual is None:
-        return expected is None
-    if expected is None:
-        return False
-    return torch.equal(actual, expected) or torch.equal(actual.nan_to_num(), expected.nan_to_num())
 
 
 def _same(actual: Tensor | None, expected: Tensor | None) -> bool:

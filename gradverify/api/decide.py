@@ -6,19 +6,17 @@ import warnings
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from gradverify.api.acceptance import FINEST, accepted, places, unverified
-from gradverify.api.by_torch import beyond_slow_mode, torch_decides
+from gradverify.api.by_torch import DOUBLE, beyond_slow_mode, only_for_torch, torch_decides
 from gradverify.api.call import Original, ignores_zero_grad_output, random_cotangents, refuses_undefined
 from gradverify.api.copied import Copied, Right, Unsure, Wrong
 from gradverify.api.gradient_error import GradientError
-from gradverify.api.inputs import DOUBLE, only_for_torch, require_usable
 from gradverify.api.messages import failure, finding, name_of
-from gradverify.api.options import Options
-from gradverify.api.orders import FirstOrder, watched
+from gradverify.api.orders import FirstOrder, Options, watched
 from gradverify.api.states import SEED, states_kept
 from gradverify.verifier import guard
-from gradverify.verifier.checks.wording import number
+from gradverify.verifier.checks.wording import blocks, number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
@@ -30,6 +28,9 @@ from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, differs_beside
 
 Answer = Right | Wrong | Unsure
+
+FINEST = 1e-7
+"""Relative difference from which on an entry is looked at twice; coarser tolerances choose from these."""
 
 FAINT = 1e-2
 """Share of `atol` below which nobody is told of a difference in a row that is all but noise."""
@@ -46,7 +47,6 @@ def decide(question: FirstOrder) -> bool:
     __tracebackhide__ = True
     if only_for_torch(question.inputs, question.options):
         return torch_decides(question, "")
-    require_usable(question.inputs)
     with guard.LeavingTheCallers():
         original = question.call()
         answer = _answer(question, original)
@@ -143,7 +143,7 @@ def _judged(question: FirstOrder, original: Original, problem: CallProblem | Vjp
         case Certificate():
             return Right()
         case Judged():
-            return _measured(question, original, problem, accepted(result, options))
+            return _measured(question, original, problem, _accepted(result, options))
 
 
 def _measured(question: FirstOrder, original: Original, problem: Problem, result: Judged) -> Answer:
@@ -152,10 +152,10 @@ def _measured(question: FirstOrder, original: Original, problem: Problem, result
         return Wrong(question.findings_of(problem, result))
     if result.inputs.size < Layout.of(problem.primals).size:
         return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
-    missing = unverified(comparison)
+    missing = _unverified(comparison)
     finer = question.findings_of(problem, result) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(places(problem, result, missing), finer)
+        return Unsure(_places(problem, result, missing), finer)
     broken = _not_linear(problem, comparison, original, question.options)
     return Wrong((finding("GV106", broken),)) if broken else Right(finer)
 
@@ -183,3 +183,51 @@ def _not_linear(problem: Problem, comparison: Comparison, original: Original, op
         f"backward is not linear in grad_output: for a random one its gradient is off by "
         f"{number(difference.max().item())} from what it gives for each entry alone"
     )
+
+
+def _accepted(judged: Judged, options: Options) -> Judged:
+    """The same measurement with torch's tolerance: what lies below it is imprecise, not wrong."""
+    comparison = judged.comparison
+    different = comparison.wrong | comparison.imprecise
+    if not different.any():
+        return judged
+    inputs = judged.inputs
+    difference = _sizes(comparison.analytical - comparison.numerical, inputs)
+    tolerance = options.atol + options.rtol * _sizes(comparison.numerical, inputs)
+    beyond = difference > tolerance
+    return replace(
+        judged, comparison=replace(comparison, wrong=different & beyond, imprecise=different & ~beyond)
+    )
+
+
+def _unverified(comparison: Comparison) -> Tensor:
+    """Entries (bool, M × N) that nothing is known about, or that lie on a kink."""
+    wrong = comparison.wrong | comparison.imprecise | comparison.nonfinite
+    return (~comparison.covered | comparison.kinks) & ~wrong
+
+
+def _places(problem: Problem, judged: Judged, missing: Tensor) -> str:
+    """Where entries (bool, of what was judged) are not verified, in words."""
+    names, positions = problem.input_names, problem.output_positions
+    rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
+    found = []
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
+        here = missing[output.start : output.stop, source.start : source.stop]
+        if here.any():
+            entries = rows[o] * columns[i]
+            found.append(f"{int(here.sum())} of {entries} entries of output {positions[o]} by {names[i]}")
+    return f"{'; '.join(found)} (a kink, a jump, or too noisy there)"
+
+
+def _sizes(matrix: Tensor, inputs: Layout) -> Tensor:
+    """|entry|; the derivatives by the two parts of a complex input make one number.
+
+    The parts of a complex output are compared apart from each other, as torch does.
+    """
+    sizes = matrix.abs()
+    for block in inputs.blocks:
+        if block.is_complex and block.stop > block.start:
+            columns = slice(block.start, block.stop)
+            parts = matrix[:, columns].reshape(matrix.shape[0], -1, 2)
+            sizes[:, columns] = torch.linalg.vector_norm(parts, dim=-1).repeat_interleave(2, dim=1)
+    return sizes

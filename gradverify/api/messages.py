@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gradverify.model import (
+    Case,
     Finding,
     InputSource,
+    Outcome,
+    Point,
+    Settings,
     Severity,
     Target,
     TargetKind,
@@ -20,7 +24,17 @@ from gradverify.model import (
 )
 from gradverify.report.block import render_failure
 from gradverify.report.console import TextStyle
+from gradverify.verifier.checks.grad_output import nonlinearity
+from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.result import CheckResult, FirstOrder
+from gradverify.verifier.checks.second_order import compare_second_order, refusal
+from gradverify.verifier.checks.second_order_messages import SecondPair, second_pairs
+from gradverify.verifier.checks.subject import Sample, Subject, first_line
+from gradverify.verifier.checks.wording import blocks, by_how_much, count_of
 from gradverify.verifier.collect.operators import operator_of
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.verdict import Judged
 
 UNTITLED = "function"
 """What a callable without a name is called."""
@@ -66,3 +80,60 @@ def told(report: TargetReport) -> str:
     quiet = report.status is not Verdict.FAILED  # which says a verdict without a block of its own
     text = render_failure(report, TextStyle(verbosity=-1 if quiet else 0))
     return text or f"{report.target.name}: {report.status}: {report.reason}"
+
+
+def first_order_findings(
+    function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
+) -> tuple[Finding, ...]:
+    """A finding for every wrong (output, input) block."""
+    assert isinstance(problem, CallProblem)  # noqa: S101 - a problem of first order is one
+    sample = _sample_of(function, settings, problem)
+    if judged.inputs.size == sample.inputs.size and judged.comparison.wrong.any():
+        nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
+        if nonlinear is not None:
+            return (nonlinear,)
+    names, positions = problem.input_names, problem.output_positions
+    found = (
+        describe_block(sample, judged.comparison, positions[o], output, names[i], source)
+        for o, output, i, source in blocks(judged.outputs, judged.inputs)
+    )
+    return tuple(f for f in found if f is not None)
+
+
+def _sample_of(function: Callable[..., Any], settings: Settings, problem: CallProblem) -> Sample:
+    """What the checks of the command start from, for a function without a spec."""
+    returned = max(problem.output_positions, default=0) + 1
+    subject = Subject(target_of(function), function, settings)
+    return Sample(subject, Case("", 0), Point.TYPICAL, 0, problem.arguments, problem, returned)
+
+
+def second_order_findings(
+    function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
+) -> tuple[Finding, ...]:
+    """A finding for every wrong block of the second derivative."""
+    if not isinstance(problem, VjpProblem):
+        return first_order_findings(function, settings, problem, judged)
+    sample = _sample_of(function, settings, problem.first_order)
+    graph = problem.graph(problem.primals)
+    refused = None if isinstance(graph, Raised) else refusal(graph.value)
+    if refused is not None:
+        said = f"the second derivative raises {refused.type}: {first_line(refused.message)}"
+        return (sample.finding("GV203", said, severity=Severity.ERROR, raised=refused),)
+    if judged.comparison.wrong.any() or judged.comparison.nonfinite.any():
+        passed = FirstOrder(CheckResult(outcome=Outcome.PASSED))
+        return compare_second_order(sample, problem, judged, passed).findings
+    slightly = replace(judged, comparison=replace(judged.comparison, wrong=judged.comparison.imprecise))
+    return tuple(_slightly_off(sample, p) for p in second_pairs(problem, slightly) if p.wrong.any())
+
+
+def _slightly_off(sample: Sample, pair: SecondPair) -> Finding:
+    """A warning for a block that is off by less than the tolerance, and more than rounding explains."""
+    entries = pair.entries()
+    said = (
+        f"the second derivative (gradient of `{pair.gradient_of}` by `{pair.by}`) is slightly off at "
+        f"{count_of(entries.wrong, entries.checked)}, {by_how_much(entries)}: within the tolerance, but more "
+        "than rounding explains"
+    )
+    return sample.finding(
+        "GV110", said, input=pair.by, output=pair.position, entries=entries, severity=Severity.WARNING
+    )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.gradcheck import gradcheck as torch_gradcheck
 from torch.autograd.gradcheck import gradgradcheck as torch_gradgradcheck
 
-from gradverify.api.call import Original, OwnGraph, original_of
-from gradverify.api.findings import first_order_findings, second_order_findings
-from gradverify.api.inputs import as_tuple, is_differentiable
-from gradverify.api.options import Options
-from gradverify.model import Finding
+from gradverify.api.call import Original, OwnGraph, as_tuple, is_differentiable, original_of
+from gradverify.api.messages import first_order_findings, second_order_findings
+from gradverify.model import Finding, Settings
 from gradverify.verifier import guard
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
@@ -26,6 +24,31 @@ from gradverify.verifier.numerics.verdict import Judged
 # that is handed on to torch must not come back.
 
 
+class Options(NamedTuple):
+    """What both drop-ins are asked for: the keywords of `torch.autograd.gradcheck`, and its defaults.
+
+    A tuple, like all that is made for each question: a frozen dataclass takes three times as long to make.
+    """
+
+    eps: float = 1e-6
+    atol: float = 1e-5
+    rtol: float = 1e-3
+    nondet_tol: float = 0.0
+    check_undefined_grad: bool = True
+    check_grad_dtypes: bool = False
+    check_batched_grad: bool = False
+    check_batched_forward_grad: bool = False
+    check_forward_ad: bool = False
+    check_backward_ad: bool = True
+    fast_mode: bool = False
+    masked: bool | None = None
+
+    @property
+    def parts_of_torch(self) -> bool:
+        """Whether something is asked for that torch's own implementation alone can tell."""
+        return self.check_batched_grad or self.check_batched_forward_grad or self.check_forward_ad
+
+
 class FirstOrder:
     """Whether the gradients of a function at its inputs are right."""
 
@@ -33,6 +56,10 @@ class FirstOrder:
         """Nothing is called yet."""
         self.user_function = self.function = self.elsewhere = function
         self.inputs, self.options = inputs, options
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(rtol=self.options.rtol, atol=self.options.atol)
 
     def call(self) -> Original:
         """The first call of `function` on `inputs`. Raises whatever that raises."""
@@ -66,12 +93,11 @@ class FirstOrder:
 
     def findings_of(self, problem: Problem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
-        return first_order_findings(self.user_function, self.options, problem, judged)
+        return first_order_findings(self.user_function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001 - torch's own word for it
         """The same question to torch's own implementation, in its fast mode or not."""
-        options = self.options._replace(fast_mode=fast)
-        return torch_gradcheck(self.function, self.inputs, **options.as_keywords())
+        return torch_gradcheck(self.function, self.inputs, **self.options._replace(fast_mode=fast)._asdict())
 
 
 class SecondOrder(FirstOrder):
@@ -127,11 +153,11 @@ class SecondOrder(FirstOrder):
 
     def findings_of(self, problem: Problem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
-        return second_order_findings(self.user_function, self.options, problem, judged)
+        return second_order_findings(self.user_function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001
         """The same question to torch's own implementation, in its fast mode or not."""
-        keywords = self.options._replace(fast_mode=fast).as_keywords()
+        keywords = self.options._replace(fast_mode=fast)._asdict()
         del keywords["check_batched_forward_grad"]
         keywords["check_fwd_over_rev"] = keywords.pop("check_forward_ad")
         keywords["check_rev_over_rev"] = keywords.pop("check_backward_ad")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.api.call import as_tuple
 from gradverify.api.gradient_error import GradientError
-from gradverify.api.inputs import as_tuple
 from gradverify.api.messages import target_of, told
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError

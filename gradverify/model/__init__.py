@@ -11,36 +11,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gradverify.model.beyond import *
     from gradverify.model.case import *
-    from gradverify.model.domain import *
+    from gradverify.model.coverage import *
     from gradverify.model.finding import *
-    from gradverify.model.place import *
     from gradverify.model.plan import *
-    from gradverify.model.precision import *
-    from gradverify.model.price import *
     from gradverify.model.report import *
-    from gradverify.model.static import *
     from gradverify.model.target import *
     from gradverify.model.words import *
 
 HOMES = {
-    "beyond": "POWER_OF_TWO Beyond SizeConstant",
     "case": "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of",
-    "domain": "Domain",
+    "coverage": "Closeness Domain Evaluations Mutation MutationOutcome Precision Swept",
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "ShownInput SourceChange"
     ),
-    "place": "Location shown_path",
-    "plan": "Companion Doubt ExpectedFailure Settings TargetPlan",
-    "precision": "Closeness Precision",
-    "price": "Allowance Price allowance price_of",
-    "report": (
-        "CaseReport Evaluations Mistake ModuleReport Mutation MutationOutcome Report Swept TargetReport"
+    "plan": (
+        "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Settings SizeConstant "
+        "TargetPlan allowance price_of"
     ),
-    "static": "LintFinding LintReport",
-    "target": "Parameter PassedOver Target",
+    "report": "CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
+    "target": "Location Parameter PassedOver Target shown_path",
     "words": (
         "Effort Engine InputSource Nested Outcome Part Point Scalar Severity TargetKind Verdict indexed "
         "memory_text"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gradverify.model.place import Location
+from gradverify.model.target import Location
 from gradverify.model.words import Point, Scalar, Severity
 
 

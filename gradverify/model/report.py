@@ -2,115 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from enum import StrEnum
-from typing import Any
+from dataclasses import dataclass, field
 
-from gradverify.model.domain import Domain
+from gradverify.model.coverage import Domain, Evaluations, Mutation, Swept
 from gradverify.model.finding import Finding, RaisedError
-from gradverify.model.place import Location
-from gradverify.model.plan import Companion, Settings
-from gradverify.model.precision import Closeness, Precision
-from gradverify.model.price import Price
-from gradverify.model.target import PassedOver, Target
-from gradverify.model.words import Effort, InputSource, Outcome, Verdict
-
-
-@dataclass(frozen=True)
-class Evaluations:
-    """How often user code was called."""
-
-    forward: int = 0
-    backward: int = 0
-
-    def __add__(self, other: Evaluations) -> Evaluations:
-        """Add counts."""
-        return Evaluations(self.forward + other.forward, self.backward + other.backward)
-
-
-class MutationOutcome(StrEnum):
-    """What became of a planted fault."""
-
-    CAUGHT = "caught"
-    ESCAPED = "escaped"
-    """It changed the gradient, and every check passed."""
-    NO_EFFECT = "no-effect"
-    """It changed nothing at these sizes and values: they would not notice it."""
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A known fault, planted in a target that passed."""
-
-    fault: str
-    inputs: tuple[str, ...]
-    """Names of the inputs whose gradient was changed; none where all were."""
-    outcome: MutationOutcome
-    code: str = ""
-    """Of the first finding that told it."""
-    located: bool = False
-    """That finding names the input, and the entries where they were known."""
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What a verified case was varied over, by name: what did not change its gradient, or what did."""
-
-    layouts: tuple[str, ...] = ()
-    """`grad_output transposed`, `inputs channels-last`, ..."""
-    requires_grad: tuple[str, ...] = ()
-    """Sets of inputs that required grad, as `x,weight`."""
-    calls: tuple[str, ...] = ()
-    """`again`, `interleaved`, `backward twice`, ..."""
-    sizes: tuple[str, ...] = ()
-    """Sizes beyond those of its cases, as `n=1,d=3`: those that its spec leaves open or does not list."""
-    precision: tuple[Precision, ...] = ()
-    """What was judged in native dtypes: the worst of each value in each dtype."""
-    native: str = ""
-    """Why it was judged in native dtypes alone; empty where it has a float64 path."""
-    devices: tuple[str, ...] = ()
-    """Devices besides its own that its gradient was held against."""
-    past: tuple[str, ...] = ()
-    """Constants of the source, each with the size that was past it: `BLOCK = 128 (n=257)`."""
-    not_past: tuple[str, ...] = ()
-    """Constants that nothing is known past: `BLOCK = 128 (n=257): forward raises ValueError`."""
-    interpreted: bool = False
-    """Its Triton kernels ran in Triton's interpreter, not compiled."""
-    ever_true: tuple[str, ...] = ()
-    """Comparisons of its source that were true somewhere, as `x < 1e-4 (line 31)`."""
-    ever_false: tuple[str, ...] = ()
-    """Those that were false somewhere."""
-
-    @property
-    def on_one_side(self) -> tuple[str, ...]:
-        """Comparisons of its source that were true everywhere, or false."""
-        either = (*self.ever_true, *self.ever_false)
-        return tuple(one for one in either if (one in self.ever_true) != (one in self.ever_false))
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        """The native dtypes in which every value was judged, in order of precision."""
-        known = [p for p in self.precision if p.closeness is not Closeness.UNKNOWN]
-        unknown = {p.dtype for p in self.precision} - {p.dtype for p in known}
-        return tuple(dict.fromkeys(p.dtype for p in known if p.dtype not in unknown))
-
-    def joined(self, other: Swept) -> Swept:
-        """What either of them was varied over."""
-        both = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
-        made: dict[str, Any] = {
-            name: tuple(dict.fromkeys((*one, *two))) if isinstance(one, tuple) else one or two
-            for name, (one, two) in both.items()
-        }
-        return Swept(**{**made, "precision": _worst_of_each((*self.precision, *other.precision))})
-
-
-def _worst_of_each(found: tuple[Precision, ...]) -> tuple[Precision, ...]:
-    """One for each value in each dtype, in the order in which they came."""
-    worst: dict[tuple[str, str], Precision] = {}
-    for one in found:
-        key = (one.dtype, one.value)
-        worst[key] = worst[key].worse(one) if key in worst else one
-    return tuple(worst.values())
+from gradverify.model.plan import Companion, Price, Settings
+from gradverify.model.target import Location, PassedOver, Target
+from gradverify.model.words import Effort, InputSource, Outcome, Severity, Verdict
 
 
 @dataclass(frozen=True)
@@ -138,7 +36,7 @@ class TargetReport:
     cases_verified: int = 0
     """Cases in which every check that was asked for ran to its end."""
     infeasible: int = 0
-    evaluations: Evaluations = Evaluations()
+    evaluations: Evaluations = field(default_factory=Evaluations)
     smallest_visible_error: float | None = None
     """The smallest relative error that every covered Jacobian entry would have shown."""
     not_judged: int = 0
@@ -252,3 +150,37 @@ class Report:
     """How many of the slowest targets to name, 0 for all; None where durations were not asked for."""
     bugs: tuple[str, ...] = ()
     """Tracebacks of gradverify's own failures; each cost one target its verdict."""
+
+
+@dataclass(frozen=True)
+class LintFinding:
+    """One thing that a static rule says of one place in a file."""
+
+    code: str
+    severity: Severity
+    location: Location
+    function: str
+    """The class it is about."""
+    message: str
+    """One sentence without a final full stop, beginning in the user's own names."""
+    hint: str = ""
+    source_line: str = ""
+    length: int = 1
+    """How many characters of the line the place covers, from its column on."""
+
+
+@dataclass(frozen=True)
+class LintReport:
+    """Everything that `lint` found out."""
+
+    findings: tuple[LintFinding, ...] = ()
+    """In the order of the files, then by line and column."""
+    errors: tuple[Mistake, ...] = ()
+    """Files that cannot be read as Python."""
+    files: int = 0
+    functions: int = 0
+    """How many Functions were looked at."""
+    waived: int = 0
+    """Findings with a `# noqa` on their line."""
+    gradverify_version: str = ""
+    exit_code: int = 0

@@ -89,7 +89,7 @@ def test_pasted_beside_its_operator_it_passes(place):
     assert passed.code == 0, passed.out
 
 
-SIZED = ["TwoGroups", "Window", "Segments", *extent([], ["Patches", "MeanStd", "LogSpectrum", "Differences"])]
+SIZED = ["TwoGroups", "Window", "Segments", *extent([], ["Patches", "MeanStd", "Differences"])]
 
 
 @pytest.mark.parametrize("name", SIZED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gradverify.model import Allowance, Case, CasePoint, Finding, Point, Price, Target
-from gradverify.model.price import ALLOWED
+from gradverify.model.plan import ALLOWED
 from gradverify.rules import Family
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare

@@ -21,7 +21,7 @@ from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, arguments_at, prepare
 from gradverify.verifier.collect.importing import dotted_name, resolve
 from gradverify.verifier.dump import script
-from gradverify.verifier.dump.entry import Probe, layout_of, probe
+from gradverify.verifier.dump.entry import layout_of, probe
 from gradverify.verifier.guard import Raised, default_dtype
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
@@ -50,11 +50,6 @@ class _Context:
     subject: Subject
     case: Case
     arguments: tuple[Argument, ...]
-
-    @property
-    def differentiable(self) -> list[str]:
-        """Names of the inputs that are differentiated."""
-        return [a.name for a in self.arguments if a.differentiable]
 
     def sample(self) -> Sample | NoSample:
         """Forward run once at the finding's inputs."""
@@ -89,8 +84,9 @@ def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding:
         return Dumped("", "its inputs could not be built")
     context = _Context(request, module, name, finding, subject, case, arguments)
     text, values = _shown(context)
-    values["inputs"] = _saved_inputs(case, arguments)
-    values["differentiable"] = context.differentiable
+    objects = {i.name for i in case.inputs if isinstance(i, ObjectInput)}
+    values["inputs"] = {a.name: _detached(a.value) for a in arguments if a.name not in objects}
+    values["differentiable"] = [a.name for a in arguments if a.differentiable]
     folder = Path(request.folder)
     try:
         torch.save(values, folder / f"{name}.pt")
@@ -113,18 +109,24 @@ def _told_at(finding: Finding) -> CasePoint | None:
 def _shown(context: _Context) -> tuple[str, dict[str, Any]]:
     """The script, empty where none can show the finding, and what it loads beside the inputs."""
     finding = context.finding
-    head = script.preamble(context.name, _sentences(finding), _called(context))
-    if finding.code in RAISED:
-        return head + script.raising(), {"twice": _raises_at_second(context)}
-    sample = context.sample()
-    if isinstance(sample, NoSample):
+    called = _called(context)
+    if called is None:
         return "", {}
-    family = rule(finding.code).family
-    if finding.raised is None and (family in SHOWN_BY_DERIVATIVES or finding.code in OF_RETURNS):
-        return _with_derivative(context, sample, head)
-    if finding.code in {"GV301", "GV302"}:
-        return _with_reference(context, sample, head)
-    return "", {}
+    head = script.preamble(context.name, _sentences(finding), called)
+    if finding.code in RAISED and finding.code != "GV102":
+        return head + script.raising(), {"twice": False}
+    sample = context.sample()
+    if finding.code in RAISED:
+        twice = isinstance(sample, Sample) and not _refused(sample)  # a plain backward goes through
+        return head + script.raising(), {"twice": twice}
+    text, values = "", dict[str, Any]()
+    if isinstance(sample, Sample):
+        family = rule(finding.code).family
+        if finding.raised is None and (family in SHOWN_BY_DERIVATIVES or finding.code in OF_RETURNS):
+            text, values = _with_derivative(context, sample)
+        elif finding.code in {"GV301", "GV302"}:
+            text, values = _with_reference(context, sample)
+    return head + text if text else "", values
 
 
 def _sentences(finding: Finding) -> list[str]:
@@ -136,16 +138,6 @@ def _sentences(finding: Finding) -> list[str]:
     ]
 
 
-def _raises_at_second(context: _Context) -> bool:
-    """Whether it takes a double backward to raise: a plain one went through."""
-    if context.finding.code not in {"GV102", "GV201", "GV202"}:
-        return False
-    sample = context.sample()
-    if isinstance(sample, NoSample):
-        return False
-    return not _refused(sample)
-
-
 def _refused(sample: Sample) -> bool:
     """Whether a plain backward raises."""
     layout = sample.problem.outputs
@@ -153,89 +145,65 @@ def _refused(sample: Sample) -> bool:
     return isinstance(sample.problem.pull_back(sample.problem.primals, ones), Raised)
 
 
-def _with_derivative(context: _Context, sample: Sample, head: str) -> tuple[str, dict[str, Any]]:
-    problem: CallProblem | VjpProblem = sample.problem
+def _with_derivative(context: _Context, sample: Sample) -> tuple[str, dict[str, Any]]:
+    first = sample.problem
+    problem: CallProblem | VjpProblem = first
     second = rule(context.finding.code).family is Family.GRADGRADCHECK
-    u: tuple[Tensor, ...] = ()
+    u = first.outputs.unflatten(random_signs(first.outputs.size, sample.case.seed + 17)) if second else ()
     if second:
-        u = sample.problem.outputs.unflatten(random_signs(sample.problem.outputs.size, sample.case.seed + 17))
-        problem = VjpProblem(sample.problem, u)
+        problem = VjpProblem(first, u)
     found = probe(sample, problem, context.finding)
-    if found is None:
-        refused = _refused(sample)  # torch refuses a gradient that was replaced while its backward was read
-        return (head + script.raising(), {"twice": False}) if refused else ("", {})
-    values: dict[str, Any] = {"direction": found.direction}
-    if found.moved is not None:
-        values["moved"] = found.moved
-    if second:
-        return head + script.second_order(_second(sample, found, values, u)), values
-    positions = sample.problem.output_positions
-    kept = [(p, t) for p, t in zip(positions, found.cotangents, strict=True) if t is not None]
-    values["grad_outputs"] = [t for _, t in kept]
-    return head + script.first_order(_compared(context.differentiable, found, [p for p, _ in kept])), values
-
-
-def _second(sample: Sample, found: Probe, values: dict[str, Any], u: tuple[Tensor, ...]) -> script.Compared:
-    positions = sample.problem.output_positions
-    weights = [
-        (n, w) for n, w in zip(sample.problem.input_names, found.cotangents, strict=True) if w is not None
-    ]
-    values["grad_outputs"], values["weights"] = list(u), weights[0][1]
-    by = found.by
-    if by.startswith("grad_output"):
-        by = f"grad_output {positions[0] if by == 'grad_output' else by[len('grad_output[') : -1]}"
-    compared = _compared(list(sample.problem.input_names), found, list(positions))
-    return script.Compared(**{**vars(compared), "by": by, "gradient_of": weights[0][0]})
-
-
-def _compared(differentiable: list[str], found: Probe, outputs: list[int]) -> script.Compared:
-    return script.Compared(
-        by=found.by,
-        outputs=outputs,
-        differentiable=differentiable,
-        step=found.step,
-        tolerance=float(f"{found.tolerance:.3g}"),
-        moved=found.moved is not None,
+    if found is None:  # torch refuses a gradient that was replaced while its backward was read
+        return (script.raising(), {"twice": False}) if _refused(sample) else ("", {})
+    positions = first.output_positions
+    names = (*first.input_names, *(f"grad_output {p}" for p in positions))
+    weighted = [k for k, t in enumerate(found.cotangents) if t is not None]
+    text = script.derivative(
+        names[found.number],
+        positions if second else [positions[k] for k in weighted],
+        found.step,
+        float(f"{found.tolerance:.3g}"),
+        of=[names[k] for k in weighted] if second else (),
     )
+    weights = [found.cotangents[k] for k in weighted]
+    values = {"weights": weights, "direction": found.direction, "moved": found.moved}
+    return text, {**values, "grad_outputs": list(u)} if second else values
 
 
-def _with_reference(context: _Context, sample: Sample, head: str) -> tuple[str, dict[str, Any]]:
+def _with_reference(context: _Context, sample: Sample) -> tuple[str, dict[str, Any]]:
     plan, finding = context.request.verified.plan, context.finding
-    by_surrogate = plan.surrogate is not None
-    path = plan.surrogate.path if plan.surrogate is not None else plan.reference
-    names = plan.surrogate.arguments if plan.surrogate is not None else plan.reference_arguments
-    if not path or (by_surrogate and finding.code != "GV302"):
+    of_gradient = finding.code == "GV302"
+    path, names = plan.reference, plan.reference_arguments
+    if plan.surrogate is not None:
+        path, names = plan.surrogate.path if of_gradient else "", plan.surrogate.arguments
+    if not path:
         return "", {}
     settings = context.subject.settings
     position = finding.output or 0
     values: dict[str, Any] = {"output": position, "rtol": settings.rtol, "atol": max(settings.atol, 1e-12)}
-    if finding.code == "GV302":
+    if of_gradient:
         layout = sample.problem.outputs
         u = layout.unflatten(random_signs(layout.size, sample.case.seed + COTANGENT_SEED))
         values["grad_outputs"] = [u[sample.problem.output_positions.index(position)]]
-        values["by"] = finding.input
     arguments = _argument_expressions(context)
     given = [arguments[sample.position_of(name)] for name in names] if names else arguments
-    text = script.against_reference(_expression(path, context), given, of_gradient=finding.code == "GV302")
-    return head + text, values
-
-
-def _saved_inputs(case: Case, arguments: tuple[Argument, ...]) -> dict[str, Any]:
-    objects = {i.name for i in case.inputs if isinstance(i, ObjectInput)}
-    return {a.name: _detached(a.value) for a in arguments if a.name not in objects}
+    by = finding.input if of_gradient else None
+    return script.against_reference(_expression(path, context), given, by), values
 
 
 def _detached(value: Any) -> Any:  # noqa: ANN401
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def _called(context: _Context) -> script.Called:
+def _called(context: _Context) -> script.Called | None:
+    """None where another module has the name of the target's own."""
     request = context.request
     name, root = dotted_name(Path(request.module))
-    loaded = getattr(context.module, "__name__", "") == name
+    if getattr(context.module, "__name__", "") != name:
+        return None
     return script.Called(
         root=Path(os.path.relpath(root, request.folder)).as_posix(),
-        module=name if loaded else Path(request.module).relative_to(root).as_posix(),
+        module=name,
         setup=_setup(context),
         arguments=_argument_expressions(context),
         seed=context.case.seed,

@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,17 +14,34 @@ from torch import Tensor
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import is_declared
-from gradverify.verifier.inputs.many import MANY, draw_many
 from gradverify.verifier.inputs.plain import draw_plain
 from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
-from gradverify.verifier.inputs.values import draw_booleans, draw_integers, draw_values, with_special
+from gradverify.verifier.inputs.values import (
+    draw_booleans,
+    draw_integers,
+    draw_values,
+    interval_of,
+    with_special,
+)
 
 INTEGER_STRUCTURES = frozenset({"offsets", "permutation", "one-hot", "sorted"})
 """Structures that integer tensors can have; the other ones are of floating tensors."""
 
 FEWEST_OFFSETS = 2
 """Of one segment; of more, one is empty where values are special."""
+
+MANY = 100_000
+"""From this many entries on most are repetitions: 10^6 numbers of Python take seconds to draw."""
+
+DRAWN = 10_000
+"""Entries of such a tensor that are drawn."""
+
+APART = 1e-6
+"""How much nearer each repetition of these is to the middle of its interval: no two entries are equal."""
+
+TURN = 7919
+"""Entries by which each repetition is turned, a prime: no two rows are alike."""
 
 TIED = 2
 """Neighbours along every dimension that are equal where a spec says `ties: true`."""
@@ -84,13 +102,19 @@ def held_of(constant_at: Sequence[tuple[int, tuple[int, ...]]], base: Tensor) ->
 
 
 def _drawn(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Tensor:
-    """All entries, as a vector."""
-    if math.prod(spec.shape) < MANY or not _is_floating(dtype):
+    """All entries, as a vector; of very many floating ones the first `DRAWN` repeat themselves."""
+    count, width = math.prod(spec.shape), min(spec.shape[-1], DRAWN) if spec.shape else 1
+    if count < MANY or not _is_floating(dtype):
         return torch.tensor(_entries(spec, dtype, seed, point, draw), dtype=dtype)
-    values = draw_many(spec, seed, point, draw)
-    if dtype.is_complex:
-        values = torch.complex(values, draw_many(spec, seed + 1, point, draw))
-    return values.to(dtype)
+    few = replace(spec, shape=(DRAWN // width, width))
+    part = torch.tensor(_entries(few, dtype, seed, point, draw), dtype=dtype)
+    centre = sum(interval_of(spec, point)) / 2 if is_declared(point, draw) else 0.0
+    apart, turn = (0.0, 0) if point is Point.SPECIAL and not spec.distinct else (APART, TURN)
+    values = torch.empty(count, dtype=dtype)
+    for k, start in enumerate(range(0, count, len(part))):
+        again = ((part - centre) * (1 - k * apart) + centre) if k * apart else part
+        values[start : start + len(part)] = again.roll(k * turn)[: count - start]
+    return values
 
 
 def _entries(spec: TensorInput, dtype: torch.dtype, seed: int, point: Point, draw: int) -> Sequence[Any]:

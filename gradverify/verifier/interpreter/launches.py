@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from typing import Any
 
+import torch
+
+from gradverify.verifier import guard
 from gradverify.verifier.devices import accelerators
-from gradverify.verifier.interpreter import autotuning, libdevice
-from gradverify.verifier.interpreter.scalars import Number
+from gradverify.verifier.interpreter import libdevice
 
 INTERPRET = "TRITON_INTERPRET"
 """`triton.jit` reads it when a kernel is defined: 1 has kernels run in Python, on tensors of the CPU.
@@ -17,6 +20,9 @@ https://triton-lang.org/main/programming-guide/chapter-3/debugging.html
 """
 
 MODULE = "triton.runtime.interpreter"
+
+_SAME_FOR_ALL = [0.0, 0.0, 0.0]
+"""Median and quantiles of a configuration's time: of equal ones, Triton's autotuner takes the first."""
 
 _launches = 0
 
@@ -30,12 +36,6 @@ def interpret_kernels() -> None:
 def launches() -> int:
     """Arguments of kernels that were interpreted in this process: none where no kernel ran."""
     return _launches
-
-
-def forget_launches_since(before: int) -> None:
-    """Count as if no kernel had run since: ours are not the target's."""
-    global _launches  # noqa: PLW0603 - see `watch_kernels`
-    _launches = before
 
 
 def watch_kernels() -> None:
@@ -56,4 +56,55 @@ def watch_kernels() -> None:
     wrapped.is_watched = True  # type: ignore[attr-defined]
     interpreter._implicit_cvt = wrapped  # noqa: SLF001 - looked up anew at each launch
     libdevice.install(interpreter)
-    autotuning.install()
+    autotuner: Any = sys.modules.get("triton.runtime.autotuner")
+    if autotuner is not None:
+        autotuner.Autotuner._bench = _untimed  # noqa: SLF001 - there is no public name for it
+
+
+def _untimed(*_: Any, **__: Any) -> list[float]:  # noqa: ANN401 - the autotuner, arguments and options
+    """What an autotuner measures without a GPU: its kernel runs in the first configuration of its author's.
+
+    Needed by dyt of liger-kernel 0.8.5 and by the layer norms of fla-core 0.6.0, which have several.
+    """
+    return _SAME_FOR_ALL
+
+
+class Number(float):
+    """A float that a kernel was called with, as the compiler has it: a scalar with a `to`.
+
+    The interpreter of Triton 3 wraps integers and pointers, and hands on a float as it is. Needed by swiglu
+    of liger-kernel 0.8.5 (`gate_multiplier.to(tl.float32)`).
+    """
+
+    def to(self, dtype: Any, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - Triton's own types
+        """The number as a scalar tensor of a dtype of `triton.language`."""
+        interpreter: Any = sys.modules[MODULE]
+        language: Any = interpreter.tl
+        handle = interpreter.TensorHandle(interpreter.np.array([float(self)]), language.float64)
+        return language.tensor(handle, language.float64).to(dtype)
+
+
+@cache
+def wrong_product(dtype: torch.dtype) -> str:
+    """Why nothing can be judged in a dtype by interpreted kernels; empty where known products are right.
+
+    The interpreter of Triton 3.9 multiplies the bits of bfloat16 as integers.
+    """
+    global _launches  # noqa: PLW0603 - see `watch_kernels`
+    from gradverify.verifier.interpreter import known_product  # noqa: PLC0415 - imports Triton
+
+    before = _launches
+    left, right = known_product.LEFT, known_product.RIGHT
+    result = guard.call(known_product.product, dtype)
+    _launches = before  # ours are not the target's
+    if isinstance(result, guard.Raised):
+        got = result.error.type
+    elif result.value.tolist() == [a * b for a, b in zip(left, right, strict=True)]:
+        return ""
+    else:
+        got = f"{result.value[0].item():.3g}"
+    name = str(dtype).removeprefix("torch.")
+    return (
+        f"Triton's interpreter, in which kernels run without a GPU, computes {name} wrongly ({left[0]:g} * "
+        f"{right[0]:g} is {got} there); `--device cuda` judges it on a GPU"
+    )

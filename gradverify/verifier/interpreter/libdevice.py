@@ -24,18 +24,13 @@ _NAMED_ALIKE = (
     "sinh cosh tanh asinh acosh atanh pow fmod hypot copysign erf erfc erfinv lgamma isnan isinf signbit"
 )
 
-_CORRECTLY_ROUNDED: dict[str, Callable[..., Tensor]] = {
-    "rcp": torch.reciprocal,
-    "sqrt": torch.sqrt,
-    "div": torch.div,
-    "mul": torch.mul,
-    "add": torch.add,
-    "sub": torch.sub,
-}
+_CORRECTLY_ROUNDED = {"rcp": "reciprocal", **{name: name for name in ("sqrt", "div", "mul", "add", "sub")}}
+
+_FAST = ("sin", "cos", "tan", "exp", "log", "log2", "log10", "pow")
 
 FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     **{name: getattr(torch, name) for name in _NAMED_ALIKE.split()},
-    **{f"{letter}{name}_rn": f for letter in ("d", "f") for name, f in _CORRECTLY_ROUNDED.items()},
+    **{f"{letter}{n}_rn": getattr(torch, f) for letter in ("d", "f") for n, f in _CORRECTLY_ROUNDED.items()},
     "fabs": torch.abs,
     "rint": torch.round,
     "nearbyint": torch.round,
@@ -57,10 +52,7 @@ FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "fdim": lambda x, y: torch.clamp(x - y, min=0),
     "fma": lambda x, y, z: torch.addcmul(z, x, y),
     "saturate": lambda x: torch.clamp(x, 0, 1),
-    **{
-        f"fast_{name}": getattr(torch, name)
-        for name in ("sin", "cos", "tan", "exp", "log", "log2", "log10", "pow")
-    },
+    **{f"fast_{name}": getattr(torch, name) for name in _FAST},
     "fast_fdivide": torch.div,
 }
 """By the symbol, without its prefix and the `f` of float32."""

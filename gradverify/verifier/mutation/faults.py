@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class Fault:
 
     name: str
     scope: Scope
-    change: Callable[[Tensor], Tensor | None]
+    change: Callable[[Tensor], Tensor]
     """Of a gradient, or of a grad_output; the identity for a pair, whose gradients change places."""
     fits: Callable[[tuple[int, ...]], bool] = lambda _: True
     """Whether the fault means anything for a gradient of that shape."""
@@ -44,8 +45,6 @@ class Fault:
     """The index that it changes, where it is a single one."""
     of_second_order: bool = False
     """The gradient keeps its value and loses or changes its own derivative."""
-    of_backward: bool = False
-    """Only a backward can return it; on the way of a gradient it is another fault."""
 
 
 def _middle(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,22 +55,14 @@ def _last(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size - 1 for size in shape)
 
 
-def _without(gradient: Tensor, place: tuple[int, ...] | slice) -> Tensor:
+def _scaled(gradient: Tensor, place: tuple[Any, ...], factor: float) -> Tensor:
     changed = gradient.clone()
-    changed[place] = 0
-    return changed
-
-
-def _without_tail(gradient: Tensor) -> Tensor:
-    changed = gradient.clone()
-    changed[..., -1] = 0
+    changed[place] *= factor
     return changed
 
 
 def _one_off(gradient: Tensor) -> Tensor:
-    changed = gradient.clone()
-    changed[_last(tuple(gradient.shape))] *= 1 + SMALL
-    return changed
+    return _scaled(gradient, _last(gradient.shape), 1 + SMALL)
 
 
 def _single_precision(gradient: Tensor) -> Tensor:
@@ -92,10 +83,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("factor 2", Scope.GRADIENT, lambda g: 2 * g),
     Fault("sign", Scope.GRADIENT, lambda g: -g),
     Fault("zero gradient", Scope.GRADIENT, torch.zeros_like),
-    Fault("None for a gradient", Scope.GRADIENT, lambda _: None, of_backward=True),
-    Fault("one entry zero", Scope.GRADIENT, lambda g: _without(g, _middle(tuple(g.shape))), place=_middle),
-    Fault("one entry off by 1e-6", Scope.GRADIENT, _one_off, place=_last),
-    Fault("tail dropped", Scope.GRADIENT, _without_tail, _several),
+    Fault("one entry zero", Scope.GRADIENT, lambda g: _scaled(g, _middle(g.shape), 0), place=_middle),
+    Fault(
+        "one entry off by 1e-6", Scope.GRADIENT, lambda g: _scaled(g, _last(g.shape), 1 + SMALL), place=_last
+    ),
+    Fault("tail dropped", Scope.GRADIENT, lambda g: _scaled(g, (..., -1), 0), _several),
     Fault("transposed", Scope.GRADIENT, lambda g: g.mT, _square),
     Fault("float32 inside", Scope.GRADIENT, _single_precision),
     Fault("gradients swapped", Scope.PAIR, lambda g: g),

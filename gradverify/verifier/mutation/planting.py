@@ -1,18 +1,17 @@
-"""Planting a fault: a backward of the user's wrapped for a while, and whether that changed anything."""
+"""A fault around a call: the gradient is changed on its way to an input, or from an output.
+
+Hooks on views of the arguments do it, so that what the target computes and how often it is called stay.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from torch import Tensor
-from torch.autograd import Function
+from torch.utils import _pytree
 
-from gradverify.verifier.checks.reading import Kinds, wrapped_backward, wrapped_operator
-from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.mutation.faults import Fault, Scope
 
 CHANGED = 1e-10
@@ -21,7 +20,7 @@ CHANGED = 1e-10
 
 @dataclass
 class Planted:
-    """A fault in a backward, at some positions of its arguments."""
+    """A fault in the gradients of a call, at some positions of its arguments."""
 
     fault: Fault | None
     """None only watches."""
@@ -29,96 +28,95 @@ class Planted:
     changed: bool = False
     """Whether any gradient has been another one because of it."""
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By argument position: the shape of the last gradient returned for it."""
+    """By argument position: the shape of the last gradient that reached it."""
+    started_wrong: bool = False
+    """A grad_output has been another one."""
 
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The call of a target with the fault in its gradients."""
 
-def planting(function: type[Function], planted: Planted) -> AbstractContextManager[Any]:
-    """Wrap the class's backward while the context lasts."""
-    return wrapped_backward(function, partial(_with_fault, planted=planted))
+        def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+            pair: dict[int, Tensor] = {}
+            watched = [self._watched(value, k, pair) for k, value in enumerate(arguments)]
+            result = function(*self._swapped(watched))
+            if self.fault is None or self.fault.scope is not Scope.GRAD_OUTPUT:
+                return result
+            return _hooked(result, self._started)
 
+        return call
 
-def planting_in_operator(operator: Operator, planted: Planted) -> AbstractContextManager[None]:
-    """The same of an operator; there a list is one gradient."""
-    return wrapped_operator(operator, partial(_with_fault, planted=planted, several=(tuple,)))
+    def _watched(self, value: Any, position: int, pair: dict[int, Tensor]) -> Any:  # noqa: ANN401
+        """An argument through whose tensors the gradient comes back with the fault in it.
 
+        `pair` gets the gradients of this call that change places.
+        """
+        return _hooked(value, lambda gradient: self._seen(gradient, position, pair))
 
-def _with_fault(
-    original: Callable[..., Any], *, planted: Planted, several: Kinds = (tuple, list)
-) -> Callable[..., Any]:
-    """The wrapper. `several` are what a backward returns more than one gradient in: a list may be one."""
-    fault = planted.fault
-
-    def values(returned: Any) -> list[Any]:  # noqa: ANN401
-        return list(returned) if isinstance(returned, several) else [returned]
-
-    def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401 - user code's
-        if fault is not None and fault.scope is Scope.GRAD_OUTPUT:
-            right = values(original(ctx, *grad_outputs))
-            wrong = values(original(ctx, *map(_changed_by(fault), grad_outputs)))
-        else:
-            right = values(original(ctx, *grad_outputs))
-            wrong = _wrong(right, planted)
-        planted.shapes.update({i: tuple(g.shape) for i, g in _first_tensors(right)})
-        planted.changed = planted.changed or _differ(right, wrong, fault)
-        return tuple(wrong)
-
-    return backward
-
-
-def _changed_by(fault: Fault) -> Callable[[Any], Any]:
-    return lambda value: fault.change(value) if isinstance(value, Tensor) else value
-
-
-def _wrong(right: Sequence[Any], planted: Planted) -> list[Any]:
-    fault, wrong = planted.fault, list(right)
-    if fault is None:
+    def _started(self, grad_output: Tensor) -> Tensor:
+        """What the gradient starts from, changed."""
+        assert self.fault is not None  # noqa: S101 - the caller has looked
+        wrong = self.fault.change(grad_output)
+        self.started_wrong = self.started_wrong or differs(grad_output, wrong)
         return wrong
-    if fault.scope is Scope.PAIR:
-        one, other = planted.positions
-        if type(wrong[one]) is type(wrong[other]):
-            wrong[one], wrong[other] = wrong[other], wrong[one]
+
+    def _seen(self, gradient: Tensor, position: int, pair: dict[int, Tensor]) -> Tensor | None:
+        """Note a gradient that reaches an input; the changed one where the fault is planted there."""
+        fault = self.fault
+        self.shapes[position] = tuple(gradient.shape)
+        if fault is None:
+            return None
+        if fault.scope is Scope.PAIR:
+            pair |= {position: gradient} if position in self.positions else {}
+            if len(pair) == 2:
+                self.changed = self.changed or differs(*pair.values())
+                pair.clear()  # the next backward of this call brings two others
+            return None
+        if fault.scope is Scope.GRAD_OUTPUT:
+            self.changed = self.changed or (self.started_wrong and bool(gradient.detach().any()))
+            return None
+        chosen = fault.scope is Scope.CALL or position in self.positions
+        if not chosen or not gradient.numel() or not fault.fits(tuple(gradient.shape)):
+            return None
+        wrong = fault.change(gradient)
+        changed = gradient.requires_grad if fault.of_second_order else differs(gradient, wrong)
+        self.changed = self.changed or changed
         return wrong
-    chosen = range(len(wrong)) if fault.scope is Scope.CALL else planted.positions
-    for position in chosen:
-        if position < len(wrong):
-            wrong[position] = _changed(wrong[position], fault)
-    return wrong
+
+    def _swapped(self, arguments: Sequence[Any]) -> list[Any]:
+        """Two arguments with their values, each of which sends its gradient to the other one."""
+        swapped = list(arguments)
+        if self.fault is None or self.fault.scope is not Scope.PAIR:
+            return swapped
+        one, other = self.positions
+        if max(one, other) < len(arguments) and _may_swap(arguments[one], arguments[other]):
+            first, second = arguments[one], arguments[other]
+            swapped[one] = first.detach() + (second - second.detach())
+            swapped[other] = second.detach() + (first - first.detach())
+        return swapped
 
 
-def _changed(value: Any, fault: Fault) -> Any:  # noqa: ANN401
-    """A gradient with the fault in it; of a list of gradients, each that it fits."""
-    if isinstance(value, list):
-        return [_changed(item, fault) for item in value]
-    return fault.change(value) if _fits(value, fault) else value
+def _hooked(value: Any, change: Callable[[Tensor], Tensor | None]) -> Any:  # noqa: ANN401
+    """Views of the tensors in it, whose gradients are changed before they go on; None leaves one."""
+
+    def one(tensor: Any) -> Any:  # noqa: ANN401
+        if not (isinstance(tensor, Tensor) and tensor.requires_grad):
+            return tensor
+        view = tensor.view_as(tensor)
+        view.register_hook(change)  # type: ignore[no-untyped-call]
+        return view
+
+    return _pytree.tree_map(one, value)
 
 
-def _first_tensors(gradients: Sequence[Any]) -> Iterator[tuple[int, Tensor]]:
-    """The gradients by position; the first one of a list of them."""
-    for position, value in enumerate(gradients):
-        items = value if isinstance(value, list) else [value]
-        yield from ((position, item) for item in items[:1] if isinstance(item, Tensor))
+def _may_swap(first: Any, second: Any) -> bool:  # noqa: ANN401
+    both = isinstance(first, Tensor) and isinstance(second, Tensor)
+    return both and first.requires_grad and second.requires_grad and first.shape == second.shape
 
 
-def _fits(value: Any, fault: Fault) -> bool:  # noqa: ANN401
-    return isinstance(value, Tensor) and value.numel() > 0 and fault.fits(tuple(value.shape))
-
-
-def _differ(right: Sequence[Any], wrong: Sequence[Any], fault: Fault | None) -> bool:
-    if fault is not None and fault.of_second_order:
-        return any(g.requires_grad for _, g in _first_tensors(right))
-    return any(differs(r, w) for r, w in zip(right, wrong, strict=True))
-
-
-def differs(right: Any, wrong: Any) -> bool:  # noqa: ANN401
+def differs(right: Tensor, wrong: Tensor) -> bool:
     """Whether a gradient has become another one, beyond what anything resolves."""
-    if isinstance(right, list):
-        return any(map(differs, right, wrong))
-    if not isinstance(right, Tensor) or right is wrong:
-        return False
-    right = right.detach().nan_to_num()
-    if not isinstance(wrong, Tensor):
-        return bool(right.any())
     if wrong.shape != right.shape:
         return True
+    right = right.detach().nan_to_num()
     difference = (wrong.detach().nan_to_num() - right).abs()
     return bool(difference.numel()) and bool((difference > CHANGED * right.abs().max()).any())

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 from gradverify.events import CaseVerified, Found, Mutate, Mutated, Verify
-from gradverify.model import Finding, Mutation, MutationOutcome, Severity, TargetKind
+from gradverify.model import Finding, Mutation, MutationOutcome, Severity
 from gradverify.model.points import points_of
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.subject import Sample, prepare
-from gradverify.verifier.collect.operators import Operator, operator_of
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope, fault_named
-from gradverify.verifier.mutation.on_the_way import around, is_plantable
-from gradverify.verifier.mutation.planting import Planted, planting, planting_in_operator
+from gradverify.verifier.mutation.planting import Planted
 from gradverify.verifier.run import verify
 
 NAMES = tuple(fault.name for fault in FAULTS)
@@ -26,37 +23,12 @@ NAMES = tuple(fault.name for fault in FAULTS)
 def mutate(request: Mutate, live: Live) -> Iterator[Mutated]:
     """Plant one fault and say, for each place it fits, whether the checks of the plan notice it."""
     fault = fault_named(request.fault)
-    if not is_plantable(fault) and not _has_backward(request.target.kind, live):
-        return
     verifying = Verify(request.target, request.plan, request.settings)
     gradients, names = _gradients(verifying, live)
     for positions in _places(fault, gradients):
-        planted = Planted(fault, positions)
-        yield Mutated(_planted(verifying, live, planted, tuple(names[i] for i in positions)))
-
-
-def _has_backward(kind: TargetKind, live: Live) -> bool:
-    """Whether the target has a backward in Python, which can be replaced."""
-    return kind is TargetKind.FUNCTION or _definition(kind, live) is not None
-
-
-def _definition(kind: TargetKind, live: Live) -> Operator | None:
-    operator = operator_of(live.value) if kind is TargetKind.CUSTOM_OP else None
-    return None if operator is None or operator.backward is None else operator
-
-
-@contextmanager
-def _with(planted: Planted, kind: TargetKind, live: Live) -> Iterator[Live]:
-    """The live objects with a fault in the target: in its own backward, else on the gradient's way."""
-    operator = _definition(kind, live)
-    if kind is TargetKind.FUNCTION:
-        with planting(live.value, planted):
-            yield live
-    elif operator is not None:
-        with planting_in_operator(operator, planted):
-            yield live
-    else:
-        yield replace(live, around=around(planted))
+        yield Mutated(
+            _planted(verifying, live, Planted(fault, positions), tuple(names[i] for i in positions))
+        )
 
 
 def _gradients(request: Verify, live: Live) -> tuple[dict[int, set[tuple[int, ...]]], dict[int, str]]:
@@ -65,23 +37,18 @@ def _gradients(request: Verify, live: Live) -> tuple[dict[int, set[tuple[int, ..
     names: dict[int, str] = {}
     for case in request.plan.cases:
         watching = Planted(None)
-        with _with(watching, request.target.kind, live) as watched:
-            built = build_subject(request, watched, case, None)
-            if isinstance(built, Finding):
-                continue
-            sample = prepare(*built, *points_of(case)[0])
-            if isinstance(sample, Sample):
-                ones = [p.new_ones(p.shape) for p in _outputs(sample)]
-                sample.problem.pull_back(sample.problem.primals, ones)
-                names |= dict(enumerate(dict.fromkeys(a.in_list or a.name for a in sample.arguments)))
+        built = build_subject(request, replace(live, around=watching.around), case, None)
+        if isinstance(built, Finding):
+            continue
+        sample = prepare(*built, *points_of(case)[0])
+        if isinstance(sample, Sample):
+            result = sample.problem.evaluate(sample.problem.primals)
+            ones = [] if isinstance(result, Raised) else [p.new_ones(p.shape) for p in result.value]
+            sample.problem.pull_back(sample.problem.primals, ones)
+            names |= dict(enumerate(dict.fromkeys(a.in_list or a.name for a in sample.arguments)))
         for position, shape in watching.shapes.items():
             found.setdefault(position, set()).add(shape)
     return found, {position: names.get(position, f"argument {position}") for position in found}
-
-
-def _outputs(sample: Sample) -> Any:  # noqa: ANN401 - a tuple of tensors
-    result = sample.problem.evaluate(sample.problem.primals)
-    return getattr(result, "value", ())
 
 
 def _places(fault: Fault, gradients: dict[int, set[tuple[int, ...]]]) -> list[tuple[int, ...]]:
@@ -100,16 +67,15 @@ def _planted(request: Verify, live: Live, planted: Planted, names: tuple[str, ..
     """The verdict on one planted fault, at the inputs of these names."""
     assert planted.fault is not None  # noqa: S101 - only `_gradients` watches
     found, refused = None, False
-    with _with(planted, request.target.kind, live) as wrong:
-        events = verify(request, wrong)
-        for event in events:
-            if isinstance(event, Found) and _tells(event.finding):
-                found = event.finding
-                break
-            if isinstance(event, CaseVerified):
-                answer = dict(event.capabilities).get("double_backward", "not-run")
-                refused = refused if answer == "not-run" else answer == "no"
-        events.close()
+    events = verify(request, replace(live, around=planted.around))
+    for event in events:
+        if isinstance(event, Found) and _tells(event.finding):
+            found = event.finding
+            break
+        if isinstance(event, CaseVerified):
+            answer = dict(event.capabilities).get("double_backward", "not-run")
+            refused = refused if answer == "not-run" else answer == "no"
+    events.close()
     if found is None:
         # A second derivative that raises as it did before has not been changed.
         effective = planted.changed and not (refused and planted.fault.of_second_order)

@@ -15,9 +15,6 @@ from gradverify.verifier.suggest.recording import Recorded
 SHAPED = frozenset({"expand", "view", "_unsafe_view", "reshape", "new_zeros", "zeros", "new_full", "full"})
 """Operations that take a whole shape."""
 
-RESHAPING = frozenset({"view", "_unsafe_view", "reshape"})
-"""Those of them that find out one size by themselves."""
-
 
 @dataclass(frozen=True)
 class Recording:
@@ -93,7 +90,6 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     """What each constant of `base` stands for, from recordings of the same program at other sizes."""
     recordings = (base, *others)
     every = [[c for n in r.cut.computed for c in constants_of(n)] for r in recordings]
-    free = [n.op in RESHAPING for n in base.cut.computed for _ in constants_of(n)]
     at_hand, with_offers = _Known(recordings), _Known(recordings)
     offered = with_offers.offer()
     texts: dict[int, str] = {}
@@ -101,9 +97,8 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     for k, values in enumerate(zip(*every, strict=True)):
         if all(v == values[0] for v in values):
             continue
-        text = at_hand.text_of(values, Search.SIMPLE) or (free[k] and at_hand.but_for_one(values))
         places = ((place, search) for search in Search for place in (at_hand, with_offers))
-        text = text or next((t for place, search in places if (t := place.text_of(values, search))), None)
+        text = next((t for place, search in places if (t := place.text_of(values, search))), None)
         if text:
             texts[k] = text
         else:
@@ -164,13 +159,6 @@ class _Known:
         whole = next((t for t, shapes in self._shapes.items() if shapes == list(map(tuple, values))), None)
         parts = self._parts(values, search) if whole is None else [None]
         return whole if None in parts else _tuple_of(parts)
-
-    def but_for_one(self, values: Sequence[Any]) -> str | None:
-        """A shape of which one size is not found: torch finds it out."""
-        parts = self._parts(values, Search.SIMPLE) if isinstance(values[0], tuple) else []
-        if parts.count(None) != 1 or "-1" in parts:
-            return None
-        return _tuple_of(["-1" if p is None else p for p in parts])
 
     def _parts(self, values: Sequence[tuple[int, ...]], search: Search) -> list[str | None]:
         if len({len(v) for v in values}) > 1:

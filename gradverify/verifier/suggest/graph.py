@@ -25,9 +25,6 @@ POINTWISE = frozenset(_POINTWISE.split())
 
 LINEAR = RESHAPES - {"_unsafe_view"} | {"sum", "mean", "t", "transpose", "permute", "cumsum"}
 
-COMPLEX_PARTS = ("real_alone", "imag_alone")
-"""Complex tensors of which the other part is zero."""
-
 
 @dataclass(frozen=True, eq=False)
 class Node:
@@ -104,25 +101,17 @@ class Builder:
             if [d % len(shape) for d in order] == list(range(len(shape))):
                 return source
             return self.kept(replace(node, args=(source, order), kwargs=())) if source is not first else None
-        return self._other_sum(node, first)
+        return self._plain_sum(node, first)
 
-    def _other_sum(self, node: Node, first: Node) -> Node | None:
-        """A sum that keeps its dimensions for one that does not, or the reverse."""
-        if first.op not in {"sum", "mean"} or len(first.args) < 2:
+    def _plain_sum(self, node: Node, first: Node) -> Node | None:
+        """A sum that need not have kept its dimensions."""
+        if node.op not in {"view", "reshape", "squeeze"} or first.op not in {"sum", "mean"}:
             return None
-        source, dims = first.args[:2]
-        kept = len(first.args) > 2 and first.args[2] is True
-        rank = len(source.shape)
-        summed = {d % max(1, rank) for d in (dims if isinstance(dims, tuple) else (dims,))}
-        left = tuple(n for k, n in enumerate(source.shape) if k not in summed)
-        if kept and node.op in {"view", "reshape", "squeeze"} and node.shape == left:
-            return self.kept(replace(first, args=(source, dims), kwargs=(), shape=left, dtype=node.dtype))
-        again = not kept and node.op == "unsqueeze" and len(node.shape) == rank
-        if again and summed == {node.args[1] % rank}:
-            return self.kept(
-                replace(first, args=(source, dims, True), kwargs=(), shape=node.shape, dtype=node.dtype)
-            )
-        return None
+        source, dims, *kept = first.args if len(first.args) > 2 else (first, ())
+        over = {d % len(source.shape) for d in (dims if isinstance(dims, tuple) else (dims,))}
+        if kept != [True] or node.shape != tuple(n for k, n in enumerate(source.shape) if k not in over):
+            return None
+        return self.kept(replace(first, args=(source, dims), kwargs=(), shape=node.shape, dtype=node.dtype))
 
     def _sign_outside(self, node: Node) -> Node | None:
         """-f(x) for f(-x), where f is linear: signs meet further out, and become subtractions."""
@@ -168,10 +157,6 @@ class Builder:
             zero = node.op == "add" and isinstance(one, Node) and one.op in ZEROS
             if zero and isinstance(other, Node) and other.shape == node.shape:
                 return other
-        parts = {n.op: n.args[0] for n in node.args if isinstance(n, Node) and n.op in COMPLEX_PARTS}
-        if node.op == "add" and len(parts) == len(COMPLEX_PARTS):
-            both = tuple(parts[p] for p in COMPLEX_PARTS)
-            return self.kept(replace(node, op="complex", args=both, target=None))
         if isinstance(right, Node) and right.op == "neg":
             flipped = "sub" if node.op == "add" else "add"
             target = getattr(torch.ops.aten, flipped).Tensor

@@ -74,25 +74,6 @@ def _index_put(builder: Builder, node: Node) -> Node | None:
     return builder.kept(Node("index_add", args, (), node.shape, node.dtype, target))
 
 
-def _select(builder: Builder, node: Node) -> Node | None:
-    """The real or the imaginary part."""
-    source, dim, index = node.args
-    if source.op != "view_as_real" or dim % len(source.shape) != len(source.shape) - 1:
-        return None
-    return builder.kept(Node(("real", "imag")[index], source.args[:1], (), node.shape, node.dtype))
-
-
-def _view_as_complex(builder: Builder, node: Node) -> Node | None:
-    """A complex tensor of which one part is zero."""
-    made = node.args[0]
-    if made.op != "select_scatter" or made.args[0].op not in ZEROS:
-        return None
-    _, part, dim, index = made.args
-    if dim % len(made.shape) != len(made.shape) - 1 or part.shape != node.shape:
-        return None
-    return builder.kept(Node(("real_alone", "imag_alone")[index], (part,), (), node.shape, node.dtype))
-
-
 RULES: dict[str, Callable[[Builder, Node], Node | None]] = {
     "addmm": _addmm,
     "scalar_tensor": _number,
@@ -101,8 +82,6 @@ RULES: dict[str, Callable[[Builder, Node], Node | None]] = {
     "slice_scatter": _slice_scatter,
     "index_put": _index_put,
     "_unsafe_index_put": _index_put,
-    "select": _select,
-    "view_as_complex": _view_as_complex,
 }
 
 

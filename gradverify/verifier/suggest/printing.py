@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import keyword
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -13,25 +15,53 @@ import torch
 
 from gradverify.verifier.suggest.constants import SHAPED, Recording, constants_of
 from gradverify.verifier.suggest.graph import Node
-from gradverify.verifier.suggest.phrases import (
-    ASSOCIATIVE,
-    ATOM,
-    BINARY,
-    NEGATED,
-    PRODUCT,
-    TORCH_NAMES,
-    VARIABLES,
-    Phrase,
-    complex_part,
-    convolution_gradient,
-    inside,
-    number,
-    plain,
-    strength,
-    torch_function,
-    transform,
-    without_brackets,
-)
+
+Phrase = tuple[str, int]
+"""Text, and how strongly its outermost operator binds."""
+
+_SIGNS = {
+    1: {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<="},
+    2: {"logical_or": "|", "bitwise_or": "|"},
+    3: {"logical_and": "&", "bitwise_and": "&"},
+    4: {"add": "+", "sub": "-"},
+    5: {"mul": "*", "div": "/", "mm": "@", "bmm": "@", "mv": "@", "matmul": "@", "dot": "@"},
+    7: {"pow": "**"},
+}
+BINARY = {op: (sign, own) for own, signs in _SIGNS.items() for op, sign in signs.items()}
+"""Operators with how strongly they bind."""
+
+ASSOCIATIVE = frozenset({"add", "mul", "logical_and", "logical_or"})
+ATOM, POWER, NEGATED, PRODUCT, SUM = 9, 7, 6, 5, 4
+
+VARIABLES = {
+    op: name
+    for name, ops in {
+        "total": "add sum",
+        "difference": "sub",
+        "product": "mul mm bmm",
+        "quotient": "div",
+        "reshaped": "view _unsafe_view reshape",
+        "expanded": "expand",
+        "windows": "unfold",
+        "padded": "constant_pad_nd",
+        "masked": "masked_fill",
+        "zeros": "new_zeros zeros_like",
+        "positions": "arange",
+        "probabilities": "_softmax",
+    }.items()
+    for op in ops.split()
+}
+"""What a value is called that has no name in forward; others are called by their operation."""
+
+TORCH_NAMES = {
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "_conj": "conj",
+    "_unsafe_view": "reshape",
+    "view": "reshape",
+    "constant_pad_nd": "nn.functional.pad",
+}
+"""What torch calls an operation. A view that was recorded may be of a copy that is not made here."""
 
 WIDTH = 92
 """Columns up to which an expression stays on one line."""
@@ -121,7 +151,7 @@ class Printer:
             return self._binary(flipped, [args[1], args[0], *args[2:]], kwargs)
         if node.op in BINARY and len(args) > 1 and not set(kwargs) - {"alpha"}:
             return self._binary(node, args, kwargs)
-        return complex_part(node, args) or transform(node, args) or self._part(node, args)
+        return self._part(node, args)
 
     def _part(self, node: Node, args: list[Any]) -> Phrase | None:
         """Brackets and attributes behind a value."""
@@ -157,14 +187,7 @@ class Printer:
         return f"{inside(left, inner_left)} {sign} {inside(right, own + needs_more)}", own
 
     def _item(self, node: Node, args: list[Any]) -> Phrase:
-        made, k = node.args[0], node.args[1]
-        if made.op == "convolution_backward":
-            g, x, w = (self.text(n)[0] for n in made.args[:3])
-            known = convolution_gradient(made, k, (g, x, w))
-            if known is None:
-                every = [self._argument(made, a, itertools.count(), -1) for a in made.args]
-                known = f"{self._call(made, every, {})}[{k}]"
-            return known, ATOM
+        made, k = node.args[:2]
         if made.op in {"max", "min", "sort", "topk", "median", "mode", "kthvalue", "cummax", "cummin"}:
             return f"{args[0][0]}.{('values', 'indices')[k]}", ATOM
         return f"{args[0][0]}[{k}]", ATOM
@@ -188,7 +211,7 @@ class Printer:
         if name.endswith("_like") or not hasattr(torch.Tensor, name):
             return f"{torch_function(node, name)}({', '.join(words)})"
         if name in SPLAT and len(words) == 2:
-            words[1] = without_brackets(words[1])
+            words[1] = words[1][1:-1].rstrip(",") if words[1].startswith("(") else words[1]
         return f"{inside(args[0], ATOM)}.{name}({', '.join(words[1:])})"
 
     def _new_zeros(self, node: Node, args: list[Any]) -> str:
@@ -244,5 +267,47 @@ def _is_own_dtype(node: Node, name: str) -> bool:
 
 def _is_trivial(node: Node) -> bool:
     turned = node.op in {"t", "_conj", "transpose", "unsqueeze"} and next(node.inputs).op == "name"
-    several = node.op == "convolution_backward" and node.dtype is None
-    return turned or several or node.op in {"getitem", "literal"}
+    return turned or node.op in {"getitem", "literal"}
+
+
+def number(value: Any) -> str:  # noqa: ANN401
+    """A number as a person writes it: 2 and not 2.0."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e6:
+        return str(int(value))
+    return repr(value)
+
+
+def inside(phrase: Phrase, strength: int) -> str:
+    """In brackets where it binds less than this."""
+    text, own = phrase
+    return text if own >= strength else f"({text})"
+
+
+def plain(argument: Phrase | list[Any]) -> str:
+    """An argument of a call."""
+    if isinstance(argument, list):
+        items = ", ".join(plain(a) for a in argument)
+        return f"({items}{',' if len(argument) == 1 else ''})"
+    return str(argument[0])
+
+
+def strength(text: str) -> int:
+    """How strongly the outermost operator of a text binds."""
+    tree = ast.parse(text, mode="eval").body
+    if isinstance(tree, ast.UnaryOp):
+        return NEGATED
+    if not isinstance(tree, ast.BinOp) or tree.col_offset:  # an operator behind a bracket stands in it
+        return ATOM
+    if isinstance(tree.op, ast.Pow):
+        return POWER
+    return SUM if isinstance(tree.op, ast.Add | ast.Sub) else PRODUCT
+
+
+def torch_function(node: Node, name: str) -> str:
+    """How an operation is called: by its public name, or as the overload that was recorded."""
+    if (hasattr(torch, name) or "." in name) and not name.startswith("_"):
+        return f"torch.{name}"
+    overload = getattr(node.target, "_overloadname", "default")
+    return f"torch.ops.aten.{node.op}" + ("" if overload == "default" else f".{overload}")

@@ -60,20 +60,6 @@ class MeanStd(Function):
         return grad_mean[:, None]
 
 
-class LogSpectrum(Function):
-    """Half a spectrum: torch's own gradient pads it with zeros."""
-
-    @staticmethod
-    def forward(ctx, x):
-        spectrum = torch.fft.rfft(x)
-        ctx.save_for_backward(x, spectrum)
-        return (spectrum.real**2 + spectrum.imag**2 + 0.1).log()
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return grad_output
-
-
 class Differences(Function):
     """One row less than there are."""
 

@@ -12,7 +12,7 @@ from gradverify.events import Verify
 from gradverify.model import Case, InputSource, Settings, TargetPlan, TensorInput
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
-from gradverify.verifier.inputs.many import MANY
+from gradverify.verifier.inputs.tensors import MANY
 from gradverify.verifier.numerics.probes import POOL
 from gradverify.verifier.run import verify
 

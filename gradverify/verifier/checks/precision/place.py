@@ -20,8 +20,7 @@ from gradverify.verifier.checks.precision.value_ranges import (
 )
 from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.interpreter.launches import launches
-from gradverify.verifier.interpreter.products import wrong_product
+from gradverify.verifier.interpreter.launches import launches, wrong_product
 
 COTANGENT_SEED = 61
 """Added to a case's seed for its grad_outputs here."""
