@@ -53,6 +53,21 @@ class Comparison:
     not_judged: Tensor
     """Different, but the rounding of the target's own operations explains it."""
 
+    @property
+    def difference(self) -> Tensor:
+        """|analytical - numerical|."""
+        return (self.analytical - self.numerical).abs()
+
+    @property
+    def conflicts(self) -> Tensor:
+        """Entries with which something is wrong."""
+        return self.wrong | self.imprecise | self.nonfinite
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every entry is known, and right."""
+        return not bool((self.conflicts | self.kinks).any()) and bool(self.covered.all())
+
 
 def compare(
     analytical: Tensor,

@@ -1,21 +1,18 @@
-"""A second measurement, which shares nothing with the first, before anybody is accused."""
+"""A second measurement of every difference, which shares nothing with the first one."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.difference import Samples
-from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian
-from gradverify.verifier.numerics.noise import own_noise, typical_values
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.refine import LARGEST_NOISE, VISIBLE_KINK, converged, measured_error
-from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.sampling import Sampler, Samples
 from gradverify.verifier.numerics.tolerance import SAFETY
 
 INDEPENDENT_STEPS = (0.41421356237309515, 0.7320508075688772)
-"""Steps of the confirmation, in units of the step that was used: smaller, so that they meet no kink which the
-first measurement did not. They are √2 - 1 and √3 - 1, which have no ratio with it, nor with each other: an
+"""Steps of the second measurement, in units of the step that was used: smaller, so that they meet no kink
+which the first one did not. They are √2 - 1 and √3 - 1, which have no ratio with it, nor with each other: an
 oscillation that every other step meets at the same phase is met at different ones."""
 
 CANCELLED = 2.0**-13
@@ -26,46 +23,35 @@ SAME = 0.3
 beside their errors."""
 
 
-def confirm_columns(
-    problem: Problem,
-    measured: NumericalJacobian,
-    analytical: Tensor,
-    wrong: Tensor,
-    known: KnownColumns | None = None,
+def remeasure(
+    sampler: Sampler, measured: NumericalJacobian, claimed: Tensor, conflicts: Tensor, count: int
 ) -> Tensor:
-    """Measure columns with conflicts again at steps that share nothing with the first measurement.
+    """Conflicts (bool, M × N) that show the same difference at steps that share nothing with the first ones.
 
-    Returns the conflicts (bool, M × N) that showed the same difference each time: a difference made by
-    noise or by luck does not repeat itself, a wrong formula does. At a kink it is the jump of the slope that
-    must be the same. Conflicts in columns that were known stand as they are.
+    A difference made by noise or by luck does not recur, a wrong formula does. At a kink it is the jump of
+    the slope that must be the same. Only the first `count` columns were measured; conflicts in others stay.
     """
-    count = wrong.shape[1] - (known.count if known is not None else 0)
-    confirmed = wrong.clone()
-    asked = wrong[:, :count]
+    asked = conflicts[:, :count]
     if not asked.any():
-        return confirmed
+        return conflicts
     columns, steps = _measurements(asked, measured.step[:, :count])
-    sampler = Sampler(problem, measured.centre)
     # One line for each (column, step): the entries that were measured with that step.
     mine = asked.mT[columns] & (measured.step.mT[columns] == steps[:, None])
     repeated = mine.clone()
-    typical = typical_values(measured.centre, problem.outputs)
-    own = own_noise(measured.centre, problem.outputs)
-    first, claimed, kink = measured.value.mT[columns], analytical.mT[columns], measured.kink.mT[columns]
+    first, claim, kink = measured.value.mT[columns], claimed.mT[columns], measured.kink.mT[columns]
     for factor in INDEPENDENT_STEPS:
         samples = sampler.sample(columns, factor * steps)
-        error = SAFETY * measured_error(samples, measured.noise, sampler.x[columns, None], own)
-        differs = (samples.derivative - claimed).abs() > error
+        error = SAFETY * measured_error(samples, measured.noise, sampler.x[columns, None], sampler.own)
+        differs = (samples.derivative - claim).abs() > error
         # Beside a huge claim, slopes of an oscillation that was sampled too coarsely are all alike.
-        size = torch.minimum((first - claimed).abs(), first.abs())
+        size = torch.minimum((first - claim).abs(), first.abs())
         same = (samples.derivative - first).abs() <= SAME * size + error
-        smooth = differs & same & converged(samples, measured.noise, typical)
-        repeated &= torch.where(kink > 0, _same_kink(samples, first, kink, own), smooth)
-        repeated &= is_quiet(samples, measured.noise, measured.centre, typical)
-    lost = torch.zeros_like(asked.mT)
+        smooth = differs & same & converged(samples, measured.noise, sampler.typical)
+        repeated &= torch.where(kink > 0, _same_kink(samples, first, kink, sampler.own), smooth)
+        repeated &= is_quiet(samples, measured.noise, measured.centre, sampler.typical)
+    confirmed = conflicts.clone()
     for line, column in enumerate(columns):
-        lost[column] |= mine[line] & ~repeated[line]
-    confirmed[:, :count] &= ~lost.mT
+        confirmed[:, column] &= ~(mine[line] & ~repeated[line])
     return confirmed
 
 
@@ -82,7 +68,7 @@ def is_quiet(samples: Samples, noise: Tensor, centre: Tensor, typical: Tensor) -
     A value beside a pole stands alone at every step that leads over it, as if that were its noise. A value
     near zero may have lost digits that others of its output have.
     """
-    moved = torch.maximum(samples.left.abs(), samples.right.abs()) * samples.step
+    moved = samples.steepest * samples.step
     size = torch.maximum(centre.abs(), CANCELLED * typical)
     return samples.flat | (noise <= LARGEST_NOISE * torch.maximum(moved, size))
 
