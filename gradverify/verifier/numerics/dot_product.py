@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.attempts import Attempt, Ladder
 from gradverify.verifier.numerics.flat import vector_of
-from gradverify.verifier.numerics.lines import DAMPING, Differences, Forward, Line, Weighed, weigh
+from gradverify.verifier.numerics.lines import DAMPING, Asked, Differences, Line, Weighed, weigh
 from gradverify.verifier.numerics.probes import Cotangent, cotangents_of
 from gradverify.verifier.numerics.problem import Gradients
 
@@ -23,20 +22,6 @@ larger, since a right backward may round relative to grad_output (`matrix_exp` s
 
 ALONE = (1.0,)
 """The same where an input is probed alone: that backward is linear has been seen."""
-
-BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
-"""The gradients for several sets of grad_outputs."""
-
-
-class Asked(Forward, Protocol):
-    """A map and its backward at one point."""
-
-    @property
-    def primals(self) -> Sequence[Tensor]:
-        """The differentiable inputs, detached."""
-
-    def back_each(self, cotangents: Sequence[Sequence[Tensor | None]]) -> Returned[list[Gradients]] | Raised:
-        """The gradients for several sets of grad_outputs."""
 
 
 @dataclass(frozen=True)
