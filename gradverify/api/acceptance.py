@@ -11,7 +11,7 @@ from gradverify.api.options import Options
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 FINEST = 1e-7
@@ -39,7 +39,7 @@ def unverified(comparison: Comparison) -> Tensor:
     return (~comparison.covered | comparison.kinks) & ~wrong
 
 
-def places(problem: Problem, judged: Judged, missing: Tensor) -> str:
+def places(problem: CallProblem | VjpProblem, judged: Judged, missing: Tensor) -> str:
     """Where entries (bool, of what was judged) are not verified, in words."""
     names, positions = problem.input_names, problem.output_positions
     rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths

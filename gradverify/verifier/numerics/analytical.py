@@ -59,11 +59,12 @@ def unit_cotangent(problem: Problem, position: int, scale: float = 1.0) -> list[
     """The grad_outputs that are `scale` at one output coordinate; other outputs' stay undefined."""
     unit = torch.zeros(problem.outputs.size, dtype=torch.float64)
     unit[position] = scale
-    return _alone(problem, problem.outputs.block_of(position), unit)
+    return _alone(problem, position, unit)
 
 
-def _alone(problem: Problem, block: int, flat: Tensor) -> list[Tensor | None]:
-    """grad_outputs of one output; the others' stay undefined."""
+def _alone(problem: Problem, position: int, flat: Tensor) -> list[Tensor | None]:
+    """grad_outputs of the output that a row belongs to; the others' stay undefined."""
+    block = problem.outputs.block_of(position)
     return [t if number == block else None for number, t in enumerate(problem.outputs.unflatten(flat))]
 
 
@@ -71,14 +72,11 @@ def _repeats(problem: Problem, rows: Tensor) -> bool:
     """Whether fresh graphs give the same: a random mixture of each output's rows in one backward."""
     inputs, generator = Layout.of(problem.primals), torch.Generator().manual_seed(20_262)
     u = torch.rand(rows.shape[0], generator=generator, dtype=torch.float64) + 0.5
-    for number, block in enumerate(problem.outputs.blocks):
-        if block.stop == block.start:
-            continue
-        fresh = problem.pull_back(problem.primals, _alone(problem, number, u))
+    for own in problem.outputs.slices:
+        fresh = problem.pull_back(problem.primals, _alone(problem, own.start, u))
         if isinstance(fresh, Raised):
             return False
-        own, part = slice(block.start, block.stop), u[block.start : block.stop]
-        mixed, terms = part @ rows[own], part @ rows[own].abs()
+        mixed, terms = u[own] @ rows[own], u[own] @ rows[own].abs()
         if not ((inputs.flatten(fresh.value) - mixed).abs() <= SAME_ROWS * terms).all():
             return False
     return True

@@ -14,9 +14,9 @@ here it is a claim that the numbers must confirm.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -76,27 +76,6 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The first N columns of a problem, and what backward claims of them."""
-
-    sampler: Sampler
-    claimed: Tensor
-    """M × N."""
-    tolerance: Tolerance
-    tangent: Tensor
-    """How far each of the columns moves in its group."""
-
-    def compared(self, measured: NumericalJacobian) -> Comparison:
-        """The claim against measured entries."""
-        columns = self.sampler.inputs.first(self.claimed.shape[1])
-        return compare(self.claimed, measured, columns, self.sampler.problem.outputs, self.tolerance)
-
-    def alone(self, columns: Sequence[int], suspect: Tensor | None = None) -> NumericalJacobian:
-        """Some columns, each measured by itself."""
-        return numerical_jacobian(self.sampler, suspect=suspect, only=columns)
-
-
-@dataclass(frozen=True)
 class _Groups:
     """What groups of columns have shown, held against what is claimed of them."""
 
@@ -104,11 +83,6 @@ class _Groups:
     slopes: NumericalJacobian
     """M × (number of groups)."""
     comparison: Comparison
-
-    @property
-    def layout(self) -> Layout:
-        """The groups as columns."""
-        return Layout.of(self.grouped.primals)
 
     def is_vague(self, rtol: float) -> bool:
         """Whether a mistake of rtol might show in single columns, and not in the sum of several.
@@ -125,69 +99,114 @@ class _Groups:
         is known.
         """
         slopes, group, size = self.slopes, self.grouped.group, self.grouped.tangent.abs()
-        return NumericalJacobian(
+        return replace(
+            slopes,
             value=torch.where(pattern, slopes.value[:, group] / self.grouped.tangent, 0.0),
             error=slopes.error[:, group] / size,
             flat=slopes.flat[:, group],
             kink=torch.where(pattern, slopes.kink[:, group] / size, 0.0),
             step=slopes.step[:, group] * size,
-            centre=slopes.centre,
-            noise=slopes.noise,
             scale=scales[: size.numel()],
         )
 
 
-def compressed_jacobian(
-    sampler: Sampler, claimed: Tensor, tolerance: Tolerance, columns: Columns
-) -> Found | None:
-    """The measured Jacobian (M × N) for the first N columns, which backward claims to be `claimed`.
+@dataclass(frozen=True)
+class Compression:
+    """The first N columns of a problem, and what backward claims of them."""
 
-    None where there are few columns, where some cannot move, and where too many remain in doubt.
-    """
-    count, scales = claimed.shape[1], sampler.scales
-    tangent = tangent_of(sampler.x, sampler.inputs, PROBES)[:count]
-    if count < FEWEST_IN_GROUPS or not claimed.numel() or not bool(tangent.all()):
-        return None
-    asked = _Asked(sampler, claimed, tolerance, tangent)
-    finite = sampler.centre.isfinite()[:, None]  # elsewhere nothing is known whatever is claimed
-    pattern = (claimed != 0) & finite
-    by_directions = count >= FEWEST_BY_DIRECTIONS and sampler.inputs.is_double
-    group = columns_apart(pattern)
-    if columns is Columns.IF_RIGHT:
-        meeting = group is None
-        groups = _measured(asked, columns_of_each_input(sampler.inputs, count) if group is None else group)
+    sampler: Sampler
+    claimed: Tensor
+    """M × N."""
+    tolerance: Tolerance
+
+    @cached_property
+    def _tangent(self) -> Tensor:
+        """How far each of the columns moves in its group."""
+        return tangent_of(self.sampler.x, self.sampler.inputs, PROBES)[: self.claimed.shape[1]]
+
+    @cached_property
+    def _finite(self) -> Tensor:
+        """Rows (bool, M × 1) of which something is known, whatever is claimed."""
+        return self.sampler.centre.isfinite()[:, None]
+
+    def measured(self, columns: Columns) -> Found | None:
+        """The Jacobian that forward has, M × N.
+
+        None where there are few columns, where some cannot move, and where too many remain in doubt.
+        """
+        count = self.claimed.shape[1]
+        if count < FEWEST_IN_GROUPS or not self.claimed.numel() or not bool(self._tangent.all()):
+            return None
+        pattern = (self.claimed != 0) & self._finite
+        group = columns_apart(pattern)
+        if columns is Columns.IF_RIGHT:
+            return self._if_right(group)
+        by_directions = count >= FEWEST_BY_DIRECTIONS and self.sampler.inputs.is_double
+        if group is not None:
+            groups = self._together(group, refined=not by_directions)
+            entries = groups.entries(pattern, self.sampler.scales)
+            if not bool(groups.comparison.conflicts.any()) and self._compared(entries).is_settled:
+                return Found(entries)
+        if not by_directions:
+            return None
+        if group is not None:
+            reached = pattern | (reached_outputs(self.sampler, self._tangent) & self._finite)
+            if not torch.equal(reached, pattern):
+                group = columns_apart(reached)
+                if group is not None:
+                    entries = self._together(group, refined=False).entries(reached, self.sampler.scales)
+        if group is None:
+            entries = numerical_jacobian(self.sampler, only=range(count))
+        return self._settled(entries, in_groups=group is not None)
+
+    def _if_right(self, group: Tensor | None) -> Found | None:
+        """What groups show, columns that meet too where there are no others, if nothing is wrong."""
+        each = columns_of_each_input(self.sampler.inputs, self.claimed.shape[1])
+        groups = self._together(each if group is None else group, refined=True)
         wrong = groups.comparison.wrong | groups.comparison.nonfinite
-        right = not (bool(wrong.any()) or (meeting and groups.is_vague(tolerance.rtol)))
-        return Found(groups.slopes, groups=(groups.layout, groups.comparison)) if right else None
-    if group is not None:
-        groups = _measured(asked, group, refined=not by_directions)
-        entries = groups.entries(pattern, scales)
-        if not bool(groups.comparison.conflicts.any()) and asked.compared(entries).is_settled:
-            return Found(entries)
-    if not by_directions:
-        return None
-    if group is not None:
-        reached = pattern | (reached_outputs(sampler, tangent) & finite)
-        if not torch.equal(reached, pattern):
-            group = columns_apart(reached)
-            entries = _measured(asked, group).entries(reached, scales) if group is not None else entries
-    in_groups = group is not None
-    return _settled(asked, entries if in_groups else asked.alone(range(count)), in_groups=in_groups)
+        if bool(wrong.any()) or (group is None and groups.is_vague(self.tolerance.rtol)):
+            return None
+        return Found(groups.slopes, groups=(Layout.of(groups.grouped.primals), groups.comparison))
 
+    def _compared(self, measured: NumericalJacobian) -> Comparison:
+        columns, outputs = self.sampler.inputs.first(self.claimed.shape[1]), self.sampler.problem.outputs
+        return compare(self.claimed, measured, columns, outputs, self.tolerance)
 
-def _measured(asked: _Asked, group: Tensor, *, refined: bool = True) -> _Groups:
-    """Columns measured together: those with the same number in `group` (N entries).
+    def _together(self, group: Tensor, *, refined: bool) -> _Groups:
+        """Columns measured together: those with the same number in `group` (N entries).
 
-    `refined` groups are measured at all steps where they differ from the claim.
-    """
-    sampler, problem = asked.sampler, asked.sampler.problem
-    grouped = Grouped(problem, sampler.inputs, sampler.x, asked.tangent, group, int(group.max()) + 1)
-    expected = grouped.compressed(torch.where(sampler.centre.isfinite()[:, None], asked.claimed, 0.0))
-    slopes = numerical_jacobian(sampler.of(grouped), suspect=expected if refined else None)
-    tolerance = Tolerance(asked.tolerance.rtol)
-    return _Groups(
-        grouped, slopes, compare(expected, slopes, Layout.of(grouped.primals), problem.outputs, tolerance)
-    )
+        `refined` groups are measured at all steps where they differ from the claim.
+        """
+        sampler, problem = self.sampler, self.sampler.problem
+        grouped = Grouped(problem, sampler.inputs, sampler.x, self._tangent, group, int(group.max()) + 1)
+        expected = grouped.compressed(torch.where(self._finite, self.claimed, 0.0))
+        slopes = numerical_jacobian(sampler.of(grouped), suspect=expected if refined else None)
+        columns, tolerance = Layout.of(grouped.primals), Tolerance(self.tolerance.rtol)
+        return _Groups(grouped, slopes, compare(expected, slopes, columns, problem.outputs, tolerance))
+
+    def _settled(self, measured: NumericalJacobian, *, in_groups: bool) -> Found | None:
+        """What directions confirm, and each column of the rest by itself; None where that is too much.
+
+        `in_groups` says how the columns were measured.
+        """
+        comparison = self._compared(measured)
+        alone = (~self.claimed.isfinite() | (measured.kink > 0)).any(dim=0)
+        if in_groups:
+            alone |= ~comparison.covered.all(dim=0)
+        if alone.sum() > MOST_ALONE * alone.numel():
+            return None
+        checked = agreement(self.sampler, measured, self.claimed, ~alone)
+        if in_groups and not checked.rows.all():
+            return None  # a row moves by more than its pattern tells
+        conflicts = comparison.wrong | comparison.imprecise
+        alone |= (conflicts & ~alone & ~checked.entries).any(dim=0)
+        if alone.sum() > MOST_ALONE * alone.numel():
+            return None
+        columns = alone.nonzero().flatten().tolist()
+        if columns:
+            own = numerical_jacobian(self.sampler, suspect=self.claimed, only=columns)
+            measured = measured.with_columns(columns, own)
+        return Found(measured, conflicts & ~alone)
 
 
 def columns_apart(pattern: Tensor) -> Tensor | None:
@@ -240,27 +259,3 @@ def reached_outputs(sampler: Sampler, tangent: Tensor) -> Tensor:
             moved[members] += FIRST_STEP * tangent[members]
             reached[:, members] &= (sampler.value_at(moved) != sampler.centre)[:, None]
     return reached
-
-
-def _settled(asked: _Asked, measured: NumericalJacobian, *, in_groups: bool) -> Found | None:
-    """What directions confirm, and each column of the rest by itself; None where that is too much.
-
-    `in_groups` says how the columns were measured.
-    """
-    comparison, claimed = asked.compared(measured), asked.claimed
-    alone = (~claimed.isfinite() | (measured.kink > 0)).any(dim=0)
-    if in_groups:
-        alone |= ~comparison.covered.all(dim=0)
-    if alone.sum() > MOST_ALONE * alone.numel():
-        return None
-    checked = agreement(asked.sampler, measured, claimed, ~alone)
-    if in_groups and not checked.rows.all():
-        return None  # a row moves by more than its pattern tells
-    conflicts = (comparison.wrong | comparison.imprecise) & ~alone
-    alone |= (conflicts & ~checked.entries).any(dim=0)
-    if alone.sum() > MOST_ALONE * alone.numel():
-        return None
-    columns = alone.nonzero().flatten().tolist()
-    if columns:
-        measured = measured.with_columns(columns, asked.alone(columns, claimed))
-    return Found(measured, conflicts & ~alone)

@@ -116,8 +116,8 @@ def numerical_jacobian(
         [asked[k] for k in columns],
         samples.at(torch.tensor(columns)),
         floor,
-        resolved=RESOLVED * _largest(result.value),
-        claimed=None if claimed is None else claimed[:, columns].mT,
+        RESOLVED * _largest(result.value),
+        None if claimed is None else claimed[:, columns].mT,
     )
     return result.with_columns(columns, refined)
 

@@ -159,20 +159,18 @@ def _columns(line: Grouped, centre: Tensor, rows: tuple[int, ...]) -> tuple[int,
     if isinstance(gradient, Raised):
         return gradient
     found: set[int] = set()
-    for block in line.inputs.blocks:
-        if block.stop > block.start:
-            found.update(_bisect(line, centre, rows, gradient.value, (block.start, block.stop)))
-            step = max(1, (block.stop - block.start) // COLUMNS_BESIDE)
-            found.update(range(block.start, block.stop, step))
+    for own in line.inputs.slices:
+        found.update(_bisect(line, centre, rows, gradient.value, own))
+        found.update(range(own.start, own.stop, max(1, (own.stop - own.start) // COLUMNS_BESIDE)))
     return tuple(sorted(found))
 
 
 def _bisect(
-    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: tuple[int, int]
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: slice
 ) -> list[int]:
     """Columns of an interval that some row has wrong, the first ones only where there are many."""
     found: list[int] = []
-    intervals = [whole]
+    intervals = [(whole.start, whole.stop)]
     while intervals and len(found) < COLUMNS_FOUND:
         start, stop = intervals.pop()
         tangent = torch.zeros_like(line.tangent)

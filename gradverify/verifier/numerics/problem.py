@@ -63,14 +63,6 @@ class Problem(Protocol):
         """The k differentiable inputs at which it is judged."""
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Their names, as the user wrote them."""
-
-    @property
-    def output_positions(self) -> tuple[int, ...]:
-        """Positions of the m differentiable outputs, as forward returned them."""
-
-    @property
     def outputs(self) -> Layout:
         """Shapes and dtypes of the m outputs."""
 

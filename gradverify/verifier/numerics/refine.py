@@ -71,7 +71,6 @@ def refine(
     columns: list[int],
     first: Samples,
     floor: Tensor,
-    *,
     resolved: Tensor,
     claimed: Tensor | None,
 ) -> Refined:
@@ -84,10 +83,8 @@ def refine(
     large, coarse, fine = (sampler.sample(columns, step * scales[:, 0]) for step in (LARGE_STEP, *KINK_STEPS))
     levels = (first.noise, coarse.noise, fine.noise)
     noise = persistent_noise(levels, floor, sampler.own, sampler.problem.outputs)
-    candidates = [large, first, coarse, fine]
     nearer = _own_scale(sampler, columns)
-    if nearer is not None:
-        candidates.append(nearer[0])
+    candidates = [large, first, coarse, fine, *(nearer[:1] if nearer else ())]
     flat = _flat(candidates, finest=fine)
     errors = []
     for samples in candidates:
@@ -193,38 +190,27 @@ def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tens
     too fast an oscillation).
     """
     values = torch.stack([c.derivative for c in candidates])
-    clear = torch.stack([_is_clear(c) for c in candidates])
     stacked = torch.stack(errors)
     checked = stacked.clone()
-    for k in range(len(candidates)):
+    for k, samples in enumerate(candidates):
+        clear = samples.truncation <= CLEARLY_CONVERGED * samples.derivative.abs()
+        # A slope of exactly zero between values that move is a symmetry of the step, and proves nothing.
+        clear &= (samples.derivative != 0) | samples.flat
         for finer in range(k + 1, len(candidates)):
             difference = (values[k] - values[finer]).abs()
             contradicted = difference > SAFETY * (stacked[k] + stacked[finer])
-            for wrong, other in ((finer, clear[k]), (k, ~clear[k])):
+            for wrong, other in ((finer, clear), (k, ~clear)):
                 larger = torch.maximum(checked[wrong], difference)
                 checked[wrong] = torch.where(contradicted & other, larger, checked[wrong])
     error, choice = checked.min(dim=0)
-    value = values.gather(0, choice[None])[0]
-    steps = torch.stack([c.step.expand_as(value) for c in candidates])
-    return value, error, steps.gather(0, choice[None])[0]
-
-
-def _is_clear(samples: Samples) -> Tensor:
-    """Whether the expansion has clearly converged.
-
-    A slope of exactly zero between values that move is a symmetry of the step, and proves nothing.
-    """
-    converges = samples.truncation <= CLEARLY_CONVERGED * samples.derivative.abs()
-    return converges & ((samples.derivative != 0) | samples.flat)
+    steps = torch.stack([c.step.expand_as(error) for c in candidates])
+    return values.gather(0, choice[None])[0], error, steps.gather(0, choice[None])[0]
 
 
 def _staircase(fine: tuple[Samples, ...], flat: Tensor, noise: Tensor, claimed: Tensor) -> Tensor:
     """Flat at a small step, moving at a larger one, and backward says zero: either may be the derivative."""
-    result = torch.zeros_like(flat)
-    for samples in fine:
-        agrees = claimed.abs() <= SAFETY * ROUND_OFF_GAIN * noise / samples.step
-        result |= samples.flat & ~flat & agrees
-    return result
+    most = SAFETY * ROUND_OFF_GAIN * noise
+    return torch.stack([s.flat & ~flat & (claimed.abs() <= most / s.step) for s in fine]).any(dim=0)
 
 
 def _is_kink(coarse: Samples, fine: Samples, own: Tensor) -> Tensor:

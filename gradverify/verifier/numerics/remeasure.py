@@ -34,8 +34,9 @@ def remeasure(
     asked = conflicts[:, :count]
     if not asked.any():
         return conflicts
-    columns, steps = _measurements(asked, measured.step[:, :count])
-    # One line for each (column, step): the entries that were measured with that step.
+    # One line for each (column, step) behind a conflict: the entries that were measured with that step.
+    pairs = sorted({(column, measured.step[row, column].item()) for row, column in asked.nonzero().tolist()})
+    columns, steps = [column for column, _ in pairs], torch.tensor([s for _, s in pairs], dtype=torch.float64)
     mine = asked.mT[columns] & (measured.step.mT[columns] == steps[:, None])
     repeated = mine.clone()
     first, claim, kink = measured.value.mT[columns], claimed.mT[columns], measured.kink.mT[columns]
@@ -71,9 +72,3 @@ def is_quiet(samples: Samples, noise: Tensor, centre: Tensor, typical: Tensor) -
     moved = samples.steepest * samples.step
     size = torch.maximum(centre.abs(), CANCELLED * typical)
     return samples.flat | (noise <= LARGEST_NOISE * torch.maximum(moved, size))
-
-
-def _measurements(asked: Tensor, step: Tensor) -> tuple[list[int], Tensor]:
-    """Every (column, step) behind a conflict, once."""
-    pairs = sorted({(column, step[row, column].item()) for row, column in asked.nonzero().tolist()})
-    return [column for column, _ in pairs], torch.tensor([s for _, s in pairs], dtype=torch.float64)

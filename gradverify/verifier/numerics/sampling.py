@@ -176,11 +176,11 @@ class Sampler:
 def scales_of(x: Tensor, inputs: Layout) -> Tensor:
     """A power of two near each entry's magnitude, kept within a range of its tensor's typical one."""
     scales = torch.ones_like(x)
-    for block in inputs.blocks:
-        part = x[block.start : block.stop].abs()
+    for own in inputs.slices:
+        part = x[own].abs()
         nonzero = part[(part > 0) & part.isfinite()]
         typical = nonzero.median().item() if nonzero.numel() else 1.0
         typical = 2.0 ** math.floor(math.log2(typical))
         clamped = part.nan_to_num(typical, typical, typical).clamp(SMALLEST_SCALE * typical, typical)
-        scales[block.start : block.stop] = torch.exp2(clamped.log2().floor())
+        scales[own] = torch.exp2(clamped.log2().floor())
     return scales

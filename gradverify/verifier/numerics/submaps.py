@@ -24,16 +24,6 @@ class _Submap:
     x: Tensor
     """All inputs of the problem, N entries."""
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Those of the problem."""
-        return self.problem.input_names
-
-    @property
-    def output_positions(self) -> tuple[int, ...]:
-        """Those of the problem."""
-        return self.problem.output_positions
-
     @cached_property
     def outputs(self) -> Layout:
         """Those of the problem."""

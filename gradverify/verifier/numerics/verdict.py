@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_jacobian
-from gradverify.verifier.numerics.column_compression import Columns, Found, compressed_jacobian
+from gradverify.verifier.numerics.column_compression import Columns, Compression, Found
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
@@ -88,7 +88,7 @@ def judge_claim(
     problem, inputs = sampler.problem, sampler.inputs
     outputs = problem.outputs
     count = claimed.shape[1] - (0 if known is None else known.count)
-    found = compressed_jacobian(sampler, claimed[:, :count], tolerance, columns)
+    found = Compression(sampler, claimed[:, :count], tolerance).measured(columns)
     if found is not None and found.groups is not None:
         groups, comparison = found.groups
         return Judged(comparison, found.measured, groups, outputs, in_groups=True)

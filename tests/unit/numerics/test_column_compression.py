@@ -7,11 +7,11 @@ import torch
 from extent import extent
 from torch.autograd import Function
 
-from gradverify.verifier.numerics import column_compression, verdict
+from gradverify.verifier.numerics import column_compression
 from gradverify.verifier.numerics.column_compression import (
     Columns,
+    Compression,
     columns_apart,
-    compressed_jacobian,
     reached_outputs,
 )
 from gradverify.verifier.numerics.compare import compare
@@ -93,7 +93,7 @@ def mixed(function, x):
 
 def counted_alone(maps, function, x):
     """The same by single columns."""
-    with mock.patch.object(verdict, "compressed_jacobian", return_value=None):
+    with mock.patch.object(Compression, "measured", return_value=None):
         return counted(maps, function, x, Columns.TOGETHER)
 
 
@@ -321,7 +321,7 @@ def test_where_f_is_not_finite_nothing_is_known(maps, x):
     problem = maps.problem_of(lambda t: t.abs().log() if t[0] > 0 else t.sqrt(), start.abs() * start.sign())
     claimed = torch.zeros(N, N, dtype=torch.float64)
     centre = centre_of(problem)
-    found = compressed_jacobian(Sampler(problem, centre), claimed, Tolerance(RTOL), Columns.IF_RIGHT)
+    found = Compression(Sampler(problem, centre), claimed, Tolerance(RTOL)).measured(Columns.IF_RIGHT)
     lost = ~centre.isfinite()
     assert lost.any()
     assert found is None or found.measured.error[lost].isinf().all()
