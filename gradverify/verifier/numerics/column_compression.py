@@ -121,12 +121,11 @@ class Compression:
 
     @cached_property
     def _tangent(self) -> Tensor:
-        """How far each of the columns moves in its group."""
         return tangent_of(self.sampler.x, self.sampler.inputs, PROBES)[: self.claimed.shape[1]]
 
     @cached_property
     def _finite(self) -> Tensor:
-        """Rows (bool, M × 1) of which something is known, whatever is claimed."""
+        """Rows (bool, M × 1) of which anything is known."""
         return self.sampler.centre.isfinite()[:, None]
 
     def measured(self, columns: Columns) -> Found | None:
@@ -173,7 +172,7 @@ class Compression:
         return compare(self.claimed, measured, columns, outputs, self.tolerance)
 
     def _together(self, group: Tensor, *, refined: bool) -> _Groups:
-        """Columns measured together: those with the same number in `group` (N entries).
+        """Columns with the same number in `group` (N entries) measured together.
 
         `refined` groups are measured at all steps where they differ from the claim.
         """

@@ -99,25 +99,21 @@ class _Map:
     graph: Callable[[Sequence[Tensor]], Returned[Graph] | Raised]
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The outputs, without a graph, on copies."""
         return self.evaluate_fresh(copies(primals))
 
     def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
-        """Forward, then backward of the outputs that have a grad_output."""
         graph = self.graph(primals)
         return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
 
     def pull_back_each(
         self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        """Forward, then one backward after the other through the same graph."""
         graph = self.graph(primals)
         return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents, part)
 
     def back(
         self, graph: Graph, cotangents: Cotangents, through: Callable[..., Gradients] = differentiate
     ) -> Returned[Gradients] | Raised:
-        """Backward through one graph, the random states replayed before."""
         self.counter.backward += 1
         self.random_states.replay_for_backward()
         return guard.call(through, graph.outputs, graph.leaves, cotangents)
@@ -125,7 +121,6 @@ class _Map:
     def back_each(
         self, graph: Graph, cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        """One backward after the other."""
         rows = []
         for given in cotangents:
             result = self.back(graph, given, differentiate_again)

@@ -26,27 +26,22 @@ class _Submap:
 
     @cached_property
     def outputs(self) -> Layout:
-        """Those of the problem."""
         return self.problem.outputs
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Values of f, as many as are looked at."""
-        return self.evaluate_fresh(primals)
+        return self.evaluate_fresh(primals)  # the problem gets tensors of its own
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The same: the problem gets tensors of its own."""
         result = self.problem.evaluate_fresh(self._whole(primals))
         return result if isinstance(result, Raised) else Returned(self._seen(result.value))
 
     def pull_back_each(
         self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        """The gradients for each u."""
         given = (self._whole_cotangents(u) for u in cotangents)
         return self.problem.pull_back_each(self._whole(primals), given, lambda g: part(self._part(g)))
 
     def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
-        """The gradients for one u."""
         result = self.problem.pull_back(self._whole(primals), self._whole_cotangents(cotangents))
         return result if isinstance(result, Raised) else Returned(self._part(result.value))
 

@@ -16,12 +16,11 @@ from gradverify.verifier.numerics.column_compression import Columns, Compression
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
-from gradverify.verifier.numerics.nonsmooth_rows import explained_by_other_pieces
 from gradverify.verifier.numerics.operations import short_dtype
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
-from gradverify.verifier.numerics.remeasure import remeasure
+from gradverify.verifier.numerics.remeasure import explained_by_other_pieces, remeasure
 from gradverify.verifier.numerics.round_off import FEW_ROWS, backward_round_off, may_be_round_off
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, Tolerance

@@ -1,7 +1,9 @@
-"""Test B: a value's error is one that rounding intermediates to the native dtype explains.
+"""Whether rounding explains how far a value is from the truth.
 
-Each entry, each slice and the whole are held against the measured noise; and the error is regressed on the
-truth, since a constant factor far below the noise of one entry shows over many.
+Test A: every entry is the true value, correctly rounded, up to float32's noise inside. Test B: its error is
+one that rounding intermediates to the native dtype explains. Each entry, each slice and the whole are held
+against the measured noise, and the error is regressed on the truth, since a constant factor far below the
+noise of one entry shows over many.
 """
 
 from __future__ import annotations
@@ -13,14 +15,60 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.precision.formats import Format
+from gradverify.verifier.numerics.precision.formats import Format, half_ulp
 from gradverify.verifier.numerics.precision.spread import Noise
+
+ALLOWANCE = 64.0
+"""Standard deviations of float32's noise inside that are allowed: at 16 right kernels were accused."""
+
+LIMIT = 1.05
+"""The ratio up to which a value counts as correctly rounded: 1 is the definition; right ones reach 1.04."""
+
+FEW = 0.02
+"""Share of entries up to which those beyond the limit are outliers, and not the rule."""
+
+FAR = 20.0
+"""The ratio from which outliers are worth a warning."""
 
 FEWEST = 6
 """Entries that a slice must have to be judged as one."""
 
 NEAR_ZERO = 128.0
 """Half-spacings of subnormal numbers below which a truth says nothing about a factor."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far entries are from the truth, in units of what correct rounding allows."""
+
+    ratios: Tensor
+    """Shaped like the value; 1 is the most that rounding explains. NaN only where something was NaN."""
+
+    @property
+    def worst(self) -> float:
+        """The largest ratio; NaN where there is one."""
+        return self.ratios.max().item() if self.ratios.numel() else 0.0
+
+    @property
+    def correct(self) -> bool:
+        """Whether every entry is correctly rounded; False where a ratio is NaN."""
+        return bool((self.ratios <= LIMIT).all())
+
+    @property
+    def share(self) -> float:
+        """Share of entries that are not correctly rounded."""
+        return (~(self.ratios <= LIMIT)).double().mean().item() if self.ratios.numel() else 0.0
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether most entries are correctly rounded and a few are far off."""
+        return 0 < self.share <= FEW and self.worst > FAR
+
+
+def correct_rounding(value: Tensor, truth: Tensor, inside: Noise, form: Format) -> Rounding:
+    """Hold a value in a native dtype against the truth in float64; both of one shape, in float64."""
+    slack = ALLOWANCE * inside.sigma
+    return Rounding((value - truth).abs() / (half_ulp(truth.abs() + slack, form) + slack))
 
 
 @dataclass(frozen=True)
