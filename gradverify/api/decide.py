@@ -21,7 +21,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
@@ -146,7 +146,9 @@ def _judged(question: FirstOrder, original: Original, problem: CallProblem | Vjp
             return _measured(question, original, problem, _accepted(result, options))
 
 
-def _measured(question: FirstOrder, original: Original, problem: Problem, result: Judged) -> Answer:
+def _measured(
+    question: FirstOrder, original: Original, problem: CallProblem | VjpProblem, result: Judged
+) -> Answer:
     comparison = result.comparison
     if comparison.wrong.any() or comparison.nonfinite.any():
         return Wrong(question.findings_of(problem, result))
@@ -160,12 +162,14 @@ def _measured(question: FirstOrder, original: Original, problem: Problem, result
     return Wrong((finding("GV106", broken),)) if broken else Right(finer)
 
 
-def _judge(problem: Problem, rtol: float) -> Judged | Certificate | NotJudged | Raised:
+def _judge(problem: CallProblem | VjpProblem, rtol: float) -> Judged | Certificate | NotJudged | Raised:
     noise = gradient_noise(problem) if isinstance(problem, VjpProblem) else None
     return judge_any_size(problem, Tolerance(rtol), noise=noise)
 
 
-def _not_linear(problem: Problem, comparison: Comparison, original: Original, options: Options) -> str:
+def _not_linear(
+    problem: CallProblem | VjpProblem, comparison: Comparison, original: Original, options: Options
+) -> str:
     """What is wrong where a random grad_output does not give that combination of the rows of backward.
 
     Every row was right: a backward that is none the less wrong here is not linear in grad_output.

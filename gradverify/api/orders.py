@@ -17,7 +17,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import differentiate, differentiate_with_graph, with_zeros
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Problem, Tensors, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Tensors, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 # torch's own checks are bound on import: where ours are put in their place, as for a whole suite, a question
@@ -91,7 +91,7 @@ class FirstOrder:
         """The function as a pure problem, once it is known what it returns."""
         return _problem(self.elsewhere, original.inputs, original.returned, states)
 
-    def findings_of(self, problem: Problem, judged: Judged) -> tuple[Finding, ...]:
+    def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
         return first_order_findings(self.user_function, self._settings, problem, judged)
 
@@ -151,7 +151,7 @@ class SecondOrder(FirstOrder):
         first = _problem(self.user_function, self._given, self._returned, states)
         return VjpProblem(first, tuple(u.detach() for u in self._grad_outputs))
 
-    def findings_of(self, problem: Problem, judged: Judged) -> tuple[Finding, ...]:
+    def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
         return second_order_findings(self.user_function, self._settings, problem, judged)
 

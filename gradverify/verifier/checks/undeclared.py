@@ -21,14 +21,15 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import blocks
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
+from gradverify.verifier.numerics.column_compression import Columns
 from gradverify.verifier.numerics.compare import VAGUE, Comparison
-from gradverify.verifier.numerics.confirm import SAME
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.noise import own_noise, typical_values
 from gradverify.verifier.numerics.proof import certify
+from gradverify.verifier.numerics.remeasure import SAME
 from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
-from gradverify.verifier.numerics.verdict import Columns, Judged, judge
+from gradverify.verifier.numerics.verdict import Judged, judge
 
 RTOL = 1e-6
 """Relative: extreme values are no place to argue about the last digits."""

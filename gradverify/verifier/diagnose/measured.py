@@ -22,6 +22,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
+from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.verdict import Judged
 
 
@@ -41,7 +42,7 @@ class CallProbe:
         centre = self.value(x)
         if centre is None:
             return None
-        measured = numerical_jacobian(self._moved(x), centre)
+        measured = numerical_jacobian(Sampler(self._moved(x), centre))
         return measured.value if measured.error.isfinite().all() else None
 
     def _primals(self, x: Tensor) -> tuple[Tensor, ...]:

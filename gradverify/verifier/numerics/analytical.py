@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,60 +25,58 @@ def analytical_jacobian(problem: Problem) -> Returned[Tensor] | Raised:
     row is what backward gives on a fresh graph: rows are taken from one graph only where a fresh one
     confirms them, so a backward that spoils what it saved cannot spoil other rows.
     """
-    inputs = Layout.of(problem.primals)
-    if problem.outputs.size > FEW_ROWS:
-        rows = _rows_of_one_graph(problem, inputs)
-        if rows is not None and _repeats(problem, inputs, rows):
-            return Returned(rows)
-    rows = torch.zeros(problem.outputs.size, inputs.size, dtype=torch.float64)
-    for position in range(problem.outputs.size):
-        row = analytical_row(problem, inputs, position, problem.primals)
+    count = problem.outputs.size
+    if count > FEW_ROWS:
+        together = analytical_rows(problem, range(count), problem.primals)
+        if isinstance(together, Returned) and _repeats(problem, together.value):
+            return together
+    rows = torch.zeros(count, Layout.of(problem.primals).size, dtype=torch.float64)
+    for position in range(count):
+        row = analytical_rows(problem, (position,), problem.primals)
         if isinstance(row, Raised):
             return row
-        rows[position] = row.value
+        rows[position] = row.value[0]
     return Returned(rows)
 
 
-def analytical_row(
-    problem: Problem, inputs: Layout, position: int, primals: tuple[Tensor, ...], scale: float = 1.0
+def analytical_rows(
+    problem: Problem, positions: Iterable[int], primals: Sequence[Tensor], scale: float = 1.0
 ) -> Returned[Tensor] | Raised:
-    """One row: backward of `scale` times the unit grad_output at one output coordinate, divided by it."""
-    result = problem.pull_back(primals, unit_cotangent(problem, position, scale))
-    return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value) / scale)
+    """Some rows, from one graph: backward of `scale` times each unit grad_output, divided by it.
+
+    (number of positions) × N.
+    """
+    inputs = Layout.of(problem.primals)
+    units = (unit_cotangent(problem, position, scale) for position in positions)
+    result = problem.pull_back_each(primals, units)
+    if isinstance(result, Raised):
+        return result
+    rows = [inputs.flatten(gradients) for gradients in result.value]
+    return Returned(torch.stack(rows) / scale if rows else torch.zeros(0, inputs.size, dtype=torch.float64))
 
 
 def unit_cotangent(problem: Problem, position: int, scale: float = 1.0) -> list[Tensor | None]:
     """The grad_outputs that are `scale` at one output coordinate; other outputs' stay undefined."""
     unit = torch.zeros(problem.outputs.size, dtype=torch.float64)
     unit[position] = scale
-    return _alone(problem, problem.outputs.block_of(position), unit)
+    return _alone(problem, position, unit)
 
 
-def _alone(problem: Problem, block: int, flat: Tensor) -> list[Tensor | None]:
-    """grad_outputs of one output; the others' stay undefined."""
+def _alone(problem: Problem, position: int, flat: Tensor) -> list[Tensor | None]:
+    """grad_outputs of the output that a row belongs to; the others' stay undefined."""
+    block = problem.outputs.block_of(position)
     return [t if number == block else None for number, t in enumerate(problem.outputs.unflatten(flat))]
 
 
-def _rows_of_one_graph(problem: Problem, inputs: Layout) -> Tensor | None:
-    units = (unit_cotangent(problem, position) for position in range(problem.outputs.size))
-    result = problem.pull_back_each(problem.primals, units)
-    if isinstance(result, Raised):
-        return None
-    return torch.stack([inputs.flatten(gradients) for gradients in result.value])
-
-
-def _repeats(problem: Problem, inputs: Layout, rows: Tensor) -> bool:
+def _repeats(problem: Problem, rows: Tensor) -> bool:
     """Whether fresh graphs give the same: a random mixture of each output's rows in one backward."""
-    generator = torch.Generator().manual_seed(20_262)
+    inputs, generator = Layout.of(problem.primals), torch.Generator().manual_seed(20_262)
     u = torch.rand(rows.shape[0], generator=generator, dtype=torch.float64) + 0.5
-    for number, block in enumerate(problem.outputs.blocks):
-        if block.stop == block.start:
-            continue
-        fresh = problem.pull_back(problem.primals, _alone(problem, number, u))
+    for own in problem.outputs.slices:
+        fresh = problem.pull_back(problem.primals, _alone(problem, own.start, u))
         if isinstance(fresh, Raised):
             return False
-        own, part = slice(block.start, block.stop), u[block.start : block.stop]
-        mixed, terms = part @ rows[own], part @ rows[own].abs()
+        mixed, terms = u[own] @ rows[own], u[own] @ rows[own].abs()
         if not ((inputs.flatten(fresh.value) - mixed).abs() <= SAME_ROWS * terms).all():
             return False
     return True

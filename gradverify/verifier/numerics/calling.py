@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -98,18 +99,34 @@ def _unpacked(result: Any) -> Any:  # noqa: ANN401
     return [_unpacked(value) for value in result] if isinstance(result, tuple | list) else result
 
 
-def differentiate(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+def _grad(
+    outputs: Sequence[Tensor],
+    leaves: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    *,
+    keep: bool,
+    create: bool,
 ) -> Gradients:
-    """Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
-    return _grad(outputs, leaves, cotangents, keep=False, create=False)
+    ends: list[Tensor] = []
+    given: list[Tensor] = []
+    for output, cotangent in zip(outputs, cotangents, strict=True):
+        if cotangent is not None and output.requires_grad:
+            ends.append(output)
+            given.append(cotangent)
+    if not ends:
+        return (None,) * len(leaves)
+    found = vjp(ends, leaves, given, keep=keep, create=create)
+    return tuple(map(_as_laid_out, found, leaves))
 
 
-def differentiate_again(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-) -> Gradients:
-    """The same, leaving the graph for another backward."""
-    return _grad(outputs, leaves, cotangents, keep=True, create=False)
+differentiate = partial(_grad, keep=False, create=False)
+"""Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
+
+differentiate_again = partial(_grad, keep=True, create=False)
+"""The same, leaving the graph for another backward."""
+
+differentiate_with_graph = partial(_grad, keep=True, create=True)
+"""The same, with a graph of backward itself."""
 
 
 def differentiate_each(
@@ -129,13 +146,6 @@ def differentiate_each(
     return found
 
 
-def differentiate_with_graph(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-) -> Gradients:
-    """The same, with a graph of backward itself."""
-    return _grad(outputs, leaves, cotangents, keep=True, create=True)
-
-
 def copies(tensors: Sequence[Tensor]) -> Tensors:
     """Fresh tensors of the same values, without a graph."""
     return tuple(t.detach().clone() for t in tensors)
@@ -144,26 +154,6 @@ def copies(tensors: Sequence[Tensor]) -> Tensors:
 def with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
     """Gradients with zeros in place of missing ones."""
     return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True))
-
-
-def _grad(
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor | None],
-    *,
-    keep: bool,
-    create: bool,
-) -> Gradients:
-    ends: list[Tensor] = []
-    given: list[Tensor] = []
-    for output, cotangent in zip(outputs, cotangents, strict=True):
-        if cotangent is not None and output.requires_grad:
-            ends.append(output)
-            given.append(cotangent)
-    if not ends:
-        return (None,) * len(leaves)
-    found = vjp(ends, leaves, given, keep=keep, create=create)
-    return tuple(map(_as_laid_out, found, leaves))
 
 
 def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:

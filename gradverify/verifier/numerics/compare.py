@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -52,6 +53,21 @@ class Comparison:
     """The smallest relative error that would have been seen, entry by entry."""
     not_judged: Tensor
     """Different, but the rounding of the target's own operations explains it."""
+
+    @property
+    def difference(self) -> Tensor:
+        """|analytical - numerical|."""
+        return (self.analytical - self.numerical).abs()
+
+    @property
+    def conflicts(self) -> Tensor:
+        """Entries with which something is wrong."""
+        return self.wrong | self.imprecise | self.nonfinite
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every entry is known, and right."""
+        return not bool((self.conflicts | self.kinks).any()) and bool(self.covered.all())
 
 
 def compare(
@@ -111,7 +127,7 @@ def finest_rounding(outputs: Layout) -> Tensor:
 def _block_rms(numerical: Tensor, known: Tensor, inputs: Layout, outputs: Layout) -> Tensor:
     """Root mean square of the known entries of each (output, input) block, spread over the block."""
     result = torch.zeros_like(numerical)
-    for rows, columns in _blocks(inputs, outputs):
+    for rows, columns in product(outputs.slices, inputs.slices):
         part = numerical[rows, columns][known[rows, columns]]
         if part.numel():
             result[rows, columns] = part.square().mean().sqrt()
@@ -122,7 +138,3 @@ def _negligible(analytical: Tensor, measured: NumericalJacobian, bound: Tensor, 
     """Both sides indistinguishable from zero, with an error far below the natural slope |f|/|x|."""
     small = (analytical.abs() <= bound) & (measured.value.abs() <= bound)
     return small & (bound <= NEGLIGIBLE * natural_slope(measured.centre, measured.scale, outputs))
-
-
-def _blocks(inputs: Layout, outputs: Layout) -> list[tuple[slice, slice]]:
-    return [(slice(o.start, o.stop), slice(i.start, i.stop)) for o in outputs.blocks for i in inputs.blocks]

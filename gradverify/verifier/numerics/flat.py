@@ -69,6 +69,11 @@ class Layout:
         """How many coordinates each tensor has."""
         return [block.stop - block.start for block in self.blocks]
 
+    @cached_property
+    def slices(self) -> list[slice]:
+        """Where each tensor that has coordinates lies."""
+        return [slice(block.start, block.stop) for block in self.blocks if block.stop > block.start]
+
     @property
     def rounding(self) -> Tensor:
         """Relative rounding of each coordinate in its tensor's own dtype."""

@@ -8,25 +8,23 @@ confirmed directly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import analytical_row
+from gradverify.verifier.numerics.analytical import analytical_jacobian, analytical_rows
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, numerical_jacobian
-from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate
-from gradverify.verifier.numerics.round_off import backward_round_off
+from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.submaps import Grouped, Restricted, along
 from gradverify.verifier.numerics.tolerance import Tolerance
-from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of, confirmed, judge
+from gradverify.verifier.numerics.verdict import Judged, NotJudged, centre_of, judge, judge_claim
 
 LARGEST_JACOBIAN = 4_000_000
 """Entries of a Jacobian that is still built in full: four float64 matrices of it take 128 MB."""
@@ -43,9 +41,6 @@ COLUMNS_FOUND = 12
 COLUMNS_BESIDE = 6
 """Other columns of each input that are measured too, to show what is right."""
 
-ROWS_AT_ONCE = 64
-"""Rows pulled back through one graph before their gradients are dropped."""
-
 TRANSPOSED = 1e-11
 """Relative deviation at which A v, taken from the double backward, is not the transpose of backward."""
 
@@ -58,7 +53,7 @@ def judge_any_size(
     known: KnownColumns | None = None,
     largest: int | None = None,
 ) -> Judged | Certificate | NotJudged | Raised:
-    """`judge` where the Jacobian can be built; else what probes tell, measured where it is wrong.
+    """`judge` where the Jacobian can be built; else what a direction tells, measured where it is wrong.
 
     `largest` is how many entries of a Jacobian are worth building, None for `LARGEST_JACOBIAN`.
     """
@@ -68,49 +63,40 @@ def judge_any_size(
     centre = centre_of(problem)
     if isinstance(centre, NotJudged):
         return centre
+    return _judge_along(problem, inputs, centre, tolerance, noise)
+
+
+def _judge_along(
+    problem: Problem, inputs: Layout, centre: Tensor, tolerance: Tolerance, noise: Tensor | None
+) -> Judged | Certificate | NotJudged | Raised:
     x = inputs.flatten(problem.primals)
     line = along(problem, inputs, x, tangent_of(x, inputs, 1))
     claimed = _claimed(line)
     if not isinstance(claimed, Returned):
         return claimed
-    comparison = _compared(line, centre, claimed.value, tolerance, noise)
+    judged = judge_claim(Sampler(line, centre, noise), claimed.value, tolerance)
+    if isinstance(judged, NotJudged):
+        return judged
     # One wrong entry is diluted in its row, so here every confirmed difference counts, whatever rtol.
-    conflicts = _conflicts(comparison)[:, 0]
+    conflicts = judged.comparison.conflicts[:, 0]
     if not conflicts.any():
-        return _without_conflict(comparison, problem.outputs.size, inputs.size)
-    return _located(line, centre, _worst_rows(comparison, conflicts), tolerance)
+        return _without_conflict(judged.comparison, problem.outputs.size, inputs.size)
+    rows = _worst_rows(judged.comparison, conflicts)
+    columns = _columns(line, centre, rows)
+    return columns if isinstance(columns, Raised) else _located(line, columns, rows, tolerance)
 
 
 def _located(
-    line: Grouped, centre: Tensor, rows: tuple[int, ...], tolerance: Tolerance
+    line: Grouped, columns: tuple[int, ...], rows: tuple[int, ...], tolerance: Tolerance
 ) -> Judged | NotJudged | Raised:
     """The submatrix of wrong rows and the columns in which they are wrong, measured entry by entry."""
-    columns = _columns(line, centre, rows)
-    if isinstance(columns, Raised):
-        return columns
     part = Restricted(line.problem, line.inputs, line.x, columns, rows)
     small = judge(part, tolerance)
-    if isinstance(small, Judged) and not _conflicts(small.comparison).any():
+    if not isinstance(small, Judged):
+        return small
+    if not small.comparison.conflicts.any():
         return NotJudged("a difference along a random direction was found, but in no entry by itself")
-    return small
-
-
-def _compared(
-    line: Grouped, centre: Tensor, claimed: Tensor, tolerance: Tolerance, noise: Tensor | None = None
-) -> Comparison:
-    """J v against A v, every conflict confirmed."""
-    inputs = Layout.of(line.primals)
-    measured = numerical_jacobian(line, centre, suspect=claimed, noise=noise)
-    comparison = compare(claimed, measured, inputs, line.outputs, tolerance)
-    conflicts = (comparison.wrong | comparison.imprecise)[:, 0]
-    if not conflicts.any():
-        return comparison
-    # Rounding of backward is measured where it matters, a row at a time.
-    worst = torch.zeros_like(conflicts)
-    worst[list(_worst_rows(comparison, conflicts))] = True
-    round_off = backward_round_off(line, worst, claimed)
-    comparison = compare(claimed, measured, inputs, line.outputs, replace(tolerance, round_off=round_off))
-    return without_own_rounding(line, inputs, measured, confirmed(line, measured, comparison))
+    return replace(small, inputs=part.chosen_inputs)
 
 
 def _claimed(line: Grouped) -> Returned[Tensor] | NotJudged | Raised:
@@ -119,20 +105,12 @@ def _claimed(line: Grouped) -> Returned[Tensor] | NotJudged | Raised:
         doubled = _by_double_backward(line, line.problem)
         if doubled is not None:
             return Returned(doubled[:, None])
-    count = line.outputs.size
-    if count > MOST_ROWS:
+    if line.outputs.size > MOST_ROWS:
         return NotJudged(
-            f"its Jacobian has {count} rows, too many to look at one by one, and backward cannot be "
-            "differentiated: give smaller sizes"
+            f"its Jacobian has {line.outputs.size} rows, too many to look at one by one, and backward cannot "
+            "be differentiated: give smaller sizes"
         )
-    rows = []
-    for start in range(0, count, ROWS_AT_ONCE):
-        units = _units(line.outputs, range(start, min(count, start + ROWS_AT_ONCE)))
-        result = line.pull_back_each(line.primals, units)
-        if isinstance(result, Raised):
-            return result
-        rows += [slope for gradients in result.value for slope in gradients if slope is not None]
-    return Returned(torch.cat(rows)[:, None])
+    return analytical_jacobian(line)
 
 
 def _by_double_backward(line: Grouped, problem: CallProblem) -> Tensor | None:
@@ -154,14 +132,6 @@ def _by_double_backward(line: Grouped, problem: CallProblem) -> Tensor | None:
     return product if bool((left.sum() - right.sum()).abs() <= allowed) else None
 
 
-def _units(outputs: Layout, positions: range) -> Iterator[list[Tensor | None]]:
-    for position in positions:
-        flat = torch.zeros(outputs.size, dtype=torch.float64)
-        flat[position] = 1.0
-        own = outputs.block_of(position)
-        yield [t if k == own else None for k, t in enumerate(outputs.unflatten(flat))]
-
-
 def _without_conflict(comparison: Comparison, rows: int, columns: int) -> Certificate | NotJudged:
     """Every row agrees along the direction; whether that covers them all."""
     covered = comparison.covered & ~comparison.kinks
@@ -175,12 +145,8 @@ def _without_conflict(comparison: Comparison, rows: int, columns: int) -> Certif
     )
 
 
-def _conflicts(comparison: Comparison) -> Tensor:
-    return comparison.wrong | comparison.imprecise | comparison.nonfinite
-
-
 def _worst_rows(comparison: Comparison, wrong: Tensor) -> tuple[int, ...]:
-    difference = (comparison.analytical - comparison.numerical)[:, 0].abs().nan_to_num(torch.inf, torch.inf)
+    difference = comparison.difference[:, 0].nan_to_num(torch.inf, torch.inf)
     size = comparison.numerical[:, 0].abs() + comparison.bound[:, 0].nan_to_num(torch.inf)
     score = torch.where(wrong, difference / size.clamp_min(torch.finfo(torch.float64).tiny), -1.0)
     best = score.topk(min(ROWS_FOLLOWED, int(wrong.sum()))).indices
@@ -189,49 +155,39 @@ def _worst_rows(comparison: Comparison, wrong: Tensor) -> tuple[int, ...]:
 
 def _columns(line: Grouped, centre: Tensor, rows: tuple[int, ...]) -> tuple[int, ...] | Raised:
     """Columns in which some of the rows are wrong, and a few others of each input."""
-    claims = []
-    for row in rows:
-        result = analytical_row(line.problem, line.inputs, row, line.problem.primals)
-        if isinstance(result, Raised):
-            return result
-        claims.append(result.value)
-    gradient = torch.stack(claims)
+    gradient = analytical_rows(line.problem, rows, line.problem.primals)
+    if isinstance(gradient, Raised):
+        return gradient
     found: set[int] = set()
-    for block in line.inputs.blocks:
-        if block.stop > block.start:
-            found.update(_bisect(line, centre, rows, gradient, (block.start, block.stop)))
-            step = max(1, (block.stop - block.start) // COLUMNS_BESIDE)
-            found.update(range(block.start, block.stop, step))
+    for own in line.inputs.slices:
+        found.update(_bisect(line, centre, rows, gradient.value, own))
+        found.update(range(own.start, own.stop, max(1, (own.stop - own.start) // COLUMNS_BESIDE)))
     return tuple(sorted(found))
 
 
 def _bisect(
-    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: tuple[int, int]
+    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, whole: slice
 ) -> list[int]:
     """Columns of an interval that some row has wrong, the first ones only where there are many."""
     found: list[int] = []
-    open_intervals = [whole]
-    while open_intervals and len(found) < COLUMNS_FOUND:
-        start, stop = open_intervals.pop()
-        if not _conflict(line, centre, rows, gradient, (start, stop)):
+    intervals = [(whole.start, whole.stop)]
+    while intervals and len(found) < COLUMNS_FOUND:
+        start, stop = intervals.pop()
+        tangent = torch.zeros_like(line.tangent)
+        tangent[start:stop] = line.tangent[start:stop]
+        if not _conflict(replace(line, tangent=tangent), centre, rows, (gradient @ tangent)[:, None]):
             continue
         if stop - start == 1:
             found.append(start)
         else:
             middle = (start + stop) // 2
-            open_intervals += [(middle, stop), (start, middle)]
+            intervals += [(middle, stop), (start, middle)]
     return found
 
 
-def _conflict(
-    line: Grouped, centre: Tensor, rows: tuple[int, ...], gradient: Tensor, interval: tuple[int, int]
-) -> bool:
-    """Whether a row is wrong when only the inputs of an interval move."""
-    mask = torch.zeros_like(line.tangent)
-    mask[interval[0] : interval[1]] = 1.0
-    part = replace(line, tangent=line.tangent * mask)
-    claimed = (gradient @ part.tangent)[:, None]
+def _conflict(part: Grouped, centre: Tensor, rows: tuple[int, ...], claimed: Tensor) -> bool:
+    """Whether one of some rows is wrong along a direction."""
     restricted = Restricted(part, Layout.of(part.primals), torch.ones(1, dtype=torch.float64), (0,), rows)
-    measured = numerical_jacobian(restricted, centre[list(rows)], suspect=claimed)
+    measured = numerical_jacobian(Sampler(restricted, centre[list(rows)]), suspect=claimed)
     comparison = compare(claimed, measured, Layout.of(part.primals), restricted.outputs, Tolerance(0.0))
-    return bool(_conflicts(comparison).any())
+    return bool(comparison.conflicts.any())

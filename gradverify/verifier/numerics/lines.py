@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.calling import Gradients, Tensors
 from gradverify.verifier.numerics.flat import Layout, tensor_of, vector_of
 from gradverify.verifier.numerics.probes import LESS_WIDE, STRIDE, WIDE, short_values, sizes_of
 
@@ -35,16 +36,28 @@ square, a tenth of what the first attempt allows: what does not close then is no
 
 TINIEST = torch.finfo(torch.float64).tiny
 
+BackEach = Callable[[Sequence[Sequence[Tensor | None]]], Returned[list[Gradients]] | Raised]
+"""The gradients for several sets of grad_outputs."""
 
-class Forward(Protocol):
-    """A map that can be evaluated: all that is asked of a problem here."""
+
+class Asked(Protocol):
+    """A map and its backward at one point: all that is asked of a problem here."""
+
+    @property
+    def primals(self) -> Sequence[Tensor]:
+        """The differentiable inputs, detached."""
 
     @property
     def outputs(self) -> Layout:
         """Shapes and dtypes of the m outputs."""
 
-    def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[tuple[Tensor, ...]] | Raised:
+    @property
+    def evaluate_fresh(self) -> Callable[[Sequence[Tensor]], Returned[Tensors] | Raised]:
         """The m outputs at values of the inputs that nobody else holds."""
+
+    @property
+    def back_each(self) -> BackEach:
+        """The gradients for several sets of grad_outputs."""
 
 
 class Stencil(NamedTuple):
@@ -146,7 +159,7 @@ def line_of(primals: Sequence[Tensor], inputs: Layout, length: float, tangent: T
 class Differences:
     """Differences of values of forward along a line, each taken once."""
 
-    def __init__(self, forward: Forward, line: Line) -> None:
+    def __init__(self, forward: Asked, line: Line) -> None:
         self._forward = forward
         self._taken: dict[float, Tensor | None] = {}
         self.line = line
@@ -245,7 +258,7 @@ def _negligible(outputs: Layout, size: Tensor, total: float, damping: float) -> 
 
 
 def difference(
-    problem: Forward, moved: Callable[[float], Sequence[Tensor]], k: float
+    problem: Asked, moved: Callable[[float], Sequence[Tensor]], k: float
 ) -> tuple[Tensor, Tensor] | None:
     """(F_k - F_-k, F_k), as vectors; None where forward raises.
 
@@ -260,7 +273,7 @@ def difference(
     return None if ahead is None or behind is None else (ahead - behind, ahead)
 
 
-def value_at(problem: Forward, point: Sequence[Tensor]) -> Tensor | None:
+def value_at(problem: Asked, point: Sequence[Tensor]) -> Tensor | None:
     """Value of f at a point that nobody else holds, as one vector in memory that may be f's own.
 
     None where it raises.

@@ -32,11 +32,9 @@ def own_noise(centre: Tensor, outputs: Layout) -> Tensor:
 
 def typical_values(centre: Tensor, outputs: Layout) -> Tensor:
     """The largest finite value of the output that each row belongs to (M)."""
-    typical = torch.zeros_like(centre)
-    for block in outputs.blocks:
-        rows = slice(block.start, block.stop)
-        if block.stop > block.start:
-            typical[rows] = centre[rows].abs().nan_to_num(0.0, 0.0, 0.0).max()
+    typical = centre.abs().nan_to_num(0.0, 0.0, 0.0)
+    for rows in outputs.slices:
+        typical[rows] = typical[rows].max()
     return typical
 
 
@@ -49,10 +47,9 @@ def noise_floor(samples: Tensor, own: Tensor, outputs: Layout) -> Tensor:
     if not samples.shape[0]:
         return own
     floor = torch.maximum(own, robust_noise(samples))
-    for block in outputs.blocks:
-        rows = slice(block.start, block.stop)
+    for rows in outputs.slices:
         touched = samples[:, rows][samples[:, rows] > 0]
-        if touched.numel() >= ENOUGH_SAMPLES and block.stop - block.start > 1:
+        if touched.numel() >= ENOUGH_SAMPLES and rows.stop - rows.start > 1:
             pooled = torch.minimum(touched.square().mean().sqrt(), 3 * touched.median())
             # A row far smaller than its neighbours has its own, smaller noise: pool relative to magnitude.
             relative = own[rows] / own[rows].max().clamp_min(TINIEST)
@@ -74,9 +71,8 @@ def persistent_noise(levels: Sequence[Tensor], floor: Tensor, own: Tensor, outpu
     `levels` are sixth differences (columns × M) at steps each 64 or more times smaller than the one before;
     `floor` is what was thought of the noise so far.
     """
-    sizes = [noise_floor(level, own, outputs) for level in levels]
     noise = own
-    for before, after in pairwise(sizes):
+    for before, after in pairwise(noise_floor(level, own, outputs) for level in levels):
         stays = after >= before / SHRINKS
         noise = torch.maximum(noise, torch.where(stays, 2 * torch.maximum(before, after), 0.0))
     return torch.minimum(floor, noise)

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.analytical import unit_cotangent
+from gradverify.verifier.numerics.analytical import analytical_rows
 from gradverify.verifier.numerics.compare import UNSEEN, Comparison, finest_rounding
-from gradverify.verifier.numerics.difference import OFFSETS
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
 from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.round_off import nudged
+from gradverify.verifier.numerics.sampling import OFFSETS, Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, FEW_DIGITS
 
 RUNS = 4
@@ -49,30 +50,27 @@ FIRST_ROWS = 8
 class Spread:
     """How far random errors move a result."""
 
-    base: Tensor
-    """The result without them."""
     values: Tensor
-    """The largest distance from it, entry by entry."""
+    """The largest distance from the result without them, entry by entry."""
     seen: bool
     """Every operation is torch's own, so that errors could be put into each."""
 
 
-def without_own_rounding(
-    problem: Problem, inputs: Layout, measured: NumericalJacobian, comparison: Comparison
-) -> Comparison:
+def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison) -> Comparison:
     """The comparison in which differences that own rounding explains are not judged.
 
     Wrong entries become `not_judged`; imprecise ones are within the tolerance and pass.
     """
-    off = (comparison.analytical - comparison.numerical).abs()
-    accused = (comparison.wrong | comparison.imprecise) & off.isfinite()
-    if not accused.any() or not _may_be(problem, inputs, measured, comparison, accused):
+    off = comparison.difference
+    doubtful = (comparison.wrong | comparison.imprecise) & off.isfinite()
+    if not doubtful.any() or not _may_be(sampler, measured, comparison, doubtful):
         return comparison
-    explained = accused & _by_forward(problem, measured, comparison)
-    left = accused & ~explained
+    explained = doubtful & _by_forward(sampler.problem, measured, comparison)
+    left = doubtful & ~explained
     rows = left.any(dim=1).nonzero().flatten().tolist()
     for some in (rows[:FIRST_ROWS], rows[FIRST_ROWS:]):
-        explained[some] |= left[some] & (off[some] <= _of_backward(problem, inputs, some))
+        run = partial(analytical_rows, sampler.problem, some, sampler.problem.primals)
+        explained[some] |= left[some] & (off[some] <= _explained_by(run if some else None))
         if not (explained & left).any():
             break
     not_judged = comparison.wrong & explained
@@ -85,29 +83,28 @@ def without_own_rounding(
     )
 
 
-def _may_be(
-    problem: Problem, inputs: Layout, measured: NumericalJacobian, comparison: Comparison, accused: Tensor
-) -> bool:
-    """Whether some accused entry (bool, M × N) could be round-off, before that is run for.
+def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison, doubtful: Tensor) -> bool:
+    """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
 
     It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
     there hangs on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by
     a share of the difference. One forward, and each of the rows from one graph.
     """
-    off = torch.where(accused, (comparison.analytical - comparison.numerical).abs(), 0.0)
+    problem = sampler.problem
+    off = torch.where(doubtful, comparison.difference, 0.0)
     slope = natural_slope(measured.centre, measured.scale, problem.outputs)
     largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
-    if (accused & (off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0))).any():
+    if (doubtful & (off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0))).any():
         return True
     generator = torch.Generator().manual_seed(RUNS)
-    moved = inputs.unflatten(nudged(inputs.flatten(problem.primals), inputs, generator, most=LAST_PLACES))
-    rows = accused.any(dim=1).nonzero().flatten().tolist()
-    there, gradients = problem.evaluate(moved), _rows_at(problem, inputs, moved, rows)
-    if isinstance(there, Raised) or isinstance(gradients, Raised):
+    x = nudged(sampler.x, sampler.inputs, generator, most=LAST_PLACES)
+    rows = doubtful.any(dim=1).nonzero().flatten().tolist()
+    there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
+    if isinstance(gradients, Raised):
         return True
-    values = (problem.outputs.flatten(there.value) - measured.centre)[rows].abs()[:, None] / measured.scale
+    values = (there - measured.centre)[rows].abs()[:, None] / measured.scale
     change = torch.maximum(values, (gradients.value - comparison.analytical[rows]).abs())
-    return bool((accused[rows] & ~(change <= HANGS * off[rows])).any())
+    return bool((doubtful[rows] & ~(change <= HANGS * off[rows])).any())
 
 
 def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
@@ -118,31 +115,33 @@ def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) ->
         result = problem.pull_back(problem.primals, cotangents)
         return result if isinstance(result, Raised) else Returned(inputs.flatten(result.value))
 
-    spread = _spread_of(gradient)
-    return 0.0 if spread is None else FEW_DIGITS * spread.values
+    return _explained_by(gradient)
 
 
 def value_round_off(problem: Problem) -> Tensor | float:
     """Differences that own rounding explains in the outputs (flat, M entries)."""
-    spread = _spread_of(_evaluated(problem))
-    return 0.0 if spread is None else FEW_DIGITS * spread.values
+    return _explained_by(partial(_value, problem))
+
+
+def _value(problem: Problem) -> Returned[Tensor] | Raised:
+    result = problem.evaluate(problem.primals)
+    return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
 
 
 def _by_forward(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
     """Entries (bool, M × N) whose difference forward's rounding explains: its noise over the inputs' size."""
-    off = (comparison.analytical - comparison.numerical).abs()
-    spread = _spread_of(_evaluated(problem))
-    unseen = _unseen(off, problem, measured, comparison)
+    unseen = _unseen(problem, measured, comparison)
+    spread = _spread_of(partial(_value, problem))
     if spread is None:
         return unseen
     nothing = spread.values == 0
     foreign = (nothing & (measured.centre != 0)) | nothing.all() | (not spread.seen)
     foreign |= problem.outputs.rounding > EPSILON
-    seen = off <= FEW_DIGITS * spread.values[:, None] / measured.scale
+    seen = comparison.difference <= FEW_DIGITS * spread.values[:, None] / measured.scale
     return torch.where(foreign[:, None], unseen, seen)
 
 
-def _unseen(off: Tensor, problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
+def _unseen(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
     """The same where errors cannot be put into forward: NumPy, C++, kernels, a lower precision.
 
     Numbers as large as the largest output may have been rounded before they cancelled. And where forward
@@ -154,36 +153,13 @@ def _unseen(off: Tensor, problem: Problem, measured: NumericalJacobian, comparis
     largest = UNSEEN * finest_rounding(outputs)[:, None] * slope
     last_place = EPSILON * measured.centre.abs().nan_to_num(0.0, 0.0, 0.0).max().clamp_min(1.0)
     reach = max(OFFSETS) * measured.step
-    return (off <= largest) | (measured.flat & (comparison.analytical.abs() * reach <= last_place))
+    still = measured.flat & (comparison.analytical.abs() * reach <= last_place)
+    return (comparison.difference <= largest) | still
 
 
-def _of_backward(problem: Problem, inputs: Layout, rows: Sequence[int]) -> Tensor | float:
-    """Differences that backward's rounding explains, for some rows of the Jacobian (len(rows) × N)."""
-
-    def gradients() -> Returned[Tensor] | Raised:
-        return _rows_at(problem, inputs, problem.primals, rows)
-
-    spread = _spread_of(gradients) if rows else None
+def _explained_by(run: Callable[[], Returned[Tensor] | Raised] | None) -> Tensor | float:
+    spread = None if run is None else _spread_of(run)
     return 0.0 if spread is None else FEW_DIGITS * spread.values
-
-
-def _rows_at(
-    problem: Problem, inputs: Layout, primals: Sequence[Tensor], rows: Sequence[int]
-) -> Returned[Tensor] | Raised:
-    """Some rows of the Jacobian that backward claims, from one graph (len(rows) × N)."""
-    units = (unit_cotangent(problem, position) for position in rows)
-    result = problem.pull_back_each(primals, units)
-    if isinstance(result, Raised):
-        return result
-    return Returned(torch.stack([inputs.flatten(one) for one in result.value]))
-
-
-def _evaluated(problem: Problem) -> Callable[[], Returned[Tensor] | Raised]:
-    def values() -> Returned[Tensor] | Raised:
-        result = problem.evaluate(problem.primals)
-        return result if isinstance(result, Raised) else Returned(problem.outputs.flatten(result.value))
-
-    return values
 
 
 def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
@@ -199,4 +175,4 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
             return None
         seen &= not mode.foreign
         values = torch.maximum(values, (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0))
-    return Spread(base.value, values, seen)
+    return Spread(values, seen)

@@ -146,9 +146,7 @@ class Cotangent(NamedTuple):
     """One random grad_output before it is weighed."""
 
     values: Tensor
-    """A vector of what it is defined for: a view of the pool where it is long, else made once and kept."""
-    magnitude: float
-    """What a view of the pool is multiplied by; 1 where that is done."""
+    """A vector of what it is defined for: not to be written to."""
     only: int | None
     """The one output that it is defined for, by number; None for all of them."""
     rows: slice
@@ -158,13 +156,7 @@ class Cotangent(NamedTuple):
 
     def weighed(self, size: Tensor) -> Tensor:
         """The same with every row divided by what it counts (M entries)."""
-        values, magnitude, only, rows, _ = self
-        line = values / (size if only is None else size[rows])
-        return line if magnitude == 1 else line.mul_(magnitude)
-
-    def unweighed(self) -> Tensor:
-        """The same with every row as it is, fresh."""
-        return self.values * self.magnitude
+        return self.values / (size if self.only is None else size[self.rows])
 
     def shaped(self, values: Tensor, outputs: Layout) -> Sequence[Tensor | None]:
         """A grad_output for every output, None for those that stay undefined."""
@@ -200,14 +192,10 @@ def _cotangents(
     return [_cotangent(keys[0], slice(0, count), sizes[0], None), *each]
 
 
-@lru_cache(maxsize=256)
-def _kept_cotangents(
-    lengths: tuple[int, ...], sizes: tuple[float, ...], keys: tuple[int, ...]
-) -> Sequence[Cotangent]:
-    """The same, multiplied once for all: a small problem's proof is that much cheaper."""
-    return [c._replace(values=c.unweighed(), magnitude=1.0) for c in _cotangents(lengths, sizes, keys)]
+_kept_cotangents = lru_cache(maxsize=256)(_cotangents)
+"""Multiplied once for all: a small problem's proof is that much cheaper."""
 
 
 def _cotangent(key: int, rows: slice, size: float, only: int | None) -> Cotangent:
     count = rows.stop - rows.start
-    return Cotangent(signed_values(count, key + 1), size, only, rows, abs(size) * math.sqrt(count))
+    return Cotangent(signed_values(count, key + 1) * size, only, rows, abs(size) * math.sqrt(count))

@@ -33,19 +33,18 @@ from gradverify.verifier.numerics.calling import (
 )
 from gradverify.verifier.numerics.flat import Layout
 
-__all__ = [
-    "CallProblem",
-    "Counter",
-    "Gradients",
-    "Graph",
-    "Problem",
-    "Tensors",
-    "VjpProblem",
-    "differentiate",
-    "is_nested",
-    "returned_tensors",
-    "substitute",
-]
+__all__ = ["CallProblem", "Gradients", "Tensors", "VjpProblem", "is_nested", "returned_tensors", "substitute"]
+
+Cotangents = Sequence[Tensor | None]
+"""One grad_output for each output; None leaves that output undefined."""
+
+Part = Callable[[Gradients], Gradients]
+"""What is kept of the gradients."""
+
+
+def whole(gradients: Gradients) -> Gradients:
+    """All of it."""
+    return gradients
 
 
 @dataclass
@@ -64,14 +63,6 @@ class Problem(Protocol):
         """The k differentiable inputs at which it is judged."""
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Their names, as the user wrote them."""
-
-    @property
-    def output_positions(self) -> tuple[int, ...]:
-        """Positions of the m differentiable outputs, as forward returned them."""
-
-    @property
     def outputs(self) -> Layout:
         """Shapes and dtypes of the m outputs."""
 
@@ -82,13 +73,11 @@ class Problem(Protocol):
         """The same for tensors that nobody else holds: user code gets them as they are."""
 
     def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
+        self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        """The gradients for several sets of grad_outputs, all from one graph."""
+        """The gradients for several sets of grad_outputs, all from one graph; of each, `part` is kept."""
 
-    def pull_back(
-        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Returned[Gradients] | Raised:
+    def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
         """The k gradients for one grad_output each output; None leaves that output undefined."""
 
 
@@ -101,8 +90,48 @@ class Graph:
     """The differentiable outputs."""
 
 
+class _Map:
+    """What a map that calls user code has once it can evaluate it and record a graph."""
+
+    counter: Counter
+    random_states: guard.RandomStates
+    evaluate_fresh: Callable[[Sequence[Tensor]], Returned[Tensors] | Raised]
+    graph: Callable[[Sequence[Tensor]], Returned[Graph] | Raised]
+
+    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
+        return self.evaluate_fresh(copies(primals))
+
+    def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
+        graph = self.graph(primals)
+        return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
+
+    def pull_back_each(
+        self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole
+    ) -> Returned[list[Gradients]] | Raised:
+        graph = self.graph(primals)
+        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents, part)
+
+    def back(
+        self, graph: Graph, cotangents: Cotangents, through: Callable[..., Gradients] = differentiate
+    ) -> Returned[Gradients] | Raised:
+        self.counter.backward += 1
+        self.random_states.replay_for_backward()
+        return guard.call(through, graph.outputs, graph.leaves, cotangents)
+
+    def back_each(
+        self, graph: Graph, cotangents: Iterable[Cotangents], part: Part = whole
+    ) -> Returned[list[Gradients]] | Raised:
+        rows = []
+        for given in cotangents:
+            result = self.back(graph, given, differentiate_again)
+            if isinstance(result, Raised):
+                return result
+            rows.append(part(result.value))
+        return Returned(rows)
+
+
 @dataclass(frozen=True)
-class CallProblem:
+class CallProblem(_Map):
     """The map computed by one call of a target."""
 
     function: Callable[..., Any]
@@ -133,10 +162,6 @@ class CallProblem:
     def without_held(self, primals: Sequence[Tensor]) -> list[Tensor]:
         """Other values of the inputs with the entries set back that stay as they are."""
         return [a.without_held(p) for a, p in zip(self._differentiable, primals, strict=True)]
-
-    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Forward under `no_grad`, on copies."""
-        return self.evaluate_fresh(copies(primals))
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """Forward under `no_grad`, on the tensors given; held entries stay as they are."""
@@ -175,63 +200,26 @@ class CallProblem:
         picked = self._pick(result.value)
         return picked if isinstance(picked, Raised) else Returned(Graph(leaves, picked.value))
 
-    def pull_back(
-        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Returned[Gradients] | Raised:
-        """Forward, then backward of the outputs that have a grad_output."""
-        graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else self.back(graph.value, cotangents)
-
-    def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
-    ) -> Returned[list[Gradients]] | Raised:
-        """Forward, then one backward after the other through the same graph."""
-        graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents)
-
-    def back_each(
-        self, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
-    ) -> Returned[list[Gradients]] | Raised:
-        """One backward after the other, the random states replayed before each."""
-        rows = []
-        for given in cotangents:
-            self.counter.backward += 1
-            self.random_states.replay_for_backward()
-            result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
-            if isinstance(result, Raised):
-                return result
-            rows.append(result.value)
-        return Returned(rows)
-
-    def back(self, graph: Graph, cotangents: Sequence[Tensor | None]) -> Returned[Gradients] | Raised:
-        """Backward through one graph."""
-        self.counter.backward += 1
-        self.random_states.replay_for_backward()
-        return guard.call(differentiate, graph.outputs, graph.leaves, cotangents)
-
     @cached_property
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(b.shape[:-1] if b.is_complex else b.shape for b in self.outputs.blocks)
 
-    def _is_the_one_output(self, result: Tensor) -> bool:
-        dense = result.layout is torch.strided
-        return dense and self.output_positions == (0,) and result.shape == self._shapes[0]
-
     def _pick(self, result: Any) -> Returned[Tensors] | Raised:  # noqa: ANN401 - what user code returned
-        if isinstance(result, Tensor) and self._is_the_one_output(result):
+        expected = self._shapes
+        is_one = isinstance(result, Tensor) and result.layout is torch.strided
+        if is_one and self.output_positions == (0,) and result.shape == expected[0]:
             return Returned((result,))
         returned = returned_tensors(result)
         picked = tuple(returned[p] for p in self.output_positions if p < len(returned))
         shapes = tuple(tuple(t.shape) if isinstance(t, Tensor) else None for t in picked)
-        expected = self._shapes
         if shapes != expected:
             said = f"forward returned shapes {list(shapes)}, before {list(expected)}"
             return Raised(RaisedError("ValueError", said))
-        return Returned(tuple(t for t in picked if isinstance(t, Tensor)))
+        return Returned(picked)
 
 
 @dataclass(frozen=True)
-class VjpProblem:
+class VjpProblem(_Map):
     """The map (x, u) -> A(x)ᵀu of another problem's backward; its own backward is the double backward."""
 
     first_order: CallProblem
@@ -247,11 +235,8 @@ class VjpProblem:
     def input_names(self) -> tuple[str, ...]:
         """Input names, then `grad_output` (numbered where there are several)."""
         positions = self.first_order.output_positions
-        several = len(positions) > 1
-        return (
-            *self.first_order.input_names,
-            *(f"grad_output[{p}]" if several else "grad_output" for p in positions),
-        )
+        numbered = [f"grad_output[{p}]" for p in positions]
+        return (*self.first_order.input_names, *(numbered if len(positions) > 1 else ["grad_output"]))
 
     @property
     def output_positions(self) -> tuple[int, ...]:
@@ -264,16 +249,17 @@ class VjpProblem:
         return Layout.of(self.first_order.primals)
 
     @property
-    def counter(self) -> Counter:
+    def counter(self) -> Counter:  # type: ignore[override]
         """The first-order problem's."""
         return self.first_order.counter
 
-    def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The first-order gradients; a missing one counts as zeros."""
-        return self.evaluate_fresh(copies(primals))
+    @property
+    def random_states(self) -> guard.RandomStates:  # type: ignore[override]
+        """Those of the first order."""
+        return self.first_order.random_states
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The same, with the tensors given as leaves of the graph."""
+        """The first-order gradients, the tensors given as leaves; a missing one counts as zeros."""
         leaves = tuple(primals[: self._count])
         graph = self.first_order.graph_of(leaves)
         if isinstance(graph, Raised):
@@ -291,37 +277,11 @@ class VjpProblem:
         if isinstance(graph, Raised):
             return graph
         cotangents = tuple(u.requires_grad_() for u in copies(primals[self._count :]))
-        self.counter.backward += 1
-        self.first_order.random_states.replay_for_backward()
-        result = guard.call(differentiate_with_graph, graph.value.outputs, graph.value.leaves, cotangents)
+        result = self.back(graph.value, cotangents, differentiate_with_graph)
         if isinstance(result, Raised):
             return result
         gradients = with_zeros(result.value, graph.value.leaves)
         return Returned(Graph((*graph.value.leaves, *cotangents), gradients))
-
-    def pull_back(
-        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Returned[Gradients] | Raised:
-        """Double backward."""
-        graph = self.graph(primals)
-        if isinstance(graph, Raised):
-            return graph
-        self.counter.backward += 1
-        self.first_order.random_states.replay_for_backward()
-        return guard.call(differentiate, graph.value.outputs, graph.value.leaves, cotangents)
-
-    def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
-    ) -> Returned[list[Gradients]] | Raised:
-        """One double backward after the other through the same graph."""
-        graph = self.graph(primals)
-        return graph if isinstance(graph, Raised) else self.back_each(graph.value, cotangents)
-
-    def back_each(
-        self, graph: Graph, cotangents: Iterable[Sequence[Tensor | None]]
-    ) -> Returned[list[Gradients]] | Raised:
-        """One double backward after the other."""
-        return self.first_order.back_each(graph, cotangents)
 
     @property
     def _count(self) -> int:

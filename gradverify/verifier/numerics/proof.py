@@ -22,19 +22,21 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.attempts import Attempt, long_ladder, short_ladder
 from gradverify.verifier.numerics.dot_product import (
     ALONE,
     MAGNITUDES,
     Along,
-    Asked,
-    BackEach,
+    Attempt,
     DotProductTest,
     identical,
+    long_ladder,
+    short_ladder,
 )
 from gradverify.verifier.numerics.flat import Layout, vector_of
 from gradverify.verifier.numerics.lines import (
     DAMPING,
+    Asked,
+    BackEach,
     Line,
     Tangent,
     difference,
@@ -92,9 +94,7 @@ def certify(
     line = line_of(problem.primals, inputs, ladder.attempts[0].step, Tangent(key))
     back_each = back_each or partial(problem.pull_back_each, problem.primals)
     asked = _OfProblem(problem.primals, problem.outputs, problem.evaluate_fresh, back_each)
-    proof = _Proof(asked, ladder, rtol, atol, (key, key + 7), damping)
-    held = line.held()
-    closed = proof.closes(line) if held is None else proof.closes(held) if proof.holds(held) else None
+    closed = _Proof(asked, ladder, rtol, atol, (key, key + 7), damping).closes_in_finite_part(line)
     return None if closed is None else Certificate(closed.allowed * typical)
 
 
@@ -112,11 +112,7 @@ def proves(asked: Asked, rtol: float, atol: float) -> bool:
     inputs = Layout.of(primals)
     ladder = short_ladder(rtol / math.sqrt(asked.outputs.size * inputs.size))
     line = line_of(primals, inputs, ladder.attempts[0].step, Tangent(binary=False))
-    proof = _Proof(asked, ladder, rtol, atol)
-    if proof.closes(line) is not None:
-        return True
-    held = line.held()
-    return held is not None and proof.holds(held) and proof.closes(held) is not None
+    return _Proof(asked, ladder, rtol, atol).closes_in_finite_part(line) is not None
 
 
 def damping_of(problem: Problem) -> float:
@@ -128,41 +124,45 @@ def damping_of(problem: Problem) -> float:
 class _Proof(DotProductTest):
     """The same for all inputs."""
 
+    def closes_in_finite_part(self, line: Line) -> Attempt | None:
+        """The attempt by which it closes for all entries that can move."""
+        closed = self.closes(line)
+        held = None if closed is not None else line.held()
+        return closed if held is None or not self.holds(held) else self.closes(held)
+
     def closes(self, line: Line) -> Attempt | None:
         """The attempt by which it closes for all inputs."""
         found = self.along(line, MAGNITUDES)
         if found is None:
             return None
         if found.attempt is not None:
-            return found.attempt if self._faint_close(found) else None
+            return found.attempt if self._faint_close(found, found.attempt) else None
         moving = [k for k, length in enumerate(line.inputs.lengths) if length]
-        first = self.ladder.attempts[0]
         if found.weighed.flat:
             # Inputs that move at once may all leave what forward is at x: a label that is compared.
             here = found.beside if len(moving) == 1 else value_at(self.asked, line.point(0))
             stays = here is not None and self._is_flat(found, here.clone())
             stays = stays or (len(moving) == 1 and self._is_even(found))
             if stays and self._gives_zeros():
-                return first
+                return self.ladder.attempts[0]
         if len(moving) == 1 or not (self.ladder.each or found.weighed.flat):
             return None
-        each = all(self._closes_alone(line.only((k,)), k, MAGNITUDES) for k in moving)
+        each = all(self._closes_alone(line, k, MAGNITUDES) for k in moving)
         return self.ladder.attempts[-1] if each else None
 
     def holds(self, line: Line) -> bool:
         """Whether backward gives exact zeros to entries that are not finite, which no step moves."""
-        outputs = self.asked.outputs
-        probe = cotangents_of(outputs, ALONE, 1.0, self.keys)[0]
-        found = self.pull_back([probe], [probe.unweighed()])
+        probe = cotangents_of(self.asked.outputs, ALONE, 1.0, self.keys)[0]
+        found = self.pull_back([probe], [probe.values.clone()])
         return found is not None and all(
             g is None or not vector_of(g, block)[~x.reshape(-1).isfinite()].any()
             for g, x, block in zip(found[0], line.here, line.inputs.blocks, strict=True)
         )
 
-    def _faint_close(self, whole: Along) -> bool:
+    def _faint_close(self, whole: Along, attempt: Attempt) -> bool:
         """Whether it closes for each input whose gradient could be off by rtol unseen among the others."""
-        lengths, attempt = whole.line.inputs.lengths, whole.attempt
-        if attempt is None or sum(map(bool, lengths)) == 1:
+        lengths = whole.line.inputs.lengths
+        if sum(map(bool, lengths)) == 1:
             return True
         least = attempt.allowed / self.rtol
         faint = [k for k, length in enumerate(lengths) if length and abs(whole.shares[k]) < least]
@@ -172,15 +172,13 @@ class _Proof(DotProductTest):
             still = self.along(whole.line.only(zero), ALONE, nothing)
             if still is not None and still.weighed.flat and self._is_flat(still, still.beside.clone()):
                 faint, zero = [k for k in faint if k not in zero], []
-        return all(
-            self._closes_alone(whole.line.only((k,)), k, ALONE, nothing if k in zero else None) for k in faint
-        )
+        return all(self._closes_alone(whole.line, k, ALONE, nothing if k in zero else None) for k in faint)
 
     def _closes_alone(
         self, line: Line, number: int, magnitudes: tuple[float, ...], known: Gradients | None = None
     ) -> bool:
-        """The same proof with one input moving alone."""
-        found = self.along(line, magnitudes, known)
+        """The same proof with one input of the line moving alone."""
+        found = self.along(line.only((number,)), magnitudes, known)
         if found is None or not found.weighed.flat:
             return found is not None and found.attempt is not None
         # Beside x: an input may have a value that makes forward jump at this point alone (a label).
@@ -219,18 +217,17 @@ class _Proof(DotProductTest):
         the same each time.
         """
         probes = cotangents_of(self.asked.outputs, MAGNITUDES, 1.0, self.keys)
-        gradients = self.pull_back(probes, [probe.unweighed() for probe in probes])
+        gradients = self.pull_back(probes, [probe.values.clone() for probe in probes])
         if gradients is None:
             return False
-        told = [given if number is None else given[number : number + 1] for given in gradients]
-        if all(_is_zero(g) for given in told for g in given):
+        own = [given if number is None else given[number : number + 1] for given in gradients]
+        if all(_is_zero(g) for given in own for g in given):
             return True
-        least = min(self.atol, OF_ONE)
-        for probe, given in zip(probes, told, strict=True):
-            size = probe.scale / math.sqrt(probe.rows.stop - probe.rows.start)
-            if not all(g is None or bool((g.abs() <= least * size).all()) for g in given):
+        for probe, given in zip(probes, own, strict=True):
+            most = min(self.atol, OF_ONE) * probe.scale / math.sqrt(probe.rows.stop - probe.rows.start)
+            if not all(g is None or bool((g.abs() <= most).all()) for g in given):
                 return False
-        again = self.pull_back(probes[:1], [probes[0].unweighed()])
+        again = self.pull_back(probes[:1], [probes[0].values.clone()])
         return again is not None and identical(gradients[0], again[0], 1.0)
 
 

@@ -1,6 +1,6 @@
 """Entries that the first step did not resolve: other steps, kinks, jumps and staircases.
 
-Tensors of this module are (columns that are refined) × M.
+Tensors of this module are (columns that are refined) × M where nothing else is said.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.numerics.difference import ROUND_OFF_GAIN, Samples
-from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import persistent_noise
-from gradverify.verifier.numerics.sampling import Sampler
+from gradverify.verifier.numerics.sampling import ROUND_OFF_GAIN, Sampler, Samples
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
 
 FIRST_STEP = 2.0**-10
@@ -56,25 +54,8 @@ VISIBLE_KINK = 20.0
 
 
 @dataclass(frozen=True)
-class Context:
-    """What is known before an entry is refined. All but the matrices have M entries."""
-
-    own: Tensor
-    """The rounding of f itself."""
-    floor: Tensor
-    """The noise of f as the first pass measured it."""
-    typical: Tensor
-    """The largest value of the output that a row belongs to."""
-    resolved: Tensor
-    """Errors below this need no better value."""
-    suspect: Tensor | None
-    """The analytical Jacobian's columns, transposed."""
-    outputs: Layout
-
-
-@dataclass(frozen=True)
 class Refined:
-    """The best that all steps together say."""
+    """The best that all steps together say, M × (columns that were refined); see `NumericalJacobian`."""
 
     value: Tensor
     error: Tensor
@@ -85,50 +66,56 @@ class Refined:
     """The noise of f (M), told from kinks and curvature."""
 
 
-def refine(sampler: Sampler, columns: list[int], first: Samples, known: Context) -> Refined:
-    """Measure columns again at a larger and at smaller steps and merge everything, entry by entry."""
-    large, coarse, fine = (
-        sampler.sample(columns, step * sampler.scales[columns]) for step in (LARGE_STEP, *KINK_STEPS)
-    )
+def refine(
+    sampler: Sampler,
+    columns: list[int],
+    first: Samples,
+    floor: Tensor,
+    resolved: Tensor,
+    claimed: Tensor | None,
+) -> Refined:
+    """Measure columns again at a larger and at smaller steps and merge everything, entry by entry.
+
+    `floor` is the noise of f as the first pass measured it (M). Errors below `resolved` (M) need no better
+    value. `claimed` is what backward has there, where that is known.
+    """
+    scales, x = sampler.scales[columns, None], sampler.x[columns, None]
+    large, coarse, fine = (sampler.sample(columns, step * scales[:, 0]) for step in (LARGE_STEP, *KINK_STEPS))
     levels = (first.noise, coarse.noise, fine.noise)
-    floor = persistent_noise(levels, known.floor, known.own, known.outputs)
-    candidates = [large, first, coarse, fine]
+    noise = persistent_noise(levels, floor, sampler.own, sampler.problem.outputs)
     nearer = _own_scale(sampler, columns)
-    if nearer is not None:
-        candidates.append(nearer[0])
-    x = sampler.x[columns, None]
+    candidates = [large, first, coarse, fine, *(nearer[:1] if nearer else ())]
     flat = _flat(candidates, finest=fine)
-    errors = [_trusted(c, measured_error(c, floor, x, known.own), flat, known) for c in candidates]
-    errors = _within_resolution([large, first, coarse, fine], errors, x, known.typical)
+    errors = []
+    for samples in candidates:
+        error = measured_error(samples, noise, x, sampler.own)
+        # Flat at one step only is a staircase (a float32 interior): no evidence beside a step that moved.
+        misleading = samples.flat & ~flat
+        misleading |= ~converged(samples, floor, sampler.typical) & (error > resolved)
+        errors.append(torch.where(misleading, torch.inf, error))
+    errors = _within_resolution(candidates[:4], errors[:4], x, sampler.typical) + errors[4:]
     value, error, step = _best(candidates, errors)
-    error = torch.where(_staircase((coarse, fine), flat, floor, known), torch.inf, error)
-    kink = _is_kink(coarse, fine, known.own)
+    if claimed is not None:
+        error = torch.where(_staircase((coarse, fine), flat, noise, claimed), torch.inf, error)
+    kink = _is_kink(coarse, fine, sampler.own)
     if nearer is not None:  # seen from nearer, it may lie beside the kink
         kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
-    jump = _is_jump(coarse, fine, floor) & ~kink & (error > UNTRUSTED * value.abs())
-    jump |= _is_cusp(coarse, fine, floor) & ~kink
-    error = torch.where(jump, torch.inf, torch.where(kink, floor / fine.step, error))
-    negligible = QUIET * known.typical
-    quiet = error.isinf() & _is_quiet((coarse, fine), negligible)
-    for samples in (large, first):
-        quiet &= _is_quiet((samples,), negligible * samples.step / sampler.scales[columns, None])
+    jump = _is_jump(coarse, fine, noise) & ~kink & (error > UNTRUSTED * value.abs())
+    jump |= _is_cusp(coarse, fine, noise) & ~kink
+    error = torch.where(jump, torch.inf, torch.where(kink, noise / fine.step, error))
+    negligible = QUIET * sampler.typical
+    quiet = error.isinf()
+    for samples, most in ((large, large.step / scales), (first, first.step / scales), (coarse, 1), (fine, 1)):
+        moved = torch.maximum(samples.derivative.abs(), samples.steepest) * samples.step
+        quiet &= samples.truncation.isfinite() & (moved <= negligible * most)
     return Refined(
-        value=torch.where(kink, (fine.left + fine.right) / 2, value),
-        error=torch.where(quiet, negligible / sampler.scales[columns, None], error),
-        flat=flat,
-        kink=torch.where(kink, fine.half_jump, 0.0),
-        step=torch.where(kink, fine.step, step),
-        noise=floor,
+        value=torch.where(kink, (fine.left + fine.right) / 2, value).mT,
+        error=torch.where(quiet, negligible / scales, error).mT,
+        flat=flat.mT,
+        kink=torch.where(kink, fine.half_jump, 0.0).mT,
+        step=torch.where(kink, fine.step, step).mT,
+        noise=noise,
     )
-
-
-def _is_quiet(several: tuple[Samples, ...], least: Tensor) -> Tensor:
-    """Whether no sample differs from the centre by more than `least`, nor the expansion says so."""
-    slopes = [torch.stack([s.derivative.abs(), s.left.abs(), s.right.abs()]).amax(dim=0) for s in several]
-    quiet = [
-        s.truncation.isfinite() & (slope * s.step <= least) for s, slope in zip(several, slopes, strict=True)
-    ]
-    return torch.stack(quiet).all(dim=0)
 
 
 def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:
@@ -174,16 +161,6 @@ def _own_scale(sampler: Sampler, columns: list[int]) -> tuple[Samples, Tensor] |
     return sampler.sample(columns, steps), tiny[:, None]
 
 
-def _trusted(samples: Samples, error: Tensor, flat: Tensor, known: Context) -> Tensor:
-    """Infinite where a step's own error estimate means nothing.
-
-    Flat at one step only is a staircase (a float32 interior): it proves nothing beside one that moved.
-    """
-    misleading = samples.flat & ~flat
-    misleading |= ~converged(samples, known.floor, known.typical) & (error > known.resolved)
-    return torch.where(misleading, torch.inf, error)
-
-
 def _within_resolution(
     candidates: list[Samples], errors: list[Tensor], x: Tensor, typical: Tensor
 ) -> list[Tensor]:
@@ -213,40 +190,27 @@ def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tens
     too fast an oscillation).
     """
     values = torch.stack([c.derivative for c in candidates])
-    clear = torch.stack([_is_clear(c) for c in candidates])
     stacked = torch.stack(errors)
     checked = stacked.clone()
-    for k in range(len(candidates)):
+    for k, samples in enumerate(candidates):
+        clear = samples.truncation <= CLEARLY_CONVERGED * samples.derivative.abs()
+        # A slope of exactly zero between values that move is a symmetry of the step, and proves nothing.
+        clear &= (samples.derivative != 0) | samples.flat
         for finer in range(k + 1, len(candidates)):
             difference = (values[k] - values[finer]).abs()
             contradicted = difference > SAFETY * (stacked[k] + stacked[finer])
-            for wrong, other in ((finer, clear[k]), (k, ~clear[k])):
+            for wrong, other in ((finer, clear), (k, ~clear)):
                 larger = torch.maximum(checked[wrong], difference)
                 checked[wrong] = torch.where(contradicted & other, larger, checked[wrong])
     error, choice = checked.min(dim=0)
-    value = values.gather(0, choice[None])[0]
-    steps = torch.stack([c.step.expand_as(value) for c in candidates])
-    return value, error, steps.gather(0, choice[None])[0]
+    steps = torch.stack([c.step.expand_as(error) for c in candidates])
+    return values.gather(0, choice[None])[0], error, steps.gather(0, choice[None])[0]
 
 
-def _is_clear(samples: Samples) -> Tensor:
-    """Whether the expansion has clearly converged.
-
-    A slope of exactly zero between values that move is a symmetry of the step, and proves nothing.
-    """
-    converges = samples.truncation <= CLEARLY_CONVERGED * samples.derivative.abs()
-    return converges & ((samples.derivative != 0) | samples.flat)
-
-
-def _staircase(fine: tuple[Samples, ...], flat: Tensor, floor: Tensor, known: Context) -> Tensor:
-    """Flat at a small step, moving at a larger one, and backward says zero: both readings have a point."""
-    if known.suspect is None:
-        return torch.zeros_like(flat)
-    result = torch.zeros_like(flat)
-    for samples in fine:
-        agrees = known.suspect.abs() <= SAFETY * ROUND_OFF_GAIN * floor / samples.step
-        result |= samples.flat & ~flat & agrees
-    return result
+def _staircase(fine: tuple[Samples, ...], flat: Tensor, noise: Tensor, claimed: Tensor) -> Tensor:
+    """Flat at a small step, moving at a larger one, and backward says zero: either may be the derivative."""
+    most = SAFETY * ROUND_OFF_GAIN * noise
+    return torch.stack([s.flat & ~flat & (claimed.abs() <= most / s.step) for s in fine]).any(dim=0)
 
 
 def _is_kink(coarse: Samples, fine: Samples, own: Tensor) -> Tensor:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.analytical import analytical_row, unit_cotangent
+from gradverify.verifier.guard import Raised, Returned
+from gradverify.verifier.numerics.analytical import analytical_rows
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import typical_values
-from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Gradients, Problem, Tensors, VjpProblem
 from gradverify.verifier.numerics.tolerance import EPSILON, ROUNDINGS, SPREADS
 
 SCALES = (1.1, 1.37, 0.83)
 """Sizes of the grad_outputs: no powers of two, so that every product rounds differently."""
-
 
 ROUND_OFF = 1e-9
 """A spread beyond this share of the row's largest value is not rounding and excuses nothing."""
@@ -29,8 +28,8 @@ ASIDE = 2**20
 """Units in the last place by which inputs are moved to see that: what is a value of its own hardly moves
 (2e-10 of itself), what is rounding is another one each time, where a few units may leave it as it is."""
 
-ROWS_APART = 48
-"""Up to this many rows each is measured at moved inputs of its own."""
+FEW_ROWS = 48
+"""Up to this many rows are always measured, of more those alone that rounding could explain."""
 
 LOW_PRECISION = 64.0
 """The same for inputs of lower precision, in units of their own rounding."""
@@ -41,71 +40,42 @@ def nudged(x: Tensor, inputs: Layout, generator: torch.Generator, *, most: int) 
     return x * (1 + torch.randint(-most, most + 1, x.shape, generator=generator) * inputs.rounding)
 
 
-def backward_round_off(problem: Problem, rows: Tensor, analytical: Tensor) -> Tensor:
+def backward_round_off(problem: Problem, rows: Tensor, claimed: Tensor) -> Tensor:
     """How far backward's own rounding may move the given rows (bool, M): absolute, M × N, zero elsewhere.
 
     Measured: the same rows with grad_outputs of other sizes at inputs moved by a few units in the last
     place. A spread beyond `ROUND_OFF` of the largest value is not rounding (it is a backward that is not
     linear, or one that jumps) and excuses nothing. Rows without any large value are looked at further aside.
     """
-    tiny = rows & (analytical.abs().amax(dim=1) < OF_ONE)
-    bound = _of_ordinary_rows(problem, rows & ~tiny, analytical)
+    largest = claimed.abs().amax(dim=1, keepdim=True)
+    tiny = rows & (largest[:, 0] < OF_ONE)
+    bound = ROUNDINGS * claimed.abs() * rows[:, None]
+    spread = _spread_of_rows(problem, rows & ~tiny, claimed, SCALES, most=4)
+    limit = _largest_share(Layout.of(problem.primals)) * largest.clamp_min(EPSILON)
+    bound += torch.where(spread <= limit, SPREADS * spread, 0.0)
     if tiny.any():
-        generator = torch.Generator().manual_seed(20_262)
-        spread = _spread_of_many(problem, tiny, analytical, generator, scales=3 * SCALES, most=ASIDE)
+        spread = _spread_of_rows(problem, tiny, claimed, 3 * SCALES, most=ASIDE)
         # Each takes few values; all of them together take what any of them may take.
         spread[tiny] = spread[tiny].amax()
-        rounded = (spread <= OF_ONE) & (spread >= analytical.abs())
+        rounded = (spread <= OF_ONE) & (spread >= claimed.abs())
         bound += torch.where(rounded, SPREADS * spread, 0.0)
-    return bound + ROUNDINGS * analytical.abs() * rows[:, None]
-
-
-def _of_ordinary_rows(problem: Problem, rows: Tensor, analytical: Tensor) -> Tensor:
-    inputs = Layout.of(problem.primals)
-    generator = torch.Generator().manual_seed(20_261)
-    bound = torch.zeros_like(analytical)
-    x = inputs.flatten(problem.primals)
-    share = _largest_share(inputs)
-    if rows.sum() > ROWS_APART:
-        spread = _spread_of_many(problem, rows, analytical, generator, scales=SCALES, most=4)
-        limit = share * analytical.abs().amax(dim=1, keepdim=True).clamp_min(EPSILON)
-        return torch.where(spread <= limit, SPREADS * spread, 0.0)
-    for position in rows.nonzero().flatten().tolist():
-        spread = torch.zeros(inputs.size, dtype=torch.float64)
-        for scale in SCALES:
-            moved = inputs.unflatten(nudged(x, inputs, generator, most=4))
-            row = analytical_row(problem, inputs, position, moved, scale)
-            if isinstance(row, Raised):
-                break
-            spread = torch.maximum(spread, (row.value - analytical[position]).abs())
-        largest = max(analytical[position].abs().max().item(), EPSILON)
-        bound[position] = torch.where(spread <= share * largest, SPREADS * spread, 0.0)
     return bound
 
 
-def _spread_of_many(
-    problem: Problem,
-    rows: Tensor,
-    analytical: Tensor,
-    generator: torch.Generator,
-    *,
-    scales: Sequence[float],
-    most: int,
+def _spread_of_rows(
+    problem: Problem, rows: Tensor, claimed: Tensor, scales: Sequence[float], *, most: int
 ) -> Tensor:
-    """How far rows change, M × N: all of them at the same moved inputs, one graph for each size."""
-    inputs = Layout.of(problem.primals)
+    """How far rows change, M × N: one graph for each size of grad_output, at moved inputs of its own."""
+    inputs, generator = Layout.of(problem.primals), torch.Generator().manual_seed(20_261)
     x = inputs.flatten(problem.primals)
+    spread = torch.zeros_like(claimed)
     asked = rows.nonzero().flatten().tolist()
-    spread = torch.zeros_like(analytical)
-    for scale in scales:
+    for scale in scales if asked else ():
         moved = inputs.unflatten(nudged(x, inputs, generator, most=most))
-        units = (unit_cotangent(problem, position, scale) for position in asked)
-        result = problem.pull_back_each(moved, units)
-        if isinstance(result, Raised):
+        found = analytical_rows(problem, asked, moved, scale)
+        if isinstance(found, Raised):
             break
-        for position, gradients in zip(asked, result.value, strict=True):
-            difference = (inputs.flatten(gradients) / scale - analytical[position]).abs()
-            spread[position] = torch.maximum(spread[position], difference)
+        spread[asked] = torch.maximum(spread[asked], (found.value - claimed[asked]).abs())
     return spread
 
 
@@ -130,10 +100,9 @@ def gradient_noise(second: VjpProblem) -> Tensor:
     x, u = second.first_order.primals, second.cotangents
     inputs = Layout.of(x)
     flat, generator = inputs.flatten(x), torch.Generator().manual_seed(5)
-    spread = torch.zeros(inputs.size, dtype=torch.float64)
     first = second.evaluate(second.primals)
     if isinstance(first, Raised):
-        return spread
+        return torch.zeros(inputs.size, dtype=torch.float64)
     base = inputs.flatten(first.value)
     spread = inputs.rounding * typical_values(base, inputs)
     for scale in SCALES:
@@ -147,29 +116,31 @@ def gradient_noise(second: VjpProblem) -> Tensor:
 
 def value_spread(problem: CallProblem, base: Tensor) -> Tensor:
     """How far rounding may move the outputs: inputs moved by a few units in the last place."""
-    layout = Layout.of(problem.primals)
-    spread = ROUNDINGS * base.abs().nan_to_num(0.0, 0.0, 0.0)
-    for seed in (1, 2):
-        result = problem.evaluate(_nearby(problem, layout, seed))
-        if not isinstance(result, Raised):
-            moved = problem.outputs.flatten(result.value)
-            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
-    return spread
+    size = base.abs().nan_to_num(0.0, 0.0, 0.0)
+    return _spread_nearby(problem, base, size, problem.outputs, problem.evaluate)
 
 
 def gradient_spread(problem: Problem, u: tuple[Tensor | None, ...], base: Tensor) -> Tensor:
     """The same for a gradient; a gradient that cancels has the rounding of its largest neighbour."""
+    size = base.abs().nan_to_num(0.0, 0.0, 0.0)
+    size = size.max().expand_as(base) if base.numel() else size
     layout = Layout.of(problem.primals)
-    largest = base.abs().nan_to_num(0.0, 0.0, 0.0).max() if base.numel() else base.new_zeros(())
-    spread = ROUNDINGS * largest.expand_as(base).clone()
+    return _spread_nearby(problem, base, size, layout, lambda moved: problem.pull_back(moved, u))
+
+
+def _spread_nearby(
+    problem: Problem,
+    base: Tensor,
+    size: Tensor,
+    results: Layout,
+    run: Callable[[Tensors], Returned[Tensors] | Returned[Gradients] | Raised],
+) -> Tensor:
+    inputs = Layout.of(problem.primals)
+    x, spread = inputs.flatten(problem.primals), ROUNDINGS * size
     for seed in (1, 2):
-        result = problem.pull_back(_nearby(problem, layout, seed), u)
+        generator = torch.Generator().manual_seed(seed)
+        result = run(inputs.unflatten(nudged(x, inputs, generator, most=4)))
         if not isinstance(result, Raised):
-            moved = layout.flatten(result.value)
-            spread = torch.maximum(spread, (moved - base).abs().nan_to_num(0.0, 0.0, 0.0))
+            off = (results.flatten(result.value) - base).abs()
+            spread = torch.maximum(spread, off.nan_to_num(0.0, 0.0, 0.0))
     return spread
-
-
-def _nearby(problem: Problem, layout: Layout, seed: int) -> tuple[Tensor, ...]:
-    flat = layout.flatten(problem.primals)
-    return layout.unflatten(nudged(flat, layout, torch.Generator().manual_seed(seed), most=4))

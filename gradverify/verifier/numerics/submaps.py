@@ -12,7 +12,7 @@ from torch import Tensor
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.calling import Gradients, Tensors
 from gradverify.verifier.numerics.flat import Block, Layout
-from gradverify.verifier.numerics.problem import Problem
+from gradverify.verifier.numerics.problem import Cotangents, Part, Problem, whole
 
 
 @dataclass(frozen=True)
@@ -24,42 +24,24 @@ class _Submap:
     x: Tensor
     """All inputs of the problem, N entries."""
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Those of the problem."""
-        return self.problem.input_names
-
-    @property
-    def output_positions(self) -> tuple[int, ...]:
-        """Those of the problem."""
-        return self.problem.output_positions
-
     @cached_property
     def outputs(self) -> Layout:
-        """Those of the problem."""
         return self.problem.outputs
 
     def evaluate(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Values of f, as many as are looked at."""
-        return self.evaluate_fresh(primals)
+        return self.evaluate_fresh(primals)  # the problem gets tensors of its own
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """Values of f, as many as are looked at."""
         result = self.problem.evaluate_fresh(self._whole(primals))
         return result if isinstance(result, Raised) else Returned(self._seen(result.value))
 
     def pull_back_each(
-        self, primals: Sequence[Tensor], cotangents: Iterable[Sequence[Tensor | None]]
+        self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        """The gradients for each u."""
-        whole = (self._whole_cotangents(u) for u in cotangents)
-        result = self.problem.pull_back_each(self._whole(primals), whole)
-        return result if isinstance(result, Raised) else Returned([self._part(g) for g in result.value])
+        given = (self._whole_cotangents(u) for u in cotangents)
+        return self.problem.pull_back_each(self._whole(primals), given, lambda g: part(self._part(g)))
 
-    def pull_back(
-        self, primals: Sequence[Tensor], cotangents: Sequence[Tensor | None]
-    ) -> Returned[Gradients] | Raised:
-        """The gradients for one u."""
+    def pull_back(self, primals: Sequence[Tensor], cotangents: Cotangents) -> Returned[Gradients] | Raised:
         result = self.problem.pull_back(self._whole(primals), self._whole_cotangents(cotangents))
         return result if isinstance(result, Raised) else Returned(self._part(result.value))
 
@@ -72,7 +54,7 @@ class _Submap:
     def _seen(self, values: Tensors) -> Tensors:
         return values
 
-    def _whole_cotangents(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def _whole_cotangents(self, cotangents: Cotangents) -> Cotangents:
         return cotangents
 
 
@@ -94,11 +76,6 @@ class Grouped(_Submap):
     def primals(self) -> Tensors:
         """The numbers t."""
         return (torch.ones(self.count, dtype=torch.float64),)
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """It has no name of the user's."""
-        return ("t",)
 
     def compressed(self, jacobian: Tensor) -> Tensor:
         """J V: M × (number of groups), of the columns of a Jacobian that move."""
@@ -157,7 +134,7 @@ class Restricted(_Submap):
     def _seen(self, values: Tensors) -> Tensors:
         return self.outputs.unflatten(self.problem.outputs.flatten(values)[list(self.rows)])
 
-    def _whole_cotangents(self, cotangents: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def _whole_cotangents(self, cotangents: Cotangents) -> Cotangents:
         flat = torch.zeros(self.problem.outputs.size, dtype=torch.float64)
         flat[list(self.rows)] = self.outputs.flatten(cotangents)
         whole = self.problem.outputs.unflatten(flat)

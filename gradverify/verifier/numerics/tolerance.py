@@ -50,8 +50,6 @@ class Tolerance:
     def allowed(self, numerical: Tensor, inputs: Layout) -> Tensor:
         """Atol + rtol · (|numerical| + median |numerical| of the row's part in the same input), M × N."""
         median = torch.zeros_like(numerical)
-        for block in inputs.blocks:
-            columns = slice(block.start, block.stop)
-            if block.stop > block.start:
-                median[:, columns] = numerical[:, columns].abs().median(dim=1, keepdim=True).values
+        for columns in inputs.slices:
+            median[:, columns] = numerical[:, columns].abs().median(dim=1, keepdim=True).values
         return self.atol + self.rtol * (numerical.abs() + median)

@@ -1,4 +1,4 @@
-"""From a problem to a judged Jacobian: measured, compared, and every conflict confirmed.
+"""From a problem to a judged Jacobian: measured, compared, and every conflict measured again.
 
 This is the seam for the engine: whoever gives a `Judged` for a `Problem` can take the verdict over.
 """
@@ -6,27 +6,23 @@ This is the seam for the engine: whoever gives a `Judged` for a `Problem` can ta
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.analytical import analytical_jacobian
+from gradverify.verifier.numerics.column_compression import Columns, Compression, Found
 from gradverify.verifier.numerics.compare import Comparison, compare
-from gradverify.verifier.numerics.compressed import measured_together
-from gradverify.verifier.numerics.confirm import confirm_columns
-from gradverify.verifier.numerics.eight_bits import computes_in_eight_bits
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, joined, numerical_jacobian
-from gradverify.verifier.numerics.noise import own_noise
-from gradverify.verifier.numerics.nonsmooth_rows import explained_by_other_pieces
+from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
+from gradverify.verifier.numerics.operations import short_dtype
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
-from gradverify.verifier.numerics.round_off import ROWS_APART, backward_round_off, may_be_round_off
-from gradverify.verifier.numerics.sparing import FEWEST, Found, sparing_jacobian
-from gradverify.verifier.numerics.submaps import Restricted
+from gradverify.verifier.numerics.remeasure import explained_by_other_pieces, remeasure
+from gradverify.verifier.numerics.round_off import FEW_ROWS, backward_round_off, may_be_round_off
+from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, Tolerance
 
 BESIDE = 2.0**-12
@@ -58,25 +54,6 @@ class NotJudged:
     reason: str
 
 
-class Columns(Enum):
-    """Which columns of a Jacobian may be measured together: never those with which something is wrong."""
-
-    TOGETHER = auto()
-    """Those that meet in no output, if all that could be known of each is known then."""
-    IF_RIGHT = auto()
-    """The same, if only mistakes matter; where there are none, the columns of what is told are groups."""
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """How a Jacobian is to be measured, see `judge`."""
-
-    tolerance: Tolerance
-    noise: Tensor | None
-    known: KnownColumns | None
-    columns: Columns
-
-
 def judge(
     problem: Problem,
     tolerance: Tolerance,
@@ -96,29 +73,39 @@ def judge(
     analytical = analytical_jacobian(problem)
     if isinstance(analytical, Raised):
         return analytical
-    inputs = inputs_of(problem)
-    asked = _Asked(tolerance, noise, known, columns)
-    found = _by_few_forwards(problem, centre, analytical.value, asked)
-    if isinstance(found, Judged):
-        return found
+    return judge_claim(Sampler(problem, centre, noise), analytical.value, tolerance, known, columns)
+
+
+def judge_claim(
+    sampler: Sampler,
+    claimed: Tensor,
+    tolerance: Tolerance,
+    known: KnownColumns | None = None,
+    columns: Columns = Columns.TOGETHER,
+) -> Judged | NotJudged:
+    """The same, with the Jacobian that backward claims (M × N) at hand."""
+    problem, inputs = sampler.problem, sampler.inputs
+    outputs = problem.outputs
+    count = claimed.shape[1] - (0 if known is None else known.count)
+    found = Compression(sampler, claimed[:, :count], tolerance).measured(columns)
+    if found is not None and found.groups is not None:
+        groups, comparison = found.groups
+        return Judged(comparison, found.measured, groups, outputs, in_groups=True)
     if found is None:
-        measured = numerical_jacobian(problem, centre, suspect=analytical.value, noise=noise, known=known)
-    else:
-        measured = found.measured
-    comparison = compare(analytical.value, measured, inputs, problem.outputs, tolerance)
+        found = Found(numerical_jacobian(sampler, suspect=claimed, only=range(count)))
+    measured = found.measured if known is None else known.joined(found.measured, sampler.own)
+    comparison = compare(claimed, measured, inputs, outputs, tolerance)
     suspicious = comparison.wrong | comparison.imprecise
     if suspicious.any():
         rows = _rows_that_may_round(comparison, suspicious, inputs)
-        round_off = backward_round_off(problem, rows, analytical.value)
-        careful = replace(tolerance, round_off=round_off)
-        comparison = compare(analytical.value, measured, inputs, problem.outputs, careful)
-        already = None if found is None else found.confirmed
-        comparison = confirmed(problem, measured, comparison, known, already, tolerance.rtol)
-        comparison = without_own_rounding(problem, inputs, measured, comparison)
-        short = computes_in_eight_bits(problem) if comparison.wrong.any() else ""
+        careful = replace(tolerance, round_off=backward_round_off(problem, rows, claimed))
+        comparison = compare(claimed, measured, inputs, outputs, careful)
+        comparison = remeasured(sampler, measured, comparison, count, found.confirmed, tolerance.rtol)
+        comparison = without_own_rounding(sampler, measured, comparison)
+        short = short_dtype(problem) if comparison.wrong.any() else ""
         if short:
             return NotJudged(f"forward computes in {short} inside, on stairs too coarse for any step")
-    return Judged(comparison, measured, inputs, problem.outputs)
+    return Judged(comparison, measured, inputs, outputs)
 
 
 def _rows_that_may_round(comparison: Comparison, suspicious: Tensor, inputs: Layout) -> Tensor:
@@ -127,59 +114,45 @@ def _rows_that_may_round(comparison: Comparison, suspicious: Tensor, inputs: Lay
     A few always, since what is told of them names it; of many, those alone that it could explain.
     """
     rows = suspicious.any(dim=1)
-    if rows.sum() <= ROWS_APART:
+    if rows.sum() <= FEW_ROWS:
         return rows
-    difference = (comparison.analytical - comparison.numerical).abs()
-    unexplained = (difference - comparison.bound) / SAFETY
+    unexplained = (comparison.difference - comparison.bound) / SAFETY
     return (suspicious & may_be_round_off(unexplained, inputs, comparison.analytical)).any(dim=1)
 
 
-def _by_few_forwards(
-    problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked
-) -> Judged | Found | None:
-    """A verdict by groups of columns, or what they and random directions have shown of a wrong claim."""
-    count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
-    if asked.columns is Columns.IF_RIGHT or count < FEWEST:
-        return _together(problem, centre, claimed, asked)
-    found = sparing_jacobian(problem, centre, claimed[:, :count], asked.tolerance, noise=asked.noise)
-    if found is None or asked.known is None:
-        return found
-    own = own_noise(centre, problem.outputs)
-    own = own if asked.noise is None else torch.maximum(own, asked.noise)
-    rest = torch.zeros(claimed.shape[0], asked.known.count, dtype=torch.bool)
-    return Found(joined(found.measured, asked.known, own), torch.cat([found.confirmed, rest], dim=1))
+def remeasured(
+    sampler: Sampler,
+    measured: NumericalJacobian,
+    comparison: Comparison,
+    count: int,
+    already: Tensor | None,
+    faint: float,
+) -> Comparison:
+    """Keep only conflicts that an independent measurement repeats; the others are not covered.
 
-
-def _together(problem: Problem, centre: Tensor, claimed: Tensor, asked: _Asked) -> Judged | None:
-    """The verdict where every group of columns agrees with the claim; None where one does not."""
-    only_mistakes = asked.columns is Columns.IF_RIGHT
-    count = claimed.shape[1] - (0 if asked.known is None else asked.known.count)
-    slopes = measured_together(
-        problem, centre, claimed[:, :count], asked.tolerance.rtol, noise=asked.noise, meeting=only_mistakes
+    A difference that does not repeat itself is a sample of the error there: where it is below `faint` of what
+    is ordinary in its block, errors beyond it would have been seen. The first `count` columns were measured;
+    `already` are those of their entries whose conflicts need no more of that. What is the derivative of one
+    of several pieces that meet here lies on a kink, and is none.
+    """
+    conflicts = comparison.wrong | comparison.imprecise
+    settled = torch.zeros_like(conflicts)
+    if already is not None:
+        settled[:, :count] = conflicts[:, :count] & already
+    repeated = settled | remeasure(sampler, measured, comparison.analytical, conflicts & ~settled, count)
+    dropped = conflicts & ~repeated
+    seen = comparison.visible * (comparison.difference / comparison.bound)
+    small = dropped & (seen > 0) & (seen <= faint)
+    explained = explained_by_other_pieces(sampler, measured, comparison.analytical, conflicts & repeated)
+    return replace(
+        comparison,
+        wrong=comparison.wrong & repeated & ~explained,
+        imprecise=comparison.imprecise & repeated & ~explained,
+        kinks=comparison.kinks | explained,
+        covered=comparison.covered & ~(dropped & ~small),
+        visible=torch.where(small, seen, comparison.visible),
+        bound=torch.where(small, comparison.difference, comparison.bound),
     )
-    if slopes is None or bool((slopes.comparison.wrong | slopes.comparison.nonfinite).any()):
-        return None
-    if only_mistakes and slopes.hides(asked.tolerance.rtol):
-        return None
-    if only_mistakes:
-        columns = Layout.of(slopes.together.primals)
-        return Judged(slopes.comparison, slopes.measured, columns, problem.outputs, in_groups=True)
-    measured = slopes.entries()
-    if asked.known is not None:
-        own = own_noise(centre, problem.outputs)
-        own = own if asked.noise is None else torch.maximum(own, asked.noise)
-        measured = joined(measured, asked.known, own)
-    inputs = inputs_of(problem)
-    comparison = compare(claimed, measured, inputs, problem.outputs, asked.tolerance)
-    conflicts = comparison.wrong | comparison.imprecise | comparison.nonfinite | comparison.kinks
-    if bool(conflicts.any()) or not bool(comparison.covered.all()):
-        return None
-    return Judged(comparison, measured, inputs, problem.outputs)
-
-
-def inputs_of(problem: Problem) -> Layout:
-    """The columns of a problem's Jacobian."""
-    return problem.chosen_inputs if isinstance(problem, Restricted) else Layout.of(problem.primals)
 
 
 def centre_of(problem: Problem) -> Tensor | NotJudged:
@@ -219,9 +192,10 @@ def differs_beside(problem: CallProblem) -> bool:
 
     Two forwards.
     """
-    x = inputs_of(problem).flatten(problem.primals)
-    beside = x + BESIDE * tangent_of(x, inputs_of(problem), BESIDE_KEY)
-    moved = problem.without_held(inputs_of(problem).unflatten(beside))
+    inputs = Layout.of(problem.primals)
+    x = inputs.flatten(problem.primals)
+    beside = x + BESIDE * tangent_of(x, inputs, BESIDE_KEY)
+    moved = problem.without_held(inputs.unflatten(beside))
     plain, graph = problem.evaluate(moved), problem.graph(moved)
     if isinstance(plain, Raised) or isinstance(graph, Raised):
         return False  # x lies at the edge of what forward takes: nothing is known beside it
@@ -231,38 +205,3 @@ def differs_beside(problem: CallProblem) -> bool:
 
 def _alike(left: Tensor, right: Tensor) -> bool:
     return torch.allclose(left, right, rtol=64 * EPSILON, atol=0.0, equal_nan=True)
-
-
-def confirmed(
-    problem: Problem,
-    measured: NumericalJacobian,
-    comparison: Comparison,
-    known: KnownColumns | None = None,
-    already: Tensor | None = None,
-    faint: float = 0.0,
-) -> Comparison:
-    """Keep only conflicts that an independent measurement repeats; the others are not covered.
-
-    A difference that does not repeat itself is a sample of the error there: where it is below `faint` of what
-    is ordinary in its block, errors beyond it would have been seen. `already` are entries (bool, M × N) whose
-    conflicts need no more of that. What is the derivative of one of several pieces that meet here lies on a
-    kink, and is none.
-    """
-    conflicts = comparison.wrong | comparison.imprecise
-    settled = torch.zeros_like(conflicts) if already is None else conflicts & already
-    open_ones = conflicts & ~settled
-    repeated = settled | confirm_columns(problem, measured, comparison.analytical, open_ones, known)
-    dropped = conflicts & ~repeated
-    difference = (comparison.analytical - comparison.numerical).abs()
-    seen = comparison.visible * (difference / comparison.bound)
-    small = dropped & (seen > 0) & (seen <= faint)
-    explained = explained_by_other_pieces(problem, measured, comparison.analytical, conflicts & repeated)
-    return replace(
-        comparison,
-        wrong=comparison.wrong & repeated & ~explained,
-        imprecise=comparison.imprecise & repeated & ~explained,
-        kinks=comparison.kinks | explained,
-        covered=comparison.covered & ~(dropped & ~small),
-        visible=torch.where(small, seen, comparison.visible),
-        bound=torch.where(small, difference, comparison.bound),
-    )

@@ -4,7 +4,7 @@ import mpmath
 import pytest
 import torch
 
-from gradverify.verifier.numerics.difference import OFFSETS, six_point
+from gradverify.verifier.numerics.sampling import OFFSETS, six_point
 from gradverify.verifier.numerics.tolerance import EPSILON
 
 mpmath.mp.dps = 50

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gradverify.verifier.numerics.precision.correct_rounding import correct_rounding
+from gradverify.verifier.numerics.precision.explained import correct_rounding
 from gradverify.verifier.numerics.precision.formats import format_of, half_ulp
 from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from gradverify.verifier.numerics.precision.promoted import promoted
-from gradverify.verifier.numerics.tracing import functional_graph
+from gradverify.verifier.numerics.tracing import functional_graph, promoted
 
 
 def test_casts_constants_and_buffers_become_float64():

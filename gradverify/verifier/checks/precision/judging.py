@@ -12,8 +12,14 @@ from torch import Tensor
 from gradverify.model import Closeness
 from gradverify.verifier.checks.precision.native import NativeCall, Value
 from gradverify.verifier.checks.precision.scatter import Runs, Scatter
-from gradverify.verifier.numerics.precision.correct_rounding import Rounding, correct_rounding
-from gradverify.verifier.numerics.precision.explained import SHORT, SINGLE, Explained, explained
+from gradverify.verifier.numerics.precision.explained import (
+    SHORT,
+    SINGLE,
+    Explained,
+    Rounding,
+    correct_rounding,
+    explained,
+)
 from gradverify.verifier.numerics.precision.formats import SINGLE_UNIT, Format
 from gradverify.verifier.numerics.precision.spread import Noise, inside_noise, least_noise, rounding_noise
 

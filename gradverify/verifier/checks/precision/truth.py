@@ -24,9 +24,9 @@ from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.precision.formats import as_real
-from gradverify.verifier.numerics.precision.promoted import promoted
 from gradverify.verifier.numerics.precision.random_rounding import erring
 from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.tracing import promoted
 
 AGREE = 1e-6
 """Relative difference, beside a value or its typical size, within which two float64 computations agree."""

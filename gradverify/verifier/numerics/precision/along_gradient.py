@@ -60,13 +60,23 @@ def along_gradient(
     `value` sums in float64 what the outputs weigh; `gradients` are what backward gave for it.
     """
     directions = [_direction(x, g) for x, g in zip(primals, gradients, strict=True)]
-    slopes = [_slope(value, primals, directions, gradients, step) for step in (STEP, STEP / 2)]
-    (far, near) = slopes
-    if far is None or near is None:
-        return None
+    slopes = []
+    for step in (STEP, STEP / 2):
+        up, down = (
+            [(x.double() + s * d).to(x.dtype) for x, d in zip(primals, directions, strict=True)]
+            for s in (step, -step)
+        )
+        # By the steps that were really taken.
+        moves = [(a.double() - b.double(), g.double()) for a, b, g in zip(up, down, gradients, strict=True)]
+        claimed = sum((move * g).sum().item() for move, g in moves) / (2 * step)
+        above, below = value(up), value(down)
+        if above is None or below is None or not claimed:
+            return None
+        slopes.append((above - below).item() / (2 * step))
+    far, near = slopes
     # Central differences err as h^2: a third of the change is what is left after the smaller step.
-    measured = near[0] + (near[0] - far[0]) / 3
-    return AlongGradient(near[1], measured, abs(measured - near[0]))
+    measured = near + (near - far) / 3
+    return AlongGradient(claimed, measured, abs(measured - near))
 
 
 def _direction(x: Tensor, gradient: Tensor) -> Tensor:
@@ -76,25 +86,3 @@ def _direction(x: Tensor, gradient: Tensor) -> Tensor:
         return torch.zeros_like(g)
     typical = x.double().abs().mean().clamp_min(torch.finfo(torch.float32).tiny)
     return (g / size).clamp(-MOST, MOST) * typical
-
-
-def _slope(
-    value: Callable[[Sequence[Tensor]], Tensor | None],
-    primals: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    step: float,
-) -> tuple[float, float] | None:
-    """The measured and the claimed slope for one step, by the steps that were really taken."""
-    up = [(x.double() + step * d).to(x.dtype) for x, d in zip(primals, directions, strict=True)]
-    down = [(x.double() - step * d).to(x.dtype) for x, d in zip(primals, directions, strict=True)]
-    above, below = value(up), value(down)
-    if above is None or below is None:
-        return None
-    claimed = sum(
-        ((a.double() - b.double()) * g.double()).sum().item()
-        for a, b, g in zip(up, down, gradients, strict=True)
-    )
-    if not claimed:
-        return None
-    return (above - below).item() / (2 * step), claimed / (2 * step)

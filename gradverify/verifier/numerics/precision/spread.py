@@ -55,15 +55,13 @@ def noise_of(
 ) -> Noise:
     """Combine runs that err in every operation, and runs at moved inputs, with the floor.
 
-    All tensors have `truth`'s shape. A NaN stays one: it must not pass for silence.
+    All tensors have `truth`'s shape. A NaN stays one, so that no test passes by it.
     """
-    variance = (FLOOR * unit) ** 2 * (_row_mean(truth**2) + (truth**2).mean()) + smallest**2
+    squares = truth**2
+    of_rows = squares.mean(dim=-1, keepdim=True) if squares.dim() else squares
+    variance = (FLOOR * unit) ** 2 * (of_rows + squares.mean()) + smallest**2
     deviations = [torch.stack([run - truth for run in runs]) for runs in (erring, moved) if runs]
     for deviation in deviations:
         variance = variance + (deviation**2).mean(dim=0)
     null = torch.cat(deviations) if deviations else truth.new_zeros((0, *truth.shape))
     return Noise(variance.sqrt(), null)
-
-
-def _row_mean(squares: Tensor) -> Tensor:
-    return squares.mean(dim=-1, keepdim=True) if squares.dim() else squares
