@@ -16,13 +16,10 @@ from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
 from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
+from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, attempt
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
-
-ROOM = (6, 9, 12, 16)
-"""Sizes to try where a number that the source names asks for more entries, as of coefficients."""
 
 MOST_VARIED = 6
 """Parameters whose default is varied: each makes more cases, and its values are invented."""
@@ -97,8 +94,6 @@ def with_other_values(known: Known, state: State) -> State:
         named = choice.named
         if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named):
             continue
-        if choice.is_guessed:
-            state = _roomier(caller, state, place, named)
         # Each string or number of the source names a path of its own; of other numbers one is enough.
         taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
         others: Iterator[Nested] = iter(())
@@ -123,32 +118,6 @@ def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
         yield value - 1
     if counts:
         yield max(counts) + 1
-
-
-def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]) -> State:
-    """The same at a larger size where forward takes more of the numbers that the source names."""
-    counts = [v for v in named if type(v) is int]
-    if not counts or is_taken(caller, state, place, max(counts)):
-        return state
-    value = state.arguments[place].guess.choices[0]
-    larger = (state.at({symbol: size}) for symbol in state.symbols() for size in ROOM)
-    fit = (s for s in larger if all(is_taken(caller, s, place, v) for v in (max(counts), value)))
-    return next(fit, state)
-
-
-def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
-    """(parameter, sentence) of each default with another value that gives what is not finite.
-
-    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
-    """
-    for place, choice in _choices(known, state):
-        name, default = choice.argument.name, choice.value
-        for other in (*choice.named, *islice(choice.others(), 1)) if choice.is_default else ():
-            ran = attempt(known.caller, with_choices(state, place, (other,)))
-            if isinstance(ran, Ran) and not ran.finite:
-                said = f"with {other!r}, what forward gives at these inputs is not finite"
-                yield name, f"`{name}` is {default!r} in every case: {said}"
-                break
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.repairs import refused_gradient
 from gradverify.verifier.infer.state import State
-from gradverify.verifier.infer.trial import Ran, attempt, works
+from gradverify.verifier.infer.trial import Ran, attempt
 
 Remark = tuple[str, str]
 """(input, sentence)."""
@@ -20,7 +19,7 @@ def with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[Re
     for place, name in _without_gradient(known, state, ran):
         moves = _moves(known, state, ran, place)
         constant = state.with_argument(place, replace(state.arguments[place], requires_grad=False))
-        if moves and (known.facts(name).intended or _misplaced(known, constant, ran)):
+        if moves and known.facts(name).intended:
             continue
         state = constant
         depends = ", though the output depends on it" if moves else ""
@@ -35,15 +34,8 @@ def _without_gradient(known: Known, state: State, ran: Ran) -> Iterator[tuple[in
         # Where no output has a gradient, the source is all there is to say.
         by_source = gradient is False and argument.is_float and ran.connected
         missing = by_source if ran.gradients is None else ran.gradients.get(argument.name, ...) is None
-        if missing and gradient is not True and not known.passed[argument.name].is_parameter:
+        if missing and gradient is not True and argument.name not in known.trained:
             yield place, argument.name
-
-
-def _misplaced(known: Known, constant: State, ran: Ran) -> bool:
-    """Whether a gradient that the engine refused for its shape is there only if the input requires grad."""
-    names = [a.name for a in constant.arguments]
-    refused = ran.backward is not None and refused_gradient(ran.backward.message, names) is not None
-    return refused and works(known.caller, constant)
 
 
 def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:

@@ -124,7 +124,7 @@ def with_windows(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
     """
     here = _entries(caller, state)
     for place, argument in enumerate(state.arguments if here else ()):
-        if not argument.is_float or argument.value is not None:
+        if not argument.is_float:
             continue
         along = [k for k in range(len(argument.dims)) if _slides(caller, state, here, place, k)]
         for wider in _roomy(state, place, along) if 0 < len(along) <= len(WINDOWS) else ():

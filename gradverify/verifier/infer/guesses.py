@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from gradverify.model import Nested, Parameter
-from gradverify.verifier.infer.call_sites import Passed
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.names import Habit, habits_of
-from gradverify.verifier.infer.state import LENGTHS, Guess, Kind, literal
+from gradverify.verifier.infer.state import Guess, Kind, literal
 
 FACTORS = (0.75, 2.5, 0.375)
 """Invented real numbers: a wrong factor shows at none of 0, 1 and 2. All are exact in 16 bits, so that no
@@ -19,9 +18,6 @@ rounding of what nobody wrote is held against backward."""
 
 SMALL = 2.0**-10
 """An invented number that protects a division, or ends an iteration: small, and exact in 16 bits."""
-
-TUPLE = (3, 2, 4, 5, 6)
-"""Invented entries of a tuple of sizes."""
 
 DEFAULT = 0.05
 """What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
@@ -43,12 +39,11 @@ LATER = 0.4
 """What the other guesses for an end cost besides."""
 
 
-def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
+def guesses(parameter: Parameter, facts: Facts, default: Any) -> list[Guess]:  # noqa: ANN401
     """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
     habits = habits_of(parameter.name)
     found = [
         *_from_default(parameter, facts, default),
-        *_from_calls(passed),
         *_from_annotation(parameter.annotation),
         *_tensors(parameter, facts, habits),
         *_beside_default(_scalars(parameter, facts, habits), default),
@@ -127,12 +122,6 @@ def looks_real(name: str, facts: Facts) -> bool:
     return "float" in facts.kinds or Habit.FLOAT in habits_of(name)
 
 
-def _from_calls(passed: Passed) -> Iterator[Guess]:
-    for rank, value in enumerate(passed.literals):
-        cost = 0.6 if value is None else 0.1
-        yield Guess(Kind.LITERAL, cost + NEXT * rank, (None,) if value is None else swept(value, ""))
-
-
 def swept(value: Nested, name: str) -> tuple[Nested, ...]:
     """A literal of the source, and beside a factor that would hide a mistake another one."""
     hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
@@ -170,7 +159,7 @@ def _from_annotation(annotation: str) -> Iterator[Guess]:
 def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> Iterator[Guess]:
     kinds, given = facts.kinds, facts.gradient is True
     tensor = "tensor" in kinds or facts.rank is not None
-    scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
+    scalar = bool(kinds & {"float", "int", "dim", "flag"} or facts.strings) and not tensor
     as_index, as_mask = Habit.INDEX in habits or "index" in kinds, Habit.MASK in habits or "bool" in kinds
     if parameter.variadic:
         yield _of(Kind.OMITTED, 0.9)
@@ -180,14 +169,12 @@ def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     cost = 0.0 if given else 0.8 if tensor else 1.0
     cost += 1.0 * (facts.gradient is False and not tensor) + 1.5 * scalar + 0.5 * as_mask
     cost += (0.6 * as_index + 0.8 * bool(habits & {Habit.FLOAT, Habit.FLAG, Habit.INT})) * (not given)
-    cost += 3.0 * (Habit.CALLABLE in habits or bool(kinds & {"callable", "module"}))
+    cost += 3.0 * (Habit.CALLABLE in habits or "callable" in kinds)
     yield _of(Kind.FLOAT, cost, found=True)
     penalty = 2.5 * given + 1.5 * scalar
     if Habit.OFFSETS in habits:
         sure = "offsets" in kinds or parameter.name.lower().strip("_").startswith("cu")
         yield _of(Kind.INDEX, (0.3 if sure else 0.5) + penalty, structure="offsets")
-    if Habit.LENGTHS in habits:
-        yield _of(Kind.INDEX, 0.5 + penalty, structure=LENGTHS)
     if Habit.PERMUTATION in habits:
         yield _of(Kind.INDEX, 0.35 + penalty, structure="permutation")
     yield _of(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty)
@@ -214,16 +201,8 @@ def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     yield from _integers(base + (0.5 if Habit.INT in habits or "int" in kinds else 1.8))
     flags = base + (0.3 if Habit.FLAG in habits else 0.6 if "flag" in kinds else 2.0)
     yield Guess(Kind.LITERAL, flags, (True, False), found=False)
-    if Habit.AXES in habits:
-        yield from _several(((1,), (0, 1)), base + 0.1)
-    if facts.unpacked and not tensor:
-        yield literal(TUPLE[: facts.unpacked], base + 0.2)
-    if kinds & {"callable", "module"} or Habit.CALLABLE in habits:
+    if "callable" in kinds or Habit.CALLABLE in habits:
         yield _of(Kind.CALLABLE, 0.3)
-    if "dtype" in kinds or name in {"dtype", "out_dtype"}:
-        yield Guess(Kind.OBJECT, 0.2, found=False, path="torch.float64")
-    if name == "device":
-        yield Guess(Kind.LITERAL, 0.2, ("cpu",))
 
 
 def _several(values: Iterable[Nested], cost: float) -> Iterator[Guess]:

@@ -14,12 +14,7 @@ class Habit(Enum):
         r"|neighbors?|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
     )
     OFFSETS = r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
-    LENGTHS = (
-        r"(^|_)(lengths|lens|counts|sizes|sections|splits|num_(points|nodes|atoms|tokens)|batch_sizes)$"
-        r"|^n_per_\w+$"
-    )
     PERMUTATION = r"(^|_)(perm|permutation|permute_idx|sort(ed)?_(idx|ind|index|indices|ids)|order)$"
-    AXES = r"^(axes|dims|reduce_dims|dimensions)$"
     MASK = r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$"
     FLAG = (
         r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
@@ -50,5 +45,5 @@ class Habit(Enum):
 def habits_of(name: str) -> frozenset[Habit]:
     """Those that a name tells of."""
     plain = name.lower().strip("_")
-    searched = {Habit.OFFSETS, Habit.LENGTHS, Habit.PERMUTATION, Habit.SMALL}
+    searched = {Habit.OFFSETS, Habit.PERMUTATION, Habit.SMALL}
     return frozenset(h for h in Habit if (re.search if h in searched else re.match)(h.value, plain))

@@ -23,21 +23,6 @@ TENSOR_ATTRIBUTES = frozenset(
 )
 """Attributes that an argument has only if it is a tensor."""
 
-MODULE_METHODS = frozenset(
-    {
-        "forward",
-        "parameters",
-        "named_parameters",
-        "modules",
-        "children",
-        "eval",
-        "train",
-        "state_dict",
-        "buffers",
-    }
-)
-"""Methods that an argument has only if it is an `nn.Module`."""
-
 RANK_OF_METHOD = {"t": 2, "mm": 2, "addmm": 2, "bmm": 3, "baddbmm": 3, "mv": 2}
 """Rank that the first operand of a method must have."""
 
@@ -78,7 +63,6 @@ AXIS_CALLS = frozenset(
 KEYWORDS: Mapping[tuple[str, ...], str] = {
     ("dim", "axis"): "dim",
     ("keepdim", "inplace", "training", "align_corners", "ceil_mode"): "flag",
-    ("dtype",): "dtype",
     ("stride", "padding", "dilation", "groups", "kernel_size", "dims"): "int",
     ("min", "max"): "float",
 }

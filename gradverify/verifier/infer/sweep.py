@@ -91,8 +91,6 @@ class Sweeping:
                 break
             (own,) = sizes[symbol]
             wider = [{**sizes, symbol: (own, size)} for size in _second_of(sizes, own)]
-            if wider and self._is_too_large([state, *others], _new_rows(wider[0], symbol)):
-                continue  # another size would cost a choice that only gives more entries
             # A size that every choice runs at, or else the first ones do: the others are left out.
             for kept in range(len(others), -1, -1):
                 those = [state, *others[:kept]]
@@ -101,11 +99,6 @@ class Sweeping:
                     sizes, swept = found, swept + 1
                     break
         return sizes
-
-    def _is_too_large(self, those: Sequence[State], at: Sequence[Mapping[int, int]]) -> bool:
-        """Whether forward takes it, and its Jacobian is more than anybody waits for."""
-        ran = (attempt(self.caller, state.at(row)) for state in those for row in at)
-        return any(isinstance(r, Ran) and r.jacobian > MOST_JACOBIAN for r in ran)
 
     def fixed_sizes(self, state: State, sizes: Sizes) -> frozenset[int]:
         """Symbols whose one size is the only one that runs: four numbers may be a quaternion alone."""
@@ -190,7 +183,7 @@ def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
     holders = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
     arguments = [state.arguments[k] for k in holders]
     plain = all(d.is_plain for a in arguments for d in a.sizes if symbol in d.symbols)
-    if plain and all(a.is_float and a.value is None for a in arguments):
+    if plain and all(a.is_float for a in arguments):
         yield from ((k,) for k in holders[1:])
         yield from (tuple(holders[k:]) for k in range(1, len(holders) - 1))
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Nested, Point, RaisedError, TensorInput
+from gradverify.model import Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
+from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -123,25 +123,9 @@ def _unfit(state: State) -> str:
     arguments = state.arguments
     if state.elements() > MOST_ELEMENTS or any(s < 0 for a in arguments for s in state.shape(a)):
         return "the inputs would be too large"
-    if any(a.value is not None and state.shape(a) != _shape(a.value) for a in arguments):
-        return "what a tensor holds has another shape"
-    if any(a.structure == LENGTHS and not _adds_up(a, state) for a in arguments):
-        return "there are no different lengths that add up to so few"
     if not all(fits(a.structure, state.shape(a)) for a in arguments if a.structure):
         return "no matrix of such a shape has the structure"
     return ""
-
-
-def _adds_up(argument: Argument, state: State) -> bool:
-    """Whether lengths can differ: as many ones as there are places would say nothing."""
-    if len(argument.dims) != 1 or argument.bound is None:
-        return False
-    (parts,), total = state.shape(argument), argument.bound.value(state.values)
-    return 2 * total >= parts * (parts + 1)
-
-
-def _shape(value: Nested) -> tuple[int, ...]:
-    return (len(value), *_shape(value[0])) if isinstance(value, tuple) and value else ()
 
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
@@ -191,7 +175,7 @@ class _Arguments:
                 return guess.choices[0]
             case Kind.SIZE:
                 return self.state.shape(argument)[0]
-            case Kind.CALLABLE | Kind.OBJECT:
+            case Kind.CALLABLE:
                 found = self.caller.live[guess.path]
                 return found(*guess.init) if guess.made else found
             case Kind.OMITTED:
@@ -217,16 +201,13 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
     """A tensor of a state as the verifier knows it."""
     plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
     shape, bound = state.shape(argument), argument.bound
-    below = bound.value(state.values) if bound is not None else 0
-    lengths = argument.structure == LENGTHS
     return TensorInput(
         name or argument.name,
         shape,
         dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=None if bound is None or lengths else (0.0, float(below)),
-        value=lengths_of(below, *shape) if lengths else argument.value,
-        structure="" if lengths else argument.structure,
+        range=None if bound is None else (0.0, float(bound.value(state.values))),
+        structure=argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from gradverify.source import called_name, is_none, parameters_of
+from gradverify.source import called_name, integer, is_none, parameters_of
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.options import keys_of, numbers_beside, strings_of, tables_of
 from gradverify.verifier.infer.routines import (
     AXIS_CALLS,
     INDEX_ARGUMENT,
     KEEPING_SHAPE,
     KEYWORDS,
     MATH_CALLS,
-    MODULE_METHODS,
     OF_A_VECTOR,
     RANK_OF_METHOD,
     RANKS_OF_CALL,
@@ -24,9 +21,6 @@ from gradverify.verifier.infer.routines import (
     SIZE_CALLS,
     TENSOR_ATTRIBUTES,
 )
-
-_TESTED = (("Tensor", "tensor"), ("list", "sequence"), ("tuple", "sequence"), ("int", "int"))
-"""Types that `isinstance` asks for, and what they say."""
 
 _OF_OBJECTS = frozenset({"append", "lower", "upper", "items", "keys"})
 """Methods that no tensor has."""
@@ -41,6 +35,44 @@ def name_behind(value: ast.expr) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
+def numbers_beside(operator: ast.cmpop, other: ast.expr) -> list[float]:
+    """Numbers at which a comparison with another one comes out one way and the other."""
+    number = integer(other)
+    match operator, other:
+        case ast.Eq() | ast.NotEq(), ast.Constant(value=float() as real):
+            return [real]
+        case ast.Eq() | ast.NotEq(), _ if number is not None:
+            return [number]
+        case ast.Gt() | ast.LtE(), _ if number is not None:
+            return [number + 1, number]
+        case ast.Lt() | ast.GtE(), _ if number is not None:
+            return [number, number - 1]
+        case _:
+            return []
+
+
+def keys_of(table: ast.expr) -> list[str]:
+    """The strings of a table or list that is written out."""
+    keys = table.keys if isinstance(table, ast.Dict) else getattr(table, "elts", ())
+    return strings_of([k for k in keys if k is not None])
+
+
+def strings_of(nodes: Sequence[ast.expr]) -> list[str]:
+    """The values of literal strings; empty where some node is none."""
+    found = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return found if len(found) == len(nodes) else []
+
+
+@dataclass
+class Context:
+    """What forward leaves on ctx, for the methods that are read after it."""
+
+    kept: dict[str, str] = field(default_factory=dict)
+    """Parameters by the attribute that keeps them."""
+    saved: list[str] = field(default_factory=list)
+    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
+
+
 @dataclass
 class Reader:
     """Notes every use of a parameter, of a local name that is one, and of what ctx keeps of it."""
@@ -48,21 +80,15 @@ class Reader:
     facts: Mapping[str, Facts]
     alias: dict[str, str]
     """Parameters by the names that they have in this body."""
-    given: Mapping[str, Any] = field(default_factory=dict)
-    """Global names of the body."""
+    ctx: Context = field(default_factory=Context)
     entered: Callable[[ast.Call, Mapping[str, str]], None] | None = None
     """Told of every call, and of what the names of this body are there."""
     packed: str = ""
     """A name that holds all parameters in order, as `inputs` of `setup_context` does."""
-    kept: dict[str, str] = field(default_factory=dict)
-    """Parameters by the attribute of ctx that keeps them."""
-    saved: list[str] = field(default_factory=list)
-    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
 
     def read(self, body: ast.FunctionDef) -> None:
         """Note all uses in a body."""
-        self._ctx = next(iter(parameters_of(body)), "")
-        self._tables = tables_of(body, self.given)
+        self._called_ctx = next(iter(parameters_of(body)), "")
         for statement in body.body:
             self._visit(statement)
 
@@ -82,8 +108,8 @@ class Reader:
     def _or_kept(self, node: ast.AST) -> Facts | None:
         """The same, also of what ctx keeps."""
         match node:
-            case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if attr in self.kept:
-                return self.facts[self.kept[attr]]
+            case ast.Attribute(value=ast.Name(id=self._called_ctx), attr=attr) if attr in self.ctx.kept:
+                return self.facts[self.ctx.kept[attr]]
             case _:
                 return self.of(node)
 
@@ -116,18 +142,17 @@ class Reader:
                 elif self.of(value) is None:
                     self.alias.pop(name, None)
             case ast.Attribute(attr=attr), ast.Name(id=name) if name in self.alias:
-                self.kept[attr] = self.alias[name]
+                self.ctx.kept[attr] = self.alias[name]
             case _:
                 pass
 
     def _unpack(self, names: list[str], targets: Sequence[ast.expr], value: ast.expr) -> None:
         starred = any(isinstance(e, ast.Starred) for e in targets)
-        whole = self.of(value)
         match value:
             case ast.Name(id=self.packed) if not starred:
                 self.alias.update({n: p for n, p in zip(names, self.facts, strict=False) if n})
-            case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.saved):
-                self.alias.update({n: p for n, p in zip(names, self.saved, strict=True) if n and p})
+            case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.ctx.saved):
+                self.alias.update({n: p for n, p in zip(names, self.ctx.saved, strict=True) if n and p})
             case (
                 ast.Attribute(value=tensor, attr="shape")
                 | ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[])
@@ -137,16 +162,14 @@ class Reader:
                     facts.has_dimensions(len(names) - 1)
                 elif facts is not None:
                     facts.has_rank(len(names), tuple(n.lower() for n in names))
-            case _ if whole is not None and not starred:
-                whole.unpacked = len(names)
+            case _:
+                pass
 
     def _use(self, node: ast.AST) -> None:
         match node:
             case ast.Attribute(value=value, attr=attr):
-                facts = self.of(value)
-                if facts is not None:
-                    facts.attributes.add(attr)
-                    facts.kinds |= {"tensor"} if attr in TENSOR_ATTRIBUTES else set()
+                if attr in TENSOR_ATTRIBUTES:
+                    self._note(value, "tensor")
             case ast.Subscript():
                 self._subscript(node)
             case ast.Call():
@@ -182,7 +205,7 @@ class Reader:
     def _subscript(self, node: ast.Subscript) -> None:
         """Note `x.shape[3]`, `x[:, 0]`, `table[index]` and `ends[i + 1]`."""
         whole, index = node.value, node.slice
-        self._named(index, self._keys(whole))
+        self._named(index, keys_of(whole))
         if isinstance(whole, ast.Attribute) and whole.attr == "shape":
             self._dimension(whole.value, index)
             return
@@ -198,15 +221,9 @@ class Reader:
 
     def _dimension(self, tensor: ast.expr, index: ast.expr) -> None:
         facts = self.of(tensor)
-        match index:
-            case _ if facts is None:
-                return
-            case ast.Constant(value=int() as k):
-                facts.has_dimensions(k + 1)
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as k)):
-                facts.has_dimensions(k)
-            case _:
-                facts.kinds.add("tensor")
+        place = integer(index)
+        if facts is not None:
+            facts.has_dimensions(0 if place is None else place + 1 if place >= 0 else -place)
 
     def _call(self, node: ast.Call) -> None:
         """Note what a parameter is called with, on and as."""
@@ -217,9 +234,7 @@ class Reader:
             called.kinds.add("callable")
             starred = any(isinstance(a, ast.Starred) for a in node.args)
             called.arity = called.arity if starred else max(called.arity, len(node.args))
-        if on is not None and name in MODULE_METHODS:
-            on.kinds.add("module")
-        elif on is not None and name not in _OF_OBJECTS and called is None:
+        if on is not None and name not in _OF_OBJECTS and called is None:
             on.kinds.add("tensor")
             if name in RANK_OF_METHOD:
                 on.has_rank(RANK_OF_METHOD[name])
@@ -229,9 +244,9 @@ class Reader:
                 self._dimension(receiver, node.args[0])
         self._operands(name, node, [*self._receiver(receiver), *node.args])
         self._roles(name, node, receiver)
-        if name == "save_for_backward" and not self.saved:
+        if name == "save_for_backward" and not self.ctx.saved:
             starred = any(isinstance(a, ast.Starred) for a in node.args)
-            self.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
+            self.ctx.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
         if self.entered is not None:
             self.entered(node, self.alias)
 
@@ -284,19 +299,13 @@ class Reader:
                 self._note(first, "bool")
             case "int" | "bool" | "len", [first, *_]:
                 self._note(first, {"int": "int", "bool": "flag", "len": "sequence"}[name])
-            case "isinstance", [tested, types]:
-                for word, kind in _TESTED:
-                    if word in ast.unparse(types):
-                        self._note(tested, kind)
-            case "get", [key, *_] if receiver is not None:
-                self._named(key, self._keys(receiver))
             case _, [first, *_] if name in MATH_CALLS and getattr(receiver, "id", "math") == "math":
                 self._note(first, "float")
             case _:
                 pass
 
     def _compare(self, node: ast.Compare) -> None:
-        """Note `reduction == "mean"`, `bias is None`, `kind is Norm.L1`, `mode in MODES` and `p > 2`."""
+        """Note `reduction == "mean"`, `bias is None`, `mode in MODES` and `p > 2`."""
         left, facts = node.left, self.of(node.left)
         for operator, other in zip(node.ops, node.comparators, strict=True):
             match operator, other:
@@ -304,7 +313,7 @@ class Reader:
                     self._named(left, strings_of([other]))
                     self._named(other, strings_of([left]))
                 case ast.In() | ast.NotIn(), _:
-                    self._named(left, self._keys(other))
+                    self._named(left, keys_of(other))
                 case _:
                     pass
             kept = self._or_kept(left)
@@ -313,17 +322,12 @@ class Reader:
             if facts is None:
                 continue
             match operator, other:
-                case _, ast.Attribute(value=ast.Name(id=owner), attr=attr):
-                    facts.compared.append(f"{owner}.{attr}")
                 case ast.Is() | ast.IsNot(), ast.Constant(value=None):
                     facts.kinds.add("none")
                 case ast.Eq() | ast.NotEq(), ast.Constant(value=int()):
                     facts.kinds.add("int")
                 case _:
                     pass
-
-    def _keys(self, table: ast.expr) -> list[str]:
-        return keys_of(table, self._tables)
 
 
 def _is_next(index: ast.expr) -> bool:
