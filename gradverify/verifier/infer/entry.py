@@ -18,7 +18,7 @@ from gradverify.deduced import (
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.infer.choices import with_other_values, with_valid_choices
 from gradverify.verifier.infer.constants import with_constants
-from gradverify.verifier.infer.extents import with_whole_tables, with_windows, without_unread
+from gradverify.verifier.infer.extents import without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
@@ -28,6 +28,7 @@ from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
 from gradverify.verifier.infer.trial import works
+from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 """What sizes are called where the author has no name for them."""
@@ -38,20 +39,16 @@ MORE_NAMES = 50
 INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST})
 """Kinds that are made up whatever the source says; of the last ones it may say what they are."""
 
-MAY_BE_FOUND = frozenset({Kind.LIST, Kind.CALLABLE})
-
 
 def entry_of(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     """The spec entry of inputs that forward accepts."""
     caller = known.caller
-    state = with_whole_tables(caller, found.state, found.ran, known.evidence.tables)
-    state, remarks = with_constants(known, state, found.ran)
+    state, remarks = with_constants(known, found.state, found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
-    state, ran = with_windows(caller, Sweeping(caller, ran).shrunk(state), ran)
-    state, optional = with_optional_tensors(known, state)
-    state = with_other_values(known, state)
     sweeping = Sweeping(caller, ran)
+    state, optional = with_optional_tensors(known, sweeping.shrunk(state))
+    state = with_other_values(known, state)
     sizes = sweeping.second_sizes(state)
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = sweeping.fixed_sizes(state, sizes)
@@ -151,7 +148,7 @@ class _Written:
             case Kind.SIZE:
                 return DeducedSize(argument.name, shape[0])
             case Kind.CALLABLE:
-                return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
+                return DeducedObject(argument.name, STAND_IN, guess.returns)
             case Kind.LIST:
                 return DeducedList(argument.name, (self._tensor(argument, shape),) * argument.items)
             case _:
@@ -182,7 +179,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         said = f"what the {alone[0]} entries of `{name}` are (it runs at no other size)"
         yield Doubt(name, said, of_shape=True)
     number = guess.kind is Kind.LITERAL and not isinstance(guess.choices[0], str | bool)
-    if guess.kind in INVENTED and not (guess.kind in MAY_BE_FOUND and guess.found):
+    if guess.kind in INVENTED and not (guess.kind is Kind.LIST and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(name, f"`{name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:

@@ -112,19 +112,8 @@ def _whole(
         complexes=frozenset(name for n in asked for name in names_read(n)) & {*called, *facts},
         factorization=next(filter(TRUSTING.search, routines), ""),
         clamps=clamps_back and not clamps_ahead,
-        tables=tuple(dict.fromkeys(_tables(ahead, called))),
         likely=likely,
     )
-
-
-def _tables(nodes: Iterable[ast.AST], called: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for node in nodes:
-        match node:
-            case ast.Subscript(value=ast.Name(id=table), slice=ast.Name(id=index)):
-                if table in called and index in called:
-                    yield called[table], called[index]
-            case _:
-                pass
 
 
 def _parts(node: ast.AST) -> Iterator[int]:

@@ -12,8 +12,6 @@ class Facts:
 
     kinds: set[str] = field(default_factory=set)
     """`tensor index bool int dim float flag callable none sequence offsets`, each seen."""
-    arity: int = 1
-    """Arguments that it is called with."""
     rank: int | None = None
     least_rank: int = 0
     names: tuple[str, ...] = ()
@@ -54,7 +52,5 @@ class Evidence:
     """A call of a routine that takes a matrix on trust: symmetric, triangular."""
     clamps: bool = False
     """Backward holds something within bounds, and forward does not."""
-    tables: tuple[tuple[str, str], ...] = ()
-    """(parameter, index) pairs of `table[index]` in forward."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""

@@ -10,7 +10,6 @@ import torch
 
 from gradverify.verifier.infer.guesses import FACTORS
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, literal
-from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 COMPLEX = "complex128"
 
@@ -65,15 +64,12 @@ def made_complex(state: State, places: Sequence[int]) -> State:
     return state
 
 
-def as_any_function(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
-    """A function that was put in takes other arguments, or returns as many values as it is unpacked to."""
+def as_returning(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+    """A function that was put in returns as many values as it is unpacked to."""
     del suspects
     for place in state.places(Kind.CALLABLE):
-        argument = state.arguments[place]
-        init = (int(found[1]),) if found[1] else argument.guess.init
-        of_any = Guess(Kind.CALLABLE, found=False, path=STAND_IN, made=True, init=init)
-        if not argument.guess.found and replace(argument.guess, cost=0.0) != of_any:
-            yield state.with_argument(place, Argument(argument.name, of_any))
+        returning = Guess(Kind.CALLABLE, found=False, returns=(int(found[1]),))
+        yield state.with_argument(place, Argument(state.arguments[place].name, returning))
 
 
 def as_several(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:

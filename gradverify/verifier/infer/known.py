@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
-
-import torch
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
@@ -19,18 +17,8 @@ from gradverify.verifier.infer.evidence import gather
 from gradverify.verifier.infer.facts import Evidence, Facts
 from gradverify.verifier.infer.guesses import guesses, with_bounds
 from gradverify.verifier.infer.starting import started
-from gradverify.verifier.infer.state import Guess, Kind, Waiting
+from gradverify.verifier.infer.state import Waiting
 from gradverify.verifier.infer.trial import Caller
-from gradverify.verifier.inputs.stand_ins import STAND_IN, StandIn
-
-FUNCTIONS = {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
-"""What stands for a function of one tensor."""
-
-OTHERS = {STAND_IN: StandIn}
-"""What stands for functions of any arguments."""
-
-MOST_FUNCTIONS = 4
-"""Functions that are tried for one parameter: torch's own first, since they do what they are named after."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +44,13 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     names = [p.name for p in parameters]
     evidence = _evidence(value, target, names)
     in_training = trained(_source(module), getattr(value, "__name__", ""), names)
-    return Known(parameters, evidence, in_training, _caller(value, target, module, names))
+    return Known(parameters, evidence, in_training, _caller(value, target, names))
 
 
 def begun(known: Known) -> Iterator[Waiting]:
     """The states to begin with, of the likeliest guesses first."""
-    each: list[list[Guess]] = []
-    for p in known.parameters:
-        found = guesses(p, known.facts(p.name), known.caller.defaults.get(p.name, ...))
-        each.append([*_with_paths(found, known.caller, known.facts(p.name))])
+    defaults = known.caller.defaults
+    each = [guesses(p, known.facts(p.name), defaults.get(p.name, ...)) for p in known.parameters]
     names = [p.name for p in known.parameters]
     yield from started(names, with_bounds(names, each), known.evidence)
 
@@ -91,34 +77,9 @@ def _source(module: ModuleType | None) -> str:
         return ""
 
 
-def _caller(
-    value: Any,  # noqa: ANN401
-    target: Target,
-    module: ModuleType | None,
-    names: Sequence[str],
-) -> Caller:
-    own = {
-        f"{short_name(module)}:{name}": f
-        for name, f in (vars(module) if module is not None else {}).items()
-        if inspect.isfunction(f)
-        and f.__module__ == getattr(module, "__name__", "")
-        and len(inspect.signature(f).parameters) == 1
-    }
+def _caller(value: Any, target: Target, names: Sequence[str]) -> Caller:  # noqa: ANN401
     call = value.apply if target.kind is TargetKind.FUNCTION else value
     if target.kind is not TargetKind.FUNCTION:
         call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
     variadic = frozenset(p.name for p in target.parameters if p.variadic)
-    return Caller(call, defaults_of(value), {**FUNCTIONS, **own, **OTHERS}, variadic)
-
-
-def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> Iterator[Guess]:
-    """Guesses with each callable spelt out."""
-    for guess in found:
-        if guess.kind is not Kind.CALLABLE:
-            yield guess
-        elif facts.arity > 1:
-            yield replace(guess, path=STAND_IN, made=True)
-        else:
-            paths = [p for p, f in caller.live.items() if p not in OTHERS and inspect.isroutine(f)]
-            for number, path in enumerate(paths[:MOST_FUNCTIONS]):
-                yield replace(guess, path=path, cost=guess.cost + 0.1 * number)
+    return Caller(call, defaults_of(value), variadic)

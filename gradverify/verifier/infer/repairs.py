@@ -12,7 +12,6 @@ from gradverify.model import RaisedError
 from gradverify.verifier.infer import kinds, ranks, sizes
 from gradverify.verifier.infer.state import Dim, State
 
-
 MOST_LINES = 6
 """From a condition to the `raise` under it."""
 
@@ -39,17 +38,7 @@ def _row(
     return Row(re.compile(pattern), repair, cost, step)
 
 
-_OUT_OF_RANGE = r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range"
 _SIZE = r"(?P<of{0}>\w+)\.(?:shape\[|size\()(?P<at{0}>-?\d)[\])]"
-
-ANY_FUNCTION = _row(
-    r"(?:not enough|too many) values to unpack \(expected (\d+)|iteration over a 0-d tensor"
-    r"|unexpected keyword argument|takes no keyword arguments|missing \d+ required positional"
-    r"|takes (?:from )?\d+ .*positional arguments? but|must be Tensor, not|received an invalid combination"
-    r"|takes exactly \w+ argument|argument 'out'|appears to not have been used in the graph",
-    kinds.as_any_function,
-    0.1,
-)
 
 BY_RANK = _row("", ranks.by_rank, 0.15, 0.05)
 
@@ -82,7 +71,7 @@ TABLE = (
         kinds.as_number,
         0.15,
     ),
-    ANY_FUNCTION,
+    _row(r"(?:not enough|too many) values to unpack \(expected (\d+)", kinds.as_returning, 0.1),
     _row(
         r"not enough values to unpack \(expected (\d)|type 'List\[Tensor\]'|must be 2-tuple"
         r"|'(?:float|int|NoneType)' object is not iterable|expected Tensor as element",
@@ -106,8 +95,7 @@ TABLE = (
     ),
     _row(r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square", kinds.as_symmetric, 0.1),
     BY_RANK,
-    _row(_OUT_OF_RANGE, sizes.bounds, 0.1, 0.1),
-    _row(_OUT_OF_RANGE, sizes.axes, sizes.PIN),
+    _row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
     _row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),
     # Into parts whose number does not divide a dimension.
     _row(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+", sizes.by_reshape),

@@ -19,13 +19,11 @@ from gradverify.verifier.infer.chance import (
 )
 from gradverify.verifier.infer.ranks import lower_ranks, names_rank
 from gradverify.verifier.infer.repairs import (
-    ANY_FUNCTION,
     BY_RANK,
     Row,
     applied,
     refused_gradient,
     repairs,
-    suspects_of,
     unbroadcast,
 )
 from gradverify.verifier.infer.state import State, Waiting
@@ -262,7 +260,6 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
     narrower = unbroadcast(state, message, parameters)
     if narrower is not None:
         yield narrower.dearer(FEWER)
-    yield from applied(ANY_FUNCTION, state, message, suspects_of(state, ran.backward))
     if names_rank(message):
         # What has too many dimensions may be an index made of an input that the line does not name.
         ranked = applied(BY_RANK, state, message, range(len(state.arguments)))

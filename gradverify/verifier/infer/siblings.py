@@ -62,7 +62,7 @@ def _takes(candidate: Callable[..., Any], count: int) -> bool:
 
 def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
     mine = attempt(caller, state)
-    other = attempt(Caller(candidate, caller.defaults, caller.live, caller.variadic), state)
+    other = attempt(Caller(candidate, caller.defaults, caller.variadic), state)
     if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
         return False
     if [o.shape for o in mine.outputs] != [o.shape for o in other.outputs]:

@@ -228,14 +228,3 @@ def bounds(state: State, found: re.Match[str], suspects: Sequence[int]) -> State
         for bound in (*dims[:MOST_BOUNDS], Dim(plus=2), Dim(plus=1)):
             if bound != argument.bound:
                 yield state.with_argument(place, replace(argument, bound=bound))
-
-
-def axes(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
-    """A size or an axis that is too large is a size of a tensor."""
-    del found, suspects
-    dims = list(dict.fromkeys(d for a in state.arguments if a.is_float for d in a.dims))
-    for place in state.places(Kind.SIZE):
-        (own,) = state.arguments[place].dims
-        for dim in dims:
-            changed = state.substituted(own.symbol, dim) if own != dim and own.is_plain else None
-            yield changed and changed.with_pinned([state.arguments[place].name])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from gradverify.model import Nested, Scalar
+from gradverify.model import Nested
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
@@ -37,14 +37,10 @@ class Guess:
     """Of a literal; further ones are swept."""
     found: bool = True
     """The source says so; otherwise it is invented."""
-    path: str = ""
-    """Of a live object."""
     structure: str = ""
     """Of an integer tensor: `offsets`, `permutation`."""
-    made: bool = False
-    """The object behind the path is called, and what it returns is passed."""
-    init: tuple[Scalar, ...] = ()
-    """What it is called with."""
+    returns: tuple[int, ...] = ()
+    """Of a callable: how many values it returns, empty for one."""
 
     @property
     def is_nothing(self) -> bool:
@@ -246,7 +242,7 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, a.guess.path, a.guess.init, self.shape(a), a.dtype, a.domain,
+                a.guess.kind, a.guess.choices, a.guess.returns, self.shape(a), a.dtype, a.domain,
                 a.structure, a.items, a.requires_grad,
                 a.bound.value(self.values) if a.bound is not None else None,
             )
@@ -273,7 +269,7 @@ class State:
             case Kind.SIZE:
                 said = f"={shape[0]}"
             case Kind.CALLABLE:
-                said = f"={guess.path}"
+                said = " a function"
             case Kind.OMITTED:
                 said = " left out"
             case Kind.LIST:

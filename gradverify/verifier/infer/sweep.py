@@ -22,9 +22,6 @@ LEAST_ELEMENTS = 60
 SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
 """Second sizes to try that no other size has."""
 
-MULTIPLES = (4, 2)
-"""What two sizes are of which forward takes no others than multiples of one another."""
-
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
 
@@ -153,29 +150,26 @@ class Apart:
 
 
 def apart(caller: Caller, state: State, sizes: Sizes) -> Apart:
-    """The same with a size that two tensors shared as two sizes, equal and not, wherever forward takes that.
+    """The same with a size that two tensors shared as two sizes, equal and not, where forward takes that.
 
-    First of any sizes, then of multiples, as heads are that share keys in groups.
+    Smaller and larger: what reads as much as there is of both is about one size.
     """
     found = Apart(state, sizes)
-    for splitting in (_of_any_sizes, _of_multiples):
-        split = (splitting(caller, *one) for one in _split(found))
-        found = next(filter(None, split), found)
-    return found
-
-
-def _split(given: Apart) -> Iterator[tuple[Apart, int, int]]:
-    """(inputs with a second size in the place of another for some tensors, both)."""
-    if sum(len(values) > 1 for values in given.sizes.values()) > MOST_SWEPT:
-        return
-    for symbol in given.state.symbols():
-        for places in _groups(given.state, symbol):
-            wider, (own,) = given.state.fresh(1)
+    if sum(len(values) > 1 for values in sizes.values()) > MOST_SWEPT:
+        return found
+    for symbol in state.symbols():
+        shared, *_ = sizes[symbol]
+        for places in _groups(state, symbol):
+            wider, (own,) = state.fresh(1)
             for place in places:
                 dims = wider.arguments[place].dims
                 wider = wider.with_dims(place, (own if d == Dim(symbol) else d for d in dims))
-            pairs = (*given.pairs, (symbol, own.symbol))
-            yield replace(given, state=wider, pairs=pairs), symbol, own.symbol
+            if all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
+                several = ({**sizes, own.symbol: (shared, n)} for n in _second_of(sizes, shared))
+                swept = next((s for s in several if _all_work(caller, wider, s)), None)
+                if swept is not None:
+                    return Apart(wider, swept, ((symbol, own.symbol),))
+    return found
 
 
 def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
@@ -186,26 +180,6 @@ def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
     if plain and all(a.is_float for a in arguments):
         yield from ((k,) for k in holders[1:])
         yield from (tuple(holders[k:]) for k in range(1, len(holders) - 1))
-
-
-def _of_any_sizes(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
-    """Both must take it, smaller and larger: what reads as much as there is of both is about one size."""
-    wider, sizes = given.state, given.sizes
-    shared, *_ = sizes[first]
-    if not all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
-        return None
-    several = ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
-    swept = next((s for s in several if _all_work(caller, wider, s)), None)
-    return None if swept is None else replace(given, sizes=swept)
-
-
-def _of_multiples(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
-    """One of them twice the other, and both alike."""
-    for values in (MULTIPLES, MULTIPLES[::-1]):
-        swept = {**given.sizes, first: values[:1], own: values}
-        if _all_work(caller, given.state, swept):
-            return replace(given, state=given.state.at({first: values[0], own: values[0]}), sizes=swept)
-    return None
 
 
 def _all_work(caller: Caller, state: State, sizes: Sizes) -> bool:

@@ -15,6 +15,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import Argument, Kind, State
+from gradverify.verifier.inputs.stand_ins import StandIn
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -54,10 +55,6 @@ class Ran:
         flowed = any(g is not None for g in (self.gradients or {}).values())
         return self.finite and self.connected and self.backward is None and flowed
 
-    def entries(self) -> int:
-        """Numbers in all outputs."""
-        return sum(o.numel() for o in self.outputs)
-
     def has_outputs_of(self, other: Ran | RaisedError) -> bool:
         """Whether the outputs are those of another call, number by number."""
         if not isinstance(other, Ran) or len(other.outputs) != len(self.outputs):
@@ -73,8 +70,6 @@ class Caller:
     call: Callable[..., Any]
     defaults: Mapping[str, Any]
     """Every positional parameter with its default, `...` for none."""
-    live: Mapping[str, Any]
-    """Callables and objects that a guess may name, by path."""
     variadic: frozenset[str] = frozenset()
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
@@ -176,8 +171,7 @@ class _Arguments:
             case Kind.SIZE:
                 return self.state.shape(argument)[0]
             case Kind.CALLABLE:
-                found = self.caller.live[guess.path]
-                return found(*guess.init) if guess.made else found
+                return StandIn(*guess.returns)
             case Kind.OMITTED:
                 variadic = argument.name in self.caller.variadic
                 return [] if variadic else self.caller.defaults[argument.name]

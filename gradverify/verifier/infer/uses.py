@@ -232,8 +232,6 @@ class Reader:
         called, on = self._or_kept(function), self.of(receiver) if receiver is not None else None
         if called is not None:
             called.kinds.add("callable")
-            starred = any(isinstance(a, ast.Starred) for a in node.args)
-            called.arity = called.arity if starred else max(called.arity, len(node.args))
         if on is not None and name not in _OF_OBJECTS and called is None:
             on.kinds.add("tensor")
             if name in RANK_OF_METHOD:
