@@ -7,9 +7,8 @@ padding of 0, a flag that is off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
@@ -22,90 +21,64 @@ MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
 
 MOST_VARIED = 6
-"""Parameters whose default is varied: each makes more cases, and its values are invented."""
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """One literal for a parameter, and what else the source says of it."""
-
-    argument: Argument
-    facts: Facts
-    default: Any
-    """`...` for none."""
-
-    @property
-    def value(self) -> Nested:
-        """The literal."""
-        return self.argument.guess.choices[0]
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it is the default; the same literal in another call proves no more."""
-        return type(self.value) is type(self.default) and self.value == self.default
-
-    @property
-    def is_guessed(self) -> bool:
-        """Whether it is an invented number."""
-        return self.argument.guess.is_invented_number
-
-    @property
-    def named(self) -> tuple[Nested, ...]:
-        """Other values that the source names: of the same type."""
-        known, value = self.facts, self.value
-        others: Iterable[Nested] = ()
-        if isinstance(value, str):
-            others = known.strings
-        elif type(value) is float:
-            others = map(float, known.numbers)
-        elif type(value) is int:
-            others = (int(n) for n in known.numbers if int(n) == n)
-        return tuple(dict.fromkeys(v for v in others if v != value))
-
-    def others(self) -> Iterator[Nested]:
-        """Other values that nothing names, the likeliest first."""
-        match self.value:
-            case bool(value):
-                yield not value
-            case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
-                yield from (1, 0)
-            case int(value):
-                # Twice nothing is nothing: that is the default again, and no other value.
-                yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
-            case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
-                if self.facts.gradient is not True:
-                    yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
-            case _:
-                return
-
-
-def _choices(known: Known, state: State) -> Iterator[tuple[int, _Choice]]:
-    """Parameters that have one literal."""
-    for place, argument in enumerate(state.arguments):
-        if argument.guess.kind is Kind.LITERAL and len(argument.guess.choices) == 1:
-            default = known.caller.defaults.get(argument.name, ...)
-            yield place, _Choice(argument, known.facts(argument.name), default)
+"""Parameters whose value is varied: each makes more cases, and its values are invented."""
 
 
 def with_other_values(known: Known, state: State) -> State:
     """The same with a second value for the parameters that are left to a default, where forward takes one."""
-    caller, varied = known.caller, 0
-    for place, choice in list(_choices(known, state)):
-        named = choice.named
-        if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named):
+    varied = 0
+    for place, argument in enumerate(state.arguments):
+        if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) > 1:
             continue
+        value, facts = argument.guess.choices[0], known.facts(argument.name)
+        default = known.caller.defaults.get(argument.name, ...)
+        is_default = type(value) is type(default) and value == default
         # Each string or number of the source names a path of its own; of other numbers one is enough.
-        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
+        taken = _taken(known.caller, state, place, _named(value, facts), MOST_NAMED)
         others: Iterator[Nested] = iter(())
-        if choice.is_default and not taken:
-            others = choice.others()
-        elif choice.is_guessed and not choice.is_default:
-            others = _beside(choice.value, taken)
-        taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
-        if taken:
-            state = with_choices(state, place, (choice.value, *taken))
+        if is_default and not taken:
+            others = _others(argument, facts)
+        elif argument.guess.is_invented_number and not is_default:
+            others = _beside(value, taken)
+        taken += _taken(known.caller, state, place, others, 1)
+        if taken and varied < MOST_VARIED:
+            state = with_choices(state, place, (value, *taken))
             varied += 1
     return state
+
+
+def _taken(
+    caller: Caller, state: State, place: int, values: Iterable[Nested], most: int
+) -> tuple[Nested, ...]:
+    return tuple(islice((v for v in values if is_taken(caller, state, place, v)), most))
+
+
+def _named(value: Nested, facts: Facts) -> tuple[Nested, ...]:
+    """Other values that the source names: of the same type."""
+    others: Iterable[Nested] = ()
+    if isinstance(value, str):
+        others = facts.strings
+    elif type(value) is float:
+        others = map(float, facts.numbers)
+    elif type(value) is int:
+        others = (int(n) for n in facts.numbers if int(n) == n)
+    return tuple(dict.fromkeys(v for v in others if v != value))
+
+
+def _others(argument: Argument, facts: Facts) -> Iterator[Nested]:
+    """Other values than a default that nothing names, the likeliest first."""
+    match argument.guess.choices[0]:
+        case bool(value):
+            yield not value
+        case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
+            yield from (1, 0)
+        case int(value):
+            # Twice nothing is nothing: that is the default again, and no other value.
+            yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
+        case None if not facts.kinds & {"tensor", "index", "bool", "callable"} and facts.gradient is not True:
+            yield from (FACTORS[0], 2) if looks_real(argument.name, facts) else (2, 1, 3)
+        case _:
+            return
 
 
 def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 
 from gradverify.deduced import (
@@ -17,7 +17,6 @@ from gradverify.deduced import (
 )
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.infer.choices import with_other_values, with_valid_choices
-from gradverify.verifier.infer.constants import with_constants
 from gradverify.verifier.infer.extents import without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
@@ -27,7 +26,7 @@ from gradverify.verifier.infer.search import Solution
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
-from gradverify.verifier.infer.trial import works
+from gradverify.verifier.infer.trial import Ran, attempt, works
 from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
@@ -43,7 +42,7 @@ INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST
 def entry_of(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     """The spec entry of inputs that forward accepts."""
     caller = known.caller
-    state, remarks = with_constants(known, found.state, found.ran)
+    state, remarks = _with_constants(known, found.state, found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
     sweeping = Sweeping(caller, ran)
@@ -72,6 +71,38 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
         remarks=tuple(remarks),
         tries=found.tries,
     )
+
+
+def _with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[tuple[str, str]]]:
+    """Inputs whose gradient the author leaves out count as constants, unless one is intended for them."""
+    remarks = []
+    for place, name in _without_gradient(known, state, ran):
+        moves = _moves(known, state, ran, place)
+        constant = state.with_argument(place, replace(state.arguments[place], requires_grad=False))
+        if moves and known.facts(name).intended:
+            continue
+        state = constant
+        depends = ", though the output depends on it" if moves else ""
+        remarks.append((name, f"`{name}` counts as a constant: backward always returns None for it{depends}"))
+    return state, remarks
+
+
+def _without_gradient(known: Known, state: State, ran: Ran) -> Iterator[tuple[int, str]]:
+    """(place, name) of the inputs for which backward gives None: as it ran, or by its source."""
+    for place, argument in enumerate(state.arguments):
+        gradient = known.facts(argument.name).gradient
+        # Where no output has a gradient, the source is all there is to say.
+        by_source = gradient is False and argument.is_float and ran.connected
+        missing = by_source if ran.gradients is None else ran.gradients.get(argument.name, ...) is None
+        if missing and gradient is not True and argument.name not in known.trained:
+            yield place, argument.name
+
+
+def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:
+    """Whether the output changes with one argument alone, which other values of it tell."""
+    argument = state.arguments[place]
+    other = replace(argument, domain="unit" if argument.domain == "real" else "real")
+    return not ran.has_outputs_of(attempt(known.caller, state.with_argument(place, other)))
 
 
 def _with_complex(known: Known, state: State) -> tuple[State, frozenset[str]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from gradverify.model import Nested, Parameter
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.names import Habit, habits_of
 from gradverify.verifier.infer.state import Guess, Kind, literal
 
 FACTORS = (0.75, 2.5, 0.375)
@@ -39,6 +39,49 @@ LATER = 0.4
 """What the other guesses for an end cost besides."""
 
 
+class Habit(Enum):
+    """What parameters of some names mostly are: a habit of authors, and no proof."""
+
+    INDEX = (
+        r"(^|_)(idx|inds?|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch"
+        r"|neighbors?|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
+    )
+    OFFSETS = r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
+    PERMUTATION = r"(^|_)(perm|permutation|permute_idx|sort(ed)?_(idx|ind|index|indices|ids)|order)$"
+    MASK = r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$"
+    FLAG = (
+        r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
+        r"|normali[sz]e|average|size_average|reduce|causal|symmetric|signed|narrow|verbose|inverse|transpose"
+        r"|adjoint|periodic|hard|debug|deterministic|preserve_rng_state|unpack_data|train)$"
+    )
+    INT = (
+        r"^(k|n|m|dim|axis|step|steps|stride|padding|pad|groups|dilation|order|degree|bits|levels|size|length"
+        r"|max_iter|iterations|maxiter|n_iter|count|depth|ndim|p|seed|chunks?|blank|blank_idx|kernel_size"
+        r"|output_size|mode)$|^(n|num|max)_.*"
+        r"|.*_(size|dim|bits|iter|iters|num|steps|length|axis|count)$|.*(size|width)$"
+    )
+    FLOAT = (
+        r"^(eps|epsilon|alpha|beta|gamma|delta|lambda_?|lambd|lam|lambda_?val|scale|slope|temperature|temp|tau"
+        r"|margin|sigma|rate|p|momentum|coeff|coef|constant|factor|weight_decay|lr|threshold|thresh|theta"
+        r"|grad_scale|width|min|max|min_val|max_val|lower|upper|low|high|gradient_scaling|multiplier|strength"
+        r"|rho|c|a|b|t|h|dt|step_size)$"
+        r"|.*_(eps|rate|scale|factor|slope|threshold|alpha|beta|lambda|coeff|weight|width|val|value)$"
+    )
+    SMALL = r"(^|_)(eps|epsilon|tol|atol|rtol|tolerance|jitter)\d*($|_)"
+    LIST = r"^(inputs|tensors|xs|args|params|weights|list|arrays|features)$"
+    CALLABLE = (
+        r"^(f|fn|fun|func|function|kernel|callback|closure|run_function|distance|dist_fn|metric|activation)$"
+        r"|.*_(fn|func|function)$"
+    )
+
+
+def habits_of(name: str) -> frozenset[Habit]:
+    """Those that a name tells of."""
+    plain = name.lower().strip("_")
+    searched = {Habit.OFFSETS, Habit.PERMUTATION, Habit.SMALL}
+    return frozenset(h for h in Habit if (re.search if h in searched else re.match)(h.value, plain))
+
+
 def guesses(parameter: Parameter, facts: Facts, default: Any) -> list[Guess]:  # noqa: ANN401
     """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
     habits = habits_of(parameter.name)
@@ -48,51 +91,12 @@ def guesses(parameter: Parameter, facts: Facts, default: Any) -> list[Guess]:  #
         *_tensors(parameter, facts, habits),
         *_beside_default(_scalars(parameter, facts, habits), default),
     ]
-    if parameter.exact:
-        found = [g for g in found if _fits(g, parameter.annotation)]
-        found += _of_type(parameter.annotation)
     best: dict[Guess, Guess] = {}
     for guess in found:
         key = replace(guess, cost=0.0, found=False)
         if key not in best or guess.cost < best[key].cost:
             best[key] = guess
     return sorted(best.values(), key=lambda g: g.cost)
-
-
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "int": (int,),
-    "bool": (bool,),
-    "float": (int, float),
-    "number": (int, float),
-    "str": (str,),
-}
-"""Literals that a type of an operator's schema takes; a bool is no int there."""
-
-
-def _fits(guess: Guess, schema_type: str) -> bool:
-    """Whether an operator takes such an argument at all."""
-    if guess.kind is Kind.OMITTED:
-        return True
-    optional = re.fullmatch(r"Optional\[(.*)\]", schema_type)
-    plain = optional[1] if optional else schema_type
-    if guess.kind is not Kind.LITERAL:
-        kinds = {"Tensor": {Kind.FLOAT, Kind.INDEX, Kind.BOOL}, "int": {Kind.SIZE}}
-        lists = {Kind.LIST} if re.fullmatch(r"List\[(Tensor|Optional\[Tensor\])\]", plain) else set()
-        return guess.kind in kinds.get(plain, lists)
-    return all(
-        (value is None and optional is not None)
-        or (isinstance(value, tuple) and plain.startswith("List["))
-        or (isinstance(value, _TYPES.get(plain, ())) and (plain == "bool") is isinstance(value, bool))
-        for value in guess.choices
-    )
-
-
-def _of_type(schema_type: str) -> Iterator[Guess]:
-    """What a schema alone leaves open: a tensor may be absent, a number is invented."""
-    if schema_type.startswith("Optional["):
-        yield Guess(Kind.LITERAL, 2.0, (None,))
-    if schema_type == "number":
-        yield literal(FACTORS[0], 0.1)
 
 
 def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
