@@ -35,8 +35,7 @@ def idle_counts(state: State) -> int:
 
 def is_by_chance(state: State) -> bool:
     """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
-    held = any(a.value is not None for a in state.arguments)
-    fixed = not held and not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
+    fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
     tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
     return tied or fixed or idle_counts(state) > 0
 

@@ -7,110 +7,78 @@ padding of 0, a flag that is off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
 from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
+from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, attempt
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
 
-ROOM = (6, 9, 12, 16)
-"""Sizes to try where a number that the source names asks for more entries, as of coefficients."""
-
 MOST_VARIED = 6
-"""Parameters whose default is varied: each makes more cases, and its values are invented."""
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """One literal for a parameter, and what else the source says of it."""
-
-    argument: Argument
-    facts: Facts
-    default: Any
-    """`...` for none."""
-
-    @property
-    def value(self) -> Nested:
-        """The literal."""
-        return self.argument.guess.choices[0]
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it is the default; the same literal in another call proves no more."""
-        return type(self.value) is type(self.default) and self.value == self.default
-
-    @property
-    def is_guessed(self) -> bool:
-        """Whether it is an invented number."""
-        return self.argument.guess.is_invented_number
-
-    @property
-    def named(self) -> tuple[Nested, ...]:
-        """Other values that the source names: of the same type."""
-        known, value = self.facts, self.value
-        others: Iterable[Nested] = ()
-        if isinstance(value, str):
-            others = known.strings
-        elif type(value) is float:
-            others = map(float, known.numbers)
-        elif type(value) is int:
-            others = (int(n) for n in known.numbers if int(n) == n)
-        return tuple(dict.fromkeys(v for v in others if v != value))
-
-    def others(self) -> Iterator[Nested]:
-        """Other values that nothing names, the likeliest first."""
-        match self.value:
-            case bool(value):
-                yield not value
-            case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
-                yield from (1, 0)
-            case int(value):
-                # Twice nothing is nothing: that is the default again, and no other value.
-                yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
-            case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
-                if self.facts.gradient is not True:
-                    yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
-            case _:
-                return
-
-
-def _choices(known: Known, state: State) -> Iterator[tuple[int, _Choice]]:
-    """Parameters that have one literal."""
-    for place, argument in enumerate(state.arguments):
-        if argument.guess.kind is Kind.LITERAL and len(argument.guess.choices) == 1:
-            default = known.caller.defaults.get(argument.name, ...)
-            yield place, _Choice(argument, known.facts(argument.name), default)
+"""Parameters whose value is varied: each makes more cases, and its values are invented."""
 
 
 def with_other_values(known: Known, state: State) -> State:
     """The same with a second value for the parameters that are left to a default, where forward takes one."""
-    caller, varied = known.caller, 0
-    for place, choice in list(_choices(known, state)):
-        named = choice.named
-        if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named):
+    varied = 0
+    for place, argument in enumerate(state.arguments):
+        if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) > 1:
             continue
-        if choice.is_guessed:
-            state = _roomier(caller, state, place, named)
+        value, facts = argument.guess.choices[0], known.facts(argument.name)
+        default = known.caller.defaults.get(argument.name, ...)
+        is_default = type(value) is type(default) and value == default
         # Each string or number of the source names a path of its own; of other numbers one is enough.
-        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
+        taken = _taken(known.caller, state, place, _named(value, facts), MOST_NAMED)
         others: Iterator[Nested] = iter(())
-        if choice.is_default and not taken:
-            others = choice.others()
-        elif choice.is_guessed and not choice.is_default:
-            others = _beside(choice.value, taken)
-        taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
-        if taken:
-            state = with_choices(state, place, (choice.value, *taken))
+        if is_default and not taken:
+            others = _others(argument, facts)
+        elif argument.guess.is_invented_number and not is_default:
+            others = _beside(value, taken)
+        taken += _taken(known.caller, state, place, others, 1)
+        if taken and varied < MOST_VARIED:
+            state = with_choices(state, place, (value, *taken))
             varied += 1
     return state
+
+
+def _taken(
+    caller: Caller, state: State, place: int, values: Iterable[Nested], most: int
+) -> tuple[Nested, ...]:
+    return tuple(islice((v for v in values if is_taken(caller, state, place, v)), most))
+
+
+def _named(value: Nested, facts: Facts) -> tuple[Nested, ...]:
+    """Other values that the source names: of the same type."""
+    others: Iterable[Nested] = ()
+    if isinstance(value, str):
+        others = facts.strings
+    elif type(value) is float:
+        others = map(float, facts.numbers)
+    elif type(value) is int:
+        others = (int(n) for n in facts.numbers if int(n) == n)
+    return tuple(dict.fromkeys(v for v in others if v != value))
+
+
+def _others(argument: Argument, facts: Facts) -> Iterator[Nested]:
+    """Other values than a default that nothing names, the likeliest first."""
+    match argument.guess.choices[0]:
+        case bool(value):
+            yield not value
+        case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
+            yield from (1, 0)
+        case int(value):
+            # Twice nothing is nothing: that is the default again, and no other value.
+            yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
+        case None if not facts.kinds & {"tensor", "index", "bool", "callable"} and facts.gradient is not True:
+            yield from (FACTORS[0], 2) if looks_real(argument.name, facts) else (2, 1, 3)
+        case _:
+            return
 
 
 def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
@@ -123,32 +91,6 @@ def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
         yield value - 1
     if counts:
         yield max(counts) + 1
-
-
-def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]) -> State:
-    """The same at a larger size where forward takes more of the numbers that the source names."""
-    counts = [v for v in named if type(v) is int]
-    if not counts or is_taken(caller, state, place, max(counts)):
-        return state
-    value = state.arguments[place].guess.choices[0]
-    larger = (state.at({symbol: size}) for symbol in state.symbols() for size in ROOM)
-    fit = (s for s in larger if all(is_taken(caller, s, place, v) for v in (max(counts), value)))
-    return next(fit, state)
-
-
-def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
-    """(parameter, sentence) of each default with another value that gives what is not finite.
-
-    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
-    """
-    for place, choice in _choices(known, state):
-        name, default = choice.argument.name, choice.value
-        for other in (*choice.named, *islice(choice.others(), 1)) if choice.is_default else ():
-            ran = attempt(known.caller, with_choices(state, place, (other,)))
-            if isinstance(ran, Ran) and not ran.finite:
-                said = f"with {other!r}, what forward gives at these inputs is not finite"
-                yield name, f"`{name}` is {default!r} in every case: {said}"
-                break
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:

@@ -47,11 +47,6 @@ def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Know
         found = _better(found, search(known.caller, states, names, further=[BROADCAST]))
     if isinstance(found, Solution):
         return found, known, ""
-    if _mixes_dtypes(found):
-        with default_dtype("float64"):
-            again = search(known.caller, states, names)
-        if isinstance(again, Solution):
-            return again, known, "float64"
     # Kernels that know float32 alone: the verifier finds that float64 is refused, too.
     in_float32 = replace(known, caller=replace(known.caller, dtype=torch.float32))
     again = search(in_float32.caller, states, names, FEWER_TRIES)
@@ -65,11 +60,6 @@ def _better(first: Solution | NoSolution, again: Solution | NoSolution) -> Solut
         return first if isinstance(again, NoSolution) else again
     shows_less = is_by_chance(again.state) or (first.ran.is_whole and not again.ran.is_whole)
     return first if shows_less else again
-
-
-def _mixes_dtypes(found: NoSolution) -> bool:
-    words = " ".join(a.answer for a in found.attempts).lower()
-    return "float" in words and ("double" in words or "overflow" in words)
 
 
 def _follows_default(caller: Caller, found: Solution) -> bool:

@@ -16,18 +16,18 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
-from gradverify.verifier.infer.choices import never_otherwise, with_other_values, with_valid_choices
-from gradverify.verifier.infer.constants import Remark, with_constants
-from gradverify.verifier.infer.extents import with_whole_tables, with_windows, without_unread
+from gradverify.verifier.infer.choices import with_other_values, with_valid_choices
+from gradverify.verifier.infer.extents import without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
-from gradverify.verifier.infer.optional import none_in_every_case, with_optional_tensors, with_pairs
+from gradverify.verifier.infer.optional import with_optional_tensors
 from gradverify.verifier.infer.search import Solution
 from gradverify.verifier.infer.siblings import sibling
-from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
+from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
-from gradverify.verifier.infer.trial import works
+from gradverify.verifier.infer.trial import Ran, attempt, works
+from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 """What sizes are called where the author has no name for them."""
@@ -35,37 +35,24 @@ NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
 MORE_NAMES = 50
 """Further names, `n0` on, where these do not do."""
 
-INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.OBJECT, Kind.SIZE, Kind.LIST})
+INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST})
 """Kinds that are made up whatever the source says; of the last ones it may say what they are."""
-
-MAY_BE_FOUND = frozenset({Kind.LIST, Kind.OBJECT, Kind.CALLABLE})
 
 
 def entry_of(target: Target, module: ModuleType | None, known: Known, found: Solution) -> Deduced:
     """The spec entry of inputs that forward accepts."""
     caller = known.caller
-    definite = _definite(found.state) if known.evidence.roots else found.state
-    state = definite if definite != found.state and works(caller, definite) else found.state
-    state = with_whole_tables(caller, state, found.ran, known.evidence.tables)
-    state, remarks = with_constants(known, _with_lengths_held(state), found.ran)
+    state, remarks = _with_constants(known, found.state, found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
-    state, ran = with_windows(caller, Sweeping(caller, ran).shrunk(state), ran)
-    state, optional = with_optional_tensors(known, state)
-    state, paired = with_pairs(known, state)
-    state = with_other_values(known, state)
     sweeping = Sweeping(caller, ran)
+    state, optional = with_optional_tensors(known, sweeping.shrunk(state))
+    state = with_other_values(known, state)
     sizes = sweeping.second_sizes(state)
     state = with_valid_choices(caller, state, rows(sizes))
     fixed = sweeping.fixed_sizes(state, sizes)
     separated = apart(caller, state, sizes)
     state = separated.state
-    nothing = list(none_in_every_case(known, state))
-    remarks += [
-        *_other_members(state, known),
-        *((name, said) for name, said, tensor in nothing if not tensor),
-    ]
-    remarks += [(name, f"`{name}` is a tensor in every case, never None") for name in paired]
     written = _Written(state, _size_names(state, known.evidence.facts), optional)
     reshaped = (
         [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)] if found.reshaped else []
@@ -82,24 +69,40 @@ def entry_of(target: Target, module: ModuleType | None, known: Known, found: Sol
             *reshaped,
         ),
         remarks=tuple(remarks),
-        never=(*never_otherwise(known, state), *((name, said) for name, said, tensor in nothing if tensor)),
         tries=found.tries,
     )
 
 
-def _definite(state: State) -> State:
-    """The same with symmetric matrices that are positive definite: roots and logarithms of eigenvalues."""
-    arguments = (replace(a, structure=a.structure.replace("symmetric", "spd")) for a in state.arguments)
-    return replace(state, arguments=tuple(arguments))
+def _with_constants(known: Known, state: State, ran: Ran) -> tuple[State, list[tuple[str, str]]]:
+    """Inputs whose gradient the author leaves out count as constants, unless one is intended for them."""
+    remarks = []
+    for place, name in _without_gradient(known, state, ran):
+        moves = _moves(known, state, ran, place)
+        constant = state.with_argument(place, replace(state.arguments[place], requires_grad=False))
+        if moves and known.facts(name).intended:
+            continue
+        state = constant
+        depends = ", though the output depends on it" if moves else ""
+        remarks.append((name, f"`{name}` counts as a constant: backward always returns None for it{depends}"))
+    return state, remarks
 
 
-def _with_lengths_held(state: State) -> State:
-    """The same with integers that add up to a size as they are: those sizes stay what they are, too."""
+def _without_gradient(known: Known, state: State, ran: Ran) -> Iterator[tuple[int, str]]:
+    """(place, name) of the inputs for which backward gives None: as it ran, or by its source."""
     for place, argument in enumerate(state.arguments):
-        if argument.structure == LENGTHS and argument.bound is not None:
-            (parts,), total = state.shape(argument), argument.bound.value(state.values)
-            state = state.held_at(place, lengths_of(total, parts)) or state
-    return state
+        gradient = known.facts(argument.name).gradient
+        # Where no output has a gradient, the source is all there is to say.
+        by_source = gradient is False and argument.is_float and ran.connected
+        missing = by_source if ran.gradients is None else ran.gradients.get(argument.name, ...) is None
+        if missing and gradient is not True and argument.name not in known.trained:
+            yield place, argument.name
+
+
+def _moves(known: Known, state: State, ran: Ran, place: int) -> bool:
+    """Whether the output changes with one argument alone, which other values of it tell."""
+    argument = state.arguments[place]
+    other = replace(argument, domain="unit" if argument.domain == "real" else "real")
+    return not ran.has_outputs_of(attempt(known.caller, state.with_argument(place, other)))
 
 
 def _with_complex(known: Known, state: State) -> tuple[State, frozenset[str]]:
@@ -121,17 +124,6 @@ def _reference(target: Target, module: ModuleType | None, known: Known, state: S
         return ""
     name = sibling(module, target.name.rpartition(".")[2], known.caller, state)
     return f"{short_name(module)}:{name}" if name else ""
-
-
-def _other_members(state: State, known: Known) -> Iterator[Remark]:
-    """What else of an enumeration the source names: a case holds one object alone."""
-    for argument in state.arguments:
-        others = [o.path.rpartition(":")[2] for o in known.objects.get(argument.name, ()) if o.is_member]
-        taken = argument.guess.path.rpartition(":")[2]
-        left = [o for o in dict.fromkeys(others) if o != taken]
-        if argument.guess.kind is Kind.OBJECT and taken in others and left:
-            sentence = f"`{argument.name}` is {taken} in every case, never {' or '.join(left)}"
-            yield argument.name, sentence
 
 
 def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:
@@ -186,8 +178,8 @@ class _Written:
                 return DeducedLiteral(argument.name, guess.choices)
             case Kind.SIZE:
                 return DeducedSize(argument.name, shape[0])
-            case Kind.CALLABLE | Kind.OBJECT:
-                return DeducedObject(argument.name, guess.path, guess.init if guess.made else None)
+            case Kind.CALLABLE:
+                return DeducedObject(argument.name, STAND_IN, guess.returns)
             case Kind.LIST:
                 return DeducedList(argument.name, (self._tensor(argument, shape),) * argument.items)
             case _:
@@ -203,7 +195,6 @@ class _Written:
             argument.domain,
             ("0", argument.bound.written(self.names)) if argument.bound is not None else (),
             structure=argument.structure,
-            value=argument.value,
             requires_grad=None if integers or argument.requires_grad else False,
             optional=argument.name in self.optional,
         )
@@ -219,9 +210,7 @@ def _doubts(argument: Argument, state: State, fixed: Collection[int]) -> Iterato
         said = f"what the {alone[0]} entries of `{name}` are (it runs at no other size)"
         yield Doubt(name, said, of_shape=True)
     number = guess.kind is Kind.LITERAL and not isinstance(guess.choices[0], str | bool)
-    if argument.value is not None:
-        yield Doubt(name, f"what `{name}` holds")
-    elif guess.kind in INVENTED and not (guess.kind in MAY_BE_FOUND and guess.found):
+    if guess.kind in INVENTED and not (guess.kind is Kind.LIST and guess.found):
         plain = guess.kind in {Kind.INDEX, Kind.BOOL} and not guess.structure
         yield Doubt(name, f"`{name}` ({guess.kind.value})", of_values=plain)
     elif guess.kind is Kind.LITERAL and not guess.found:

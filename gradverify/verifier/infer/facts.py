@@ -11,9 +11,7 @@ class Facts:
     """What is known of one parameter."""
 
     kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float flag callable module none sequence dtype offsets`, each seen."""
-    arity: int = 1
-    """Arguments that it is called with."""
+    """`tensor index bool int dim float flag callable none sequence offsets`, each seen."""
     rank: int | None = None
     least_rank: int = 0
     names: tuple[str, ...] = ()
@@ -22,16 +20,10 @@ class Facts:
     """What it is compared with, or looked up in."""
     numbers: list[float] = field(default_factory=list)
     """Numbers on either side of those that it is compared with."""
-    compared: list[str] = field(default_factory=list)
-    """Attributes that it is compared with, such as members of an enumeration."""
-    attributes: set[str] = field(default_factory=set)
-    """What is read of it by name."""
-    unpacked: int = 0
-    """Names that it is unpacked to."""
     gradient: bool | None = None
     """Whether backward returns anything but None for it; None where that cannot be read."""
     intended: bool = False
-    """Whether backward asks if it needs a gradient, or initialises one beside those that it computes."""
+    """Whether backward asks if it needs a gradient."""
 
     def has_rank(self, rank: int, names: tuple[str, ...] = ()) -> None:
         """Take in a number of dimensions, where none is known."""
@@ -60,9 +52,5 @@ class Evidence:
     """A call of a routine that takes a matrix on trust: symmetric, triangular."""
     clamps: bool = False
     """Backward holds something within bounds, and forward does not."""
-    roots: bool = False
-    """Forward takes a root or a logarithm of eigenvalues, or of something else beside them."""
-    tables: tuple[tuple[str, str], ...] = ()
-    """(parameter, index) pairs of `table[index]` in forward."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""

@@ -72,8 +72,8 @@ class Helpers:
             return
         self._seen.add(key)
         self.entered.append(body)
-        given = function.__globals__
-        Reader(self.facts, own, given, entered=self.entering(given, depth)).read(body)
+        entered = self.entering(function.__globals__, depth)
+        Reader(self.facts, own, entered=entered).read(body)
 
 
 def _behind(found: Any) -> FunctionType | None:  # noqa: ANN401

@@ -17,11 +17,16 @@ from gradverify.verifier.infer.chance import (
     is_by_chance,
     uneven_cuts,
 )
-from gradverify.verifier.infer.kinds import by_call
-from gradverify.verifier.infer.ranks import by_rank, lower_ranks, names_rank
-from gradverify.verifier.infer.repairs import Row, refused_gradient, repairs, unbroadcast
+from gradverify.verifier.infer.ranks import lower_ranks, names_rank
+from gradverify.verifier.infer.repairs import (
+    BY_RANK,
+    Row,
+    applied,
+    refused_gradient,
+    repairs,
+    unbroadcast,
+)
 from gradverify.verifier.infer.state import State, Waiting
-from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
 
@@ -46,9 +51,9 @@ KEPT_ATTEMPTS = 5
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
 
-DOMAIN, FEWER, RETYPE, SAID = 0.2, 0.15, 0.1, 0.01
-"""What it costs beside a state that forward accepts: another domain, the dimensions of its gradient, another
-kind. That inputs have the dimensions which backward names costs little beside what waits."""
+DOMAIN, FEWER, SAID = 0.2, 0.15, 0.01
+"""What it costs beside a state that forward accepts: another domain, the dimensions of its gradient. That
+inputs have the dimensions which backward names costs little beside what waits."""
 
 
 @dataclass(frozen=True)
@@ -251,13 +256,11 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             yield replace(lower, cost=SAID * (1 + number % 2))
     if ran.backward is None:
         return
-    message, everything = ran.backward.message, range(len(state.arguments))
+    message = ran.backward.message
     narrower = unbroadcast(state, message, parameters)
     if narrower is not None:
         yield narrower.dearer(FEWER)
-    yield from (s.dearer(RETYPE) for s in by_call(state, message, suspects_of(state, ran.backward)))
     if names_rank(message):
         # What has too many dimensions may be an index made of an input that the line does not name.
-        yield from (
-            replace(s, cost=SAID * (1 + k)) for k, s in enumerate(by_rank(state, message, everything))
-        )
+        ranked = applied(BY_RANK, state, message, range(len(state.arguments)))
+        yield from (replace(s, cost=SAID * (1 + k)) for k, s in enumerate(ranked))

@@ -9,17 +9,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
-from gradverify.verifier.infer.state import LENGTHS, Argument, Dim, Guess, Kind, State, Waiting, combined
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting, combined
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
 
 AS_WRITTEN = 0.6
 """What is taken off the cost of inputs with the dimensions that the author writes of."""
-
-MANY_OPTIONAL, BARE = 4, 0.1
-"""From how many arguments that may be None they are tried as None together, and what that costs beside
-tensors for all of them."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -58,7 +54,7 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
-    for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):
+    for combination in combinations(each, MOST_COMBINATIONS):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
         made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
         if likely != ranks:
@@ -85,22 +81,6 @@ def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[G
                 seen.add(further)
                 cost = combined([g[k] for g, k in zip(each, further, strict=True)])
                 heapq.heappush(heap, (cost, further))
-
-
-def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
-    """The likeliest guesses, with nothing for each of many arguments that may be None.
-
-    What code asks for all the same is put in where it refuses: that takes fewer calls than to find out which
-    of ten tensors go together, and which of them are none.
-    """
-    nothing = [next((g for g in several if g.is_nothing), None) for several in each]
-    left_out = [g for g, several in zip(nothing, each, strict=True) if g not in {None, several[0]}]
-    if len(left_out) < MANY_OPTIONAL:
-        return
-    yield tuple(
-        several[0] if none is None else replace(none, cost=several[0].cost + BARE / len(left_out))
-        for none, several in zip(nothing, each, strict=True)
-    )
 
 
 @dataclass(frozen=True)
@@ -192,17 +172,17 @@ def _dims(
 
 
 def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
-    """Offsets into the first dimension of the first tensor, lengths of its parts, a permutation of it."""
+    """Offsets into the first dimension of the first tensor, or a permutation of it."""
     structure = argument.guess.structure
     first = next((a.dims[0] for a in before if a.is_float and a.dims), None)
     if first is None:
         state, (first,) = state.fresh(1)
     dims: tuple[Dim, ...] = (first,)
-    if structure in {"offsets", LENGTHS}:
+    if structure == "offsets":
         state, (segments,) = state.fresh(1)
         # Fewer segments than places, so that none needs to be empty.
         state = state.at({segments.symbol: SEGMENTS})
-        dims = (replace(segments, plus=int(structure == "offsets")),)
+        dims = (replace(segments, plus=1),)
     return state, replace(argument, dims=dims, bound=first, structure=structure)
 
 

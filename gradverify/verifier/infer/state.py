@@ -8,13 +8,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from gradverify.model import Nested, Scalar
+from gradverify.model import Nested
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
-
-LENGTHS = "lengths"
-"""Integers that add up to a size. No spec has such a structure: in the end they are what they were."""
 
 
 class Kind(StrEnum):
@@ -27,7 +24,6 @@ class Kind(StrEnum):
     SIZE = "size"
     LIST = "list of tensors"
     CALLABLE = "callable"
-    OBJECT = "object"
     OMITTED = "left to its default"
 
 
@@ -41,14 +37,10 @@ class Guess:
     """Of a literal; further ones are swept."""
     found: bool = True
     """The source says so; otherwise it is invented."""
-    path: str = ""
-    """Of a live object."""
     structure: str = ""
-    """Of an integer tensor: `offsets`, `lengths`, `permutation`."""
-    made: bool = False
-    """The object behind the path is called, and what it returns is passed."""
-    init: tuple[Scalar, ...] = ()
-    """What it is called with."""
+    """Of an integer tensor: `offsets`, `permutation`."""
+    returns: tuple[int, ...] = ()
+    """Of a callable: how many values it returns, empty for one."""
 
     @property
     def is_nothing(self) -> bool:
@@ -132,8 +124,6 @@ class Argument:
     """Set where an error asked for another one."""
     domain: str = "real"
     structure: str = ""
-    value: Nested = None
-    """Entries of a tensor that is passed as it is; None where they are drawn."""
     items: int = 0
     """How many tensors of one shape a list holds."""
     requires_grad: bool = True
@@ -236,16 +226,6 @@ class State:
         """The same with more arguments of which a size was fixed."""
         return replace(self, pinned=self.pinned.union(names))
 
-    def held_at(self, place: int, value: Nested) -> State | None:
-        """The same with the entries of a tensor as they are; its sizes are numbers from then on."""
-        argument = self.arguments[place]
-        held = replace(argument, structure="", bound=None, value=value)
-        changed: State | None = self.with_argument(place, held)
-        for symbol in {s for d in argument.sizes for s in d.symbols}:
-            fixed = Dim(plus=self.values[symbol])
-            changed = changed.substituted(symbol, fixed) if changed is not None else None
-        return changed
-
     def dearer(self, cost: float) -> State:
         """The same at a higher cost."""
         return replace(self, cost=self.cost + cost)
@@ -262,8 +242,8 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, a.guess.path, a.guess.init, self.shape(a), a.dtype, a.domain,
-                a.structure, a.items, a.requires_grad, a.value,
+                a.guess.kind, a.guess.choices, a.guess.returns, self.shape(a), a.dtype, a.domain,
+                a.structure, a.items, a.requires_grad,
                 a.bound.value(self.values) if a.bound is not None else None,
             )
             for a in self.arguments
@@ -288,8 +268,8 @@ class State:
                 said = f"={guess.choices[0]!r}"
             case Kind.SIZE:
                 said = f"={shape[0]}"
-            case Kind.CALLABLE | Kind.OBJECT:
-                said = f"={guess.path}"
+            case Kind.CALLABLE:
+                said = " a function"
             case Kind.OMITTED:
                 said = " left out"
             case Kind.LIST:
@@ -320,12 +300,6 @@ class Waiting:
 def squares(state: State) -> int:
     """How many tensors have two dimensions of one size."""
     return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
-
-
-def lengths_of(total: int, parts: int) -> tuple[int, ...]:
-    """So many rising integers that add up to a total."""
-    rising = range(1, parts)
-    return (*rising, total - sum(rising)) if parts else ()
 
 
 def combined(several: Sequence[Guess]) -> float:

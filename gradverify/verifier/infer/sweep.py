@@ -22,9 +22,6 @@ LEAST_ELEMENTS = 60
 SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
 """Second sizes to try that no other size has."""
 
-MULTIPLES = (4, 2)
-"""What two sizes are of which forward takes no others than multiples of one another."""
-
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
 
@@ -91,8 +88,6 @@ class Sweeping:
                 break
             (own,) = sizes[symbol]
             wider = [{**sizes, symbol: (own, size)} for size in _second_of(sizes, own)]
-            if wider and self._is_too_large([state, *others], _new_rows(wider[0], symbol)):
-                continue  # another size would cost a choice that only gives more entries
             # A size that every choice runs at, or else the first ones do: the others are left out.
             for kept in range(len(others), -1, -1):
                 those = [state, *others[:kept]]
@@ -101,11 +96,6 @@ class Sweeping:
                     sizes, swept = found, swept + 1
                     break
         return sizes
-
-    def _is_too_large(self, those: Sequence[State], at: Sequence[Mapping[int, int]]) -> bool:
-        """Whether forward takes it, and its Jacobian is more than anybody waits for."""
-        ran = (attempt(self.caller, state.at(row)) for state in those for row in at)
-        return any(isinstance(r, Ran) and r.jacobian > MOST_JACOBIAN for r in ran)
 
     def fixed_sizes(self, state: State, sizes: Sizes) -> frozenset[int]:
         """Symbols whose one size is the only one that runs: four numbers may be a quaternion alone."""
@@ -160,29 +150,26 @@ class Apart:
 
 
 def apart(caller: Caller, state: State, sizes: Sizes) -> Apart:
-    """The same with a size that two tensors shared as two sizes, equal and not, wherever forward takes that.
+    """The same with a size that two tensors shared as two sizes, equal and not, where forward takes that.
 
-    First of any sizes, then of multiples, as heads are that share keys in groups.
+    Smaller and larger: what reads as much as there is of both is about one size.
     """
     found = Apart(state, sizes)
-    for splitting in (_of_any_sizes, _of_multiples):
-        split = (splitting(caller, *one) for one in _split(found))
-        found = next(filter(None, split), found)
-    return found
-
-
-def _split(given: Apart) -> Iterator[tuple[Apart, int, int]]:
-    """(inputs with a second size in the place of another for some tensors, both)."""
-    if sum(len(values) > 1 for values in given.sizes.values()) > MOST_SWEPT:
-        return
-    for symbol in given.state.symbols():
-        for places in _groups(given.state, symbol):
-            wider, (own,) = given.state.fresh(1)
+    if sum(len(values) > 1 for values in sizes.values()) > MOST_SWEPT:
+        return found
+    for symbol in state.symbols():
+        shared, *_ = sizes[symbol]
+        for places in _groups(state, symbol):
+            wider, (own,) = state.fresh(1)
             for place in places:
                 dims = wider.arguments[place].dims
                 wider = wider.with_dims(place, (own if d == Dim(symbol) else d for d in dims))
-            pairs = (*given.pairs, (symbol, own.symbol))
-            yield replace(given, state=wider, pairs=pairs), symbol, own.symbol
+            if all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
+                several = ({**sizes, own.symbol: (shared, n)} for n in _second_of(sizes, shared))
+                swept = next((s for s in several if _all_work(caller, wider, s)), None)
+                if swept is not None:
+                    return Apart(wider, swept, ((symbol, own.symbol),))
+    return found
 
 
 def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
@@ -190,29 +177,9 @@ def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
     holders = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
     arguments = [state.arguments[k] for k in holders]
     plain = all(d.is_plain for a in arguments for d in a.sizes if symbol in d.symbols)
-    if plain and all(a.is_float and a.value is None for a in arguments):
+    if plain and all(a.is_float for a in arguments):
         yield from ((k,) for k in holders[1:])
         yield from (tuple(holders[k:]) for k in range(1, len(holders) - 1))
-
-
-def _of_any_sizes(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
-    """Both must take it, smaller and larger: what reads as much as there is of both is about one size."""
-    wider, sizes = given.state, given.sizes
-    shared, *_ = sizes[first]
-    if not all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
-        return None
-    several = ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
-    swept = next((s for s in several if _all_work(caller, wider, s)), None)
-    return None if swept is None else replace(given, sizes=swept)
-
-
-def _of_multiples(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
-    """One of them twice the other, and both alike."""
-    for values in (MULTIPLES, MULTIPLES[::-1]):
-        swept = {**given.sizes, first: values[:1], own: values}
-        if _all_work(caller, given.state, swept):
-            return replace(given, state=given.state.at({first: values[0], own: values[0]}), sizes=swept)
-    return None
 
 
 def _all_work(caller: Caller, state: State, sizes: Sizes) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Nested, Point, RaisedError, TensorInput
+from gradverify.model import Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
+from gradverify.verifier.infer.state import Argument, Kind, State
+from gradverify.verifier.inputs.stand_ins import StandIn
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -54,10 +55,6 @@ class Ran:
         flowed = any(g is not None for g in (self.gradients or {}).values())
         return self.finite and self.connected and self.backward is None and flowed
 
-    def entries(self) -> int:
-        """Numbers in all outputs."""
-        return sum(o.numel() for o in self.outputs)
-
     def has_outputs_of(self, other: Ran | RaisedError) -> bool:
         """Whether the outputs are those of another call, number by number."""
         if not isinstance(other, Ran) or len(other.outputs) != len(self.outputs):
@@ -73,8 +70,6 @@ class Caller:
     call: Callable[..., Any]
     defaults: Mapping[str, Any]
     """Every positional parameter with its default, `...` for none."""
-    live: Mapping[str, Any]
-    """Callables and objects that a guess may name, by path."""
     variadic: frozenset[str] = frozenset()
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
@@ -123,25 +118,9 @@ def _unfit(state: State) -> str:
     arguments = state.arguments
     if state.elements() > MOST_ELEMENTS or any(s < 0 for a in arguments for s in state.shape(a)):
         return "the inputs would be too large"
-    if any(a.value is not None and state.shape(a) != _shape(a.value) for a in arguments):
-        return "what a tensor holds has another shape"
-    if any(a.structure == LENGTHS and not _adds_up(a, state) for a in arguments):
-        return "there are no different lengths that add up to so few"
     if not all(fits(a.structure, state.shape(a)) for a in arguments if a.structure):
         return "no matrix of such a shape has the structure"
     return ""
-
-
-def _adds_up(argument: Argument, state: State) -> bool:
-    """Whether lengths can differ: as many ones as there are places would say nothing."""
-    if len(argument.dims) != 1 or argument.bound is None:
-        return False
-    (parts,), total = state.shape(argument), argument.bound.value(state.values)
-    return 2 * total >= parts * (parts + 1)
-
-
-def _shape(value: Nested) -> tuple[int, ...]:
-    return (len(value), *_shape(value[0])) if isinstance(value, tuple) and value else ()
 
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
@@ -191,9 +170,8 @@ class _Arguments:
                 return guess.choices[0]
             case Kind.SIZE:
                 return self.state.shape(argument)[0]
-            case Kind.CALLABLE | Kind.OBJECT:
-                found = self.caller.live[guess.path]
-                return found(*guess.init) if guess.made else found
+            case Kind.CALLABLE:
+                return StandIn(*guess.returns)
             case Kind.OMITTED:
                 variadic = argument.name in self.caller.variadic
                 return [] if variadic else self.caller.defaults[argument.name]
@@ -217,16 +195,13 @@ def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInpu
     """A tensor of a state as the verifier knows it."""
     plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
     shape, bound = state.shape(argument), argument.bound
-    below = bound.value(state.values) if bound is not None else 0
-    lengths = argument.structure == LENGTHS
     return TensorInput(
         name or argument.name,
         shape,
         dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=None if bound is None or lengths else (0.0, float(below)),
-        value=lengths_of(below, *shape) if lengths else argument.value,
-        structure="" if lengths else argument.structure,
+        range=None if bound is None else (0.0, float(bound.value(state.values))),
+        structure=argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
 

@@ -1,6 +1,6 @@
 """Evidence from the source of a target and of the module that calls it."""
 
-from gradverify.verifier.infer.call_sites import call_sites
+from gradverify.verifier.infer.call_sites import trained
 from gradverify.verifier.infer.evidence import gather
 
 
@@ -29,31 +29,27 @@ def test_uses_of_a_parameter_tell_what_it_is():
     assert "int" in facts["n"].kinds
 
 
-WAYS = {"sum": None, "mean": None}
-
-
 class Kept:
     @staticmethod
-    def forward(ctx, x, how, way, mode, kind):
+    def forward(ctx, x, how, mode, kind):
         ctx.how, ctx.mode = how, mode
         {"none": None, "first": None}[how](x)
         match kind:
             case "soft" | "hard":
                 x = x + 1
-        return WAYS[way](x)
+        return x
 
     @staticmethod
     def backward(ctx, g):
-        return g / 2 if ctx.how == "last" else g, None, None, None if ctx.mode in ("a", "b") else g, None
+        return g / 2 if ctx.how == "last" else g, None, None if ctx.mode in ("a", "b") else g, None
 
 
 def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
-    names = ("x", "how", "way", "mode", "kind")
+    names = ("x", "how", "mode", "kind")
     facts = gather(names, Kept.forward, None, Kept.backward).facts
     assert [facts[name].strings for name in names] == [
         [],
         ["none", "first", "last"],
-        ["sum", "mean"],
         ["a", "b"],
         ["soft", "hard"],
     ]
@@ -67,10 +63,6 @@ def test_a_gradient_that_is_none_in_every_return_is_a_constant():
 
 SOURCE = """
 from torch import nn
-def op(x, alpha=0.5):
-    def inner(y):
-        return Op.apply(y, alpha, 1e-6)
-    return inner(x)
 class Layer(nn.Module):
     def __init__(self, k=4):
         self.k = k
@@ -80,12 +72,9 @@ class Layer(nn.Module):
 """
 
 
-def test_call_sites_give_literals_defaults_and_attributes():
-    passed = call_sites(SOURCE, "Op", ("x", "a", "eps"))
-    assert passed["a"].literals == (0.5,)
-    assert passed["eps"].literals == (1e-6, 4)
-    assert passed["a"].is_parameter
-    assert not passed["x"].is_parameter
+def test_what_a_layer_holds_as_a_parameter_is_there_to_be_trained():
+    assert trained(SOURCE, "Op", ("x", "a", "eps")) == {"a"}
+    assert trained(SOURCE, "Other", ("x", "a", "eps")) == set()
 
 
 def launched(rows, start=None, scale=1.0):
