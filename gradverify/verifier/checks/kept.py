@@ -14,7 +14,7 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepar
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence
-    from gradverify.verifier.diagnose.edits.repairs import Repairs
+    from gradverify.verifier.diagnose.edits.own_backward import Repairs
     from gradverify.verifier.diagnose.ladder import Diagnosis
 
 MOST_ENTRIES = 2_000_000

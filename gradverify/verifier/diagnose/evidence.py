@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.numerics.flat import Block, Layout
 
 if TYPE_CHECKING:
     from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Every tensor of a call by its name in sentences, outputs last."""
 
 RELATIVE = 1e-8
 """An explanation may miss an entry by this share of it: far above rounding, far below any mistake."""
@@ -26,16 +30,6 @@ KNOWN = 1e-5
 
 LEAST_KNOWN = 0.9
 """Share of a block's entries that must be evidence, for a sentence that speaks of every entry."""
-
-
-class Probe(Protocol):
-    """Measures the function elsewhere; every vector is laid out like the inputs or outputs of its point."""
-
-    def value(self, x: Tensor) -> Tensor | None:
-        """f(x), or None where it cannot be evaluated."""
-
-    def jacobian(self, x: Tensor) -> Tensor | None:
-        """The derivative that forward has at another x, M × N; None where it cannot be measured."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +50,27 @@ class Point:
     output_names: tuple[str, ...]
     flat: Tensor | None = None
     """bool: where no step whatever changed the output."""
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Every tensor of the call by its name in sentences, outputs last: what a factor may be a size of."""
+    shapes: Shapes = ()
+    """What a factor may be a size of."""
     scalars: tuple[tuple[str, float], ...] = ()
     """Literal numbers of the call."""
     constants: tuple[tuple[str, Tensor], ...] = ()
     """Real tensors of the call that are not differentiated (targets, masks, indices), as float64."""
-    probe: Probe | None = None
+    forward: Callable[[Tensor], Tensor | None] = lambda _: None
+    """f(x), laid out like the outputs, for another x; None where it cannot be evaluated."""
     own_backward: OwnBackward | None = None
     """Backward itself, to be run with a change in it."""
     order: int = 1
     """2 where the inputs are those of backward, and the outputs are gradients."""
+
+    @cached_property
+    def _pairs(self) -> tuple[Pair, ...]:
+        outputs, inputs = range(len(self.outputs.blocks)), range(len(self.inputs.blocks))
+        return tuple(Pair(self, output, source) for output in outputs for source in inputs)
+
+    def pairs(self, output: int | None = None) -> list[Pair]:
+        """Every block, or those of one output."""
+        return [pair for pair in self._pairs if output in {None, pair.output}]
 
 
 @dataclass(frozen=True)
@@ -191,10 +195,6 @@ class Pair:
             return False
         return bool(self.close(explained, bound)[evidence].all())
 
-    def beside(self, source: int) -> Pair:
-        """The block of the same output and another input."""
-        return Pair(self.point, self.output, source)
-
     @cached_property
     def source_shape(self) -> tuple[int, ...]:
         """The input's dimensions; of a complex one those of its view as real numbers, but for the last."""
@@ -215,16 +215,42 @@ def wrong_ones(pairs: Pairs) -> list[Pair]:
     return [pair for pair in pairs if pair.is_wrong]
 
 
-def sizes_of(pair: Pair) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What tells points of one size from those of another."""
-    return pair.point.shapes
+def sizes_seen(pairs: Pairs) -> int:
+    """How many sizes there are among the points."""
+    return len({pair.point.shapes for pair in pairs})
 
 
 def has_other_sizes(pairs: Pairs) -> bool:
     """Whether wrong entries were seen at more than one size."""
-    return len({sizes_of(pair) for pair in wrong_ones(pairs)}) > 1
+    return sizes_seen(wrong_ones(pairs)) > 1
 
 
 def same_everywhere(values: Sequence[float], tolerance: float = 1e-6) -> bool:
     """Whether numbers that were measured apart are one number."""
     return all(abs(v - values[0]) <= tolerance * max(abs(values[0]), abs(v)) for v in values)
+
+
+Explanation = tuple[Tensor, Tensor]
+"""What a hypothesis says that backward gives, m × n, and how far that may be off."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A cause, and what backward gives if it is the cause."""
+
+    cause: Cause
+    explain: Callable[[Pair], Explanation | None]
+    """None where it cannot be the cause at a point."""
+
+    def holds(self, pairs: Pairs) -> bool:
+        """Whether it explains every entry of every point."""
+        explained = (self.explain(pair) for pair in pairs)
+        return all(
+            found is not None and pair.explained_by(*found)
+            for pair, found in zip(pairs, explained, strict=True)
+        )
+
+
+def first_that_holds(hypotheses: Iterable[Hypothesis], pairs: Pairs) -> Cause | None:
+    """The cause of the first hypothesis that explains everything."""
+    return next((one.cause for one in hypotheses if one.holds(pairs)), None)

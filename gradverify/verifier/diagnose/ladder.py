@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from gradverify.verifier.diagnose.cause import Cause, Strength
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.edits.forward import other_derivative
 from gradverify.verifier.diagnose.edits.search import one_edit
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.branch import branch
 from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
 from gradverify.verifier.diagnose.hypotheses.conjugate import conjugate
-from gradverify.verifier.diagnose.hypotheses.coupling import coupling_term
 from gradverify.verifier.diagnose.hypotheses.factor import constant_factor, zero
 from gradverify.verifier.diagnose.hypotheses.float32 import float32_inside
-from gradverify.verifier.diagnose.hypotheses.operand import operand, output_for_input
 from gradverify.verifier.diagnose.hypotheses.region import not_summed, region
 from gradverify.verifier.diagnose.hypotheses.reordered import other_product, reordered
 from gradverify.verifier.diagnose.hypotheses.structure import (
@@ -29,10 +27,10 @@ from gradverify.verifier.diagnose.hypotheses.swapped import swapped
 LEAST_WRONG = 2
 """Points with wrong entries without which no hypothesis is tested: one point explains anything."""
 
-Hypothesis = Callable[[Pairs], Cause | None]
+Test = Callable[[Pairs], Cause | None]
 """The cause that explains every entry of every point; None where it does not."""
 
-LADDER: tuple[Hypothesis, ...] = (
+LADDER: tuple[Test, ...] = (
     float32_inside,
     looks_surrogate,
     zero,
@@ -47,24 +45,19 @@ LADDER: tuple[Hypothesis, ...] = (
     diagonal_only,
     duplicates,
     other_reduction_dim,
-    operand,
     chain_factor,
-    output_for_input,
     one_edit,
     other_derivative,
-    coupling_term,
 )
 
-SECOND_ORDER: tuple[Hypothesis, ...] = (
+SECOND_ORDER: tuple[Test, ...] = (
     constant_factor,
     conjugate,
     not_summed,
     region,
     branch,
     diagonal_only,
-    operand,
     chain_factor,
-    coupling_term,
 )
 """Those that can be told of a derivative of backward."""
 
@@ -73,21 +66,14 @@ SAID_BY_A_CHANGE = frozenset(
 )
 """Causes that a change of backward's source tells better than what the numbers are merely consistent with."""
 
-WHOLE_TRANSPOSE = "transposed", "jvp"
-"""J g in place of Jᵀ g: what runs from the wrong end has the same numbers."""
-
-TURNED = "permuted"
-"""A change that turns tensors round, which is how the transpose of a scan is written; or a loop, which is no
-transpose of anything."""
-
 SHORTER = "float32-inside"
 """So little is wrong there that the numbers fit others as well."""
 
 CONSTANT = "constant-factor"
 """A size at one place is another cause than the same number at all of them."""
 
-NO_MISTAKE = frozenset({"looks-surrogate"})
-"""Causes after which nothing is to be changed."""
+PARTS = frozenset({"ignored-output", "chain-factor"})
+"""Causes that a mistake on the way to several gradients may seem to be in one of them, by chance."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +81,7 @@ class Diagnosis:
     """A cause, the hypothesis that named it, and the points at which it holds."""
 
     cause: Cause
-    hypothesis: Hypothesis
+    hypothesis: Test
     pairs: Pairs
 
 
@@ -108,10 +94,10 @@ def diagnose(pairs: Pairs) -> Diagnosis | None:
         return None
     is_first_order = pairs[0].point.order == 1
     if len(wrong_ones(pairs)) < LEAST_WRONG:
-        ladder: Sequence[Hypothesis] = (one_edit,) if is_first_order else ()
+        ladder: Sequence[Test] = (one_edit,) if is_first_order else ()
     else:
         ladder = LADDER if is_first_order else SECOND_ORDER
-    return next((found for hypothesis in ladder if (found := _by(hypothesis, pairs)) is not None), None)
+    return next((found for test in ladder if (found := _by(test, pairs)) is not None), None)
 
 
 def holds_at(pair: Pair, told: Diagnosis) -> bool:
@@ -135,36 +121,30 @@ def together(causes: Sequence[Cause | None]) -> list[Cause | None]:
     change = next(iter(changes), None)
     if len(known) < len(causes) or len({c.name for c in known}) < 2 or len(changes) > 1 or change is None:
         return list(causes)
-    told = Cause(change.cause, Strength.WEAK, kind="edit", change=change)
-    is_all = any(cause.kind == "edit" for cause in known)
-    return [told if is_all or _may_be_a_part(cause) else cause for cause in known]
+    told = Cause(change.cause, is_weak=True, change=change)
+    is_all = any(not cause.what for cause in known)
+    return [told if is_all or cause.name in PARTS else cause for cause in known]
 
 
-def _may_be_a_part(cause: Cause) -> bool:
-    by_data = cause.name == "chain-factor" and cause.strength is Strength.WEAK
-    return cause.name == "ignored-output" or by_data
-
-
-def _by(hypothesis: Hypothesis, pairs: Pairs) -> Diagnosis | None:
-    cause = hypothesis(pairs)
+def _by(test: Test, pairs: Pairs) -> Diagnosis | None:
+    cause = test(pairs)
     if cause is None:
         return None
-    if pairs[0].point.order == 1 and cause.change is None and cause.name not in NO_MISTAKE:
-        cause = _with_its_change(cause, pairs)
-    return Diagnosis(cause, hypothesis, pairs)
+    if pairs[0].point.order == 1 and cause.change is None and test is not looks_surrogate:
+        cause = _with_its_change(cause, pairs, is_transpose=test is other_product)
+    return Diagnosis(cause, test, pairs)
 
 
-def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
+def _with_its_change(cause: Cause, pairs: Pairs, *, is_transpose: bool) -> Cause:
     """The cause with what makes backward right, or that alone where it says more."""
     edited = one_edit(pairs)
     if edited is None or edited.change is None:
         return cause
-    if (cause.name, cause.kind) == WHOLE_TRANSPOSE:
-        turns_tensors = edited.name == TURNED and not edited.change.is_of_loop
+    if is_transpose:
+        # What runs from the wrong end has the same numbers; a loop is no transpose of anything.
+        turns_tensors = edited.name == "permuted" and not edited.change.is_of_loop
         return replace(cause, change=edited.change) if turns_tensors else edited
-    is_better = cause.strength is Strength.WEAK and edited.name in SAID_BY_A_CHANGE
-    if is_better or SHORTER in {edited.name, cause.name}:
-        return edited
-    if cause.name == "operand" and cause.other == pairs[0].name:
-        return edited  # with one value everywhere, much comes to the same: differences are nothing
-    return replace(cause, change=edited.change)
+    is_better = cause.is_weak and edited.name in SAID_BY_A_CHANGE
+    return (
+        edited if is_better or SHORTER in {edited.name, cause.name} else replace(cause, change=edited.change)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,47 +13,14 @@ from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.discover import backward_name
-from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
-from gradverify.verifier.diagnose.edits.repairs import Repairs
+from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import Point
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.jacobian import numerical_jacobian
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
-from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.verdict import Judged
-
-
-@dataclass(frozen=True)
-class CallProbe:
-    """Measures a problem at other values of its inputs."""
-
-    problem: CallProblem | VjpProblem
-
-    def value(self, x: Tensor) -> Tensor | None:
-        """f(x), flat; None where forward raises."""
-        result = self.problem.evaluate(self._primals(x))
-        return None if isinstance(result, Raised) else self.problem.outputs.flatten(result.value)
-
-    def jacobian(self, x: Tensor) -> Tensor | None:
-        """The derivative of forward at another x; None where it is not finite."""
-        centre = self.value(x)
-        if centre is None:
-            return None
-        measured = numerical_jacobian(Sampler(self._moved(x), centre))
-        return measured.value if measured.error.isfinite().all() else None
-
-    def _primals(self, x: Tensor) -> tuple[Tensor, ...]:
-        return Layout.of(self.problem.primals).unflatten(x)
-
-    def _moved(self, x: Tensor) -> CallProblem | VjpProblem:
-        values = self._primals(x)
-        if isinstance(self.problem, CallProblem):
-            return with_primals(self.problem, values)
-        count = len(self.problem.first_order.primals)
-        return VjpProblem(with_primals(self.problem.first_order, values[:count]), values[count:])
 
 
 def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
@@ -105,8 +72,13 @@ def _point(
         shapes=_shapes(sample),
         scalars=_scalars(sample),
         constants=_constants(sample),
-        probe=CallProbe(problem),
+        forward=lambda x: _value_at(problem, x),
     )
+
+
+def _value_at(problem: CallProblem | VjpProblem, x: Tensor) -> Tensor | None:
+    result = problem.evaluate(Layout.of(problem.primals).unflatten(x))
+    return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
 
 
 def _scalars(sample: Sample) -> tuple[tuple[str, float], ...]:

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.autograd import Function
 
-from gradverify.verifier.diagnose.edits.helpers import with_helpers
 from gradverify.verifier.diagnose.edits.rewrites import difference
-from gradverify.verifier.diagnose.edits.source import source_of
+from gradverify.verifier.diagnose.edits.source import source_of, with_helpers
 
 from .diagnosing import findings_on
 

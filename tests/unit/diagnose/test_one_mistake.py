@@ -129,32 +129,6 @@ def test_a_gradient_that_is_of_the_later_call_is_stale():
     assert finding.cause == "stale"
 
 
-class OwnMethods(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return _by_numpy(x.sinh() * w)
-
-    @staticmethod
-    def slope(x, w):
-        return x.sinh() * w
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        return g * OwnMethods.slope(x, w), g * x.sinh()
-
-
-def test_a_mistake_in_a_static_method_of_the_class():
-    own = OwnMethods.slope
-    (found,) = findings_on(OwnMethods, {"x": "bn", "w": "bn"})
-    assert found.input == "x"
-    assert (
-        "becomes right with `return x.cosh() * w` in place of `return x.sinh() * w` in `slope`" in found.hint
-    )
-    assert OwnMethods.slope is own
-
-
 class Sines(Function):
     @staticmethod
     def forward(ctx, a, b):

@@ -7,12 +7,9 @@ import math
 import pytest
 
 from gradverify.verifier.diagnose.hypotheses.chain import written
-from gradverify.verifier.diagnose.sizes import always_two, size_law
-from gradverify.verifier.diagnose.words.causes import _constant, _inverse_of_quotient
-from gradverify.verifier.diagnose.words.saying import times_too_large
-
-SMALL = (("x", (4, 2)),)
-LARGE = (("x", (6, 2)),)
+from gradverify.verifier.diagnose.hypotheses.factor import _of_law, named
+from gradverify.verifier.diagnose.hypotheses.sizes import size_law
+from gradverify.verifier.diagnose.words import times_too_large
 
 
 def test_a_law_with_a_multiple_reads_as_people_write_it():
@@ -23,21 +20,24 @@ def test_a_law_with_a_multiple_reads_as_people_write_it():
     assert size_law([(four, -1 / 4), (six, -1 / 6)]) == "-1 / x.shape[0]"
 
 
-def test_a_size_that_is_always_two_may_be_meant():
-    assert always_two([SMALL, LARGE]) == ["x.shape[1]"]
-    assert always_two([SMALL, (("x", (6, 3)),)]) == []
-
-
 def test_a_factor_near_one_keeps_its_digits():
     assert times_too_large(1.0002) == "is 1.0002 times what it should be"
     assert times_too_large(2.0) == "is 2 times too large"
 
 
 @pytest.mark.parametrize(
-    ("law", "inverse"), [("1 / n", "n"), ("2 / n", "n / 2"), ("1/2 / n", "2 * n"), ("2 * n", ""), ("n", "")]
+    ("law", "advice"),
+    [
+        ("1 / n", "Multiply by `n`."),
+        ("2 / n", "Multiply by `n / 2`."),
+        ("1/2 / n", "Multiply by `2 * n`."),
+        ("2 * n", "Divide by `2 * n`."),
+        ("n", "Divide by `n`."),
+        ("x.shape[0]", "Divide by `x.shape[0]`. Is a sum taken where a mean is meant?"),
+    ],
 )
-def test_what_to_multiply_by_is_no_quotient(law, inverse):
-    assert _inverse_of_quotient(law) == inverse
+def test_what_to_multiply_by_is_no_quotient(law, advice):
+    assert _of_law(law) == advice
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_to_multiply_by_is_no_quotient(law, inverse):
     [(2 * math.pi, "6.283 (2 * pi)"), (-math.sqrt(2), "-1.414 (-sqrt(2))"), (6.2832, "6.283"), (7.0, "7")],
 )
 def test_a_constant_of_formulas_has_its_name(factor, text):
-    assert _constant(factor) == text
+    assert named(factor) == text
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from gradverify.verifier.diagnose.edits.source import Slot
 
 Node = ast.AST | list[ast.stmt]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Edit:
     """Another node, or several statements, in one place."""
 
@@ -24,12 +23,6 @@ class Edit:
     """Whether the place is a statement's, so that nothing around it need be shown."""
     is_known: bool = False
     """Whether what is put there stands elsewhere: how it differs may be another cause."""
-
-    @cached_property
-    def key(self) -> tuple[int, str]:
-        """Which change it is, of a tree that is kept."""
-        nodes = self.node if isinstance(self.node, list) else [self.node]
-        return id(self.slot.node), ";".join(ast.dump(node) for node in nodes)
 
 
 def expression(text: str, **parts: ast.expr) -> ast.expr:

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from gradverify.verifier.collect.discover import uses_setup_context
 from gradverify.verifier.collect.forward_itself import StandInContext
-from gradverify.verifier.diagnose.cause import Cause, Strength
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.helpers import with_helpers
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.rewrites import forms, is_module
-from gradverify.verifier.diagnose.edits.source import Slot, Source, slots, source_of
+from gradverify.verifier.diagnose.edits.source import Slot, Source, slots, source_of, with_helpers
 from gradverify.verifier.diagnose.evidence import ROUNDING, Pair, Pairs
+from gradverify.verifier.diagnose.words import of_gradient
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values
@@ -72,7 +72,7 @@ def other_derivative(pairs: Pairs) -> Cause | None:
         return None
     if not known:
         own.repairs.forward.append(found)
-    return _told(found)
+    return _told(found, first)
 
 
 def _is_too_large(pair: Pair) -> bool:
@@ -212,11 +212,15 @@ def _rows(pair: Pair, forward: Forward, cotangents: Tensor) -> Tensor | None:
     return rows if bool(rows.isfinite().all()) else None
 
 
-def _told(one: ForwardEdit) -> Cause | None:
+def _told(one: ForwardEdit, pair: Pair) -> Cause:
     node = _expression(one.edit.slot)
     text = " ".join(ast.unparse(node).split())
-    instead = "" if one.instead is None else " ".join(ast.unparse(one.instead).split())
-    line = getattr(node, "lineno", 0)
     file = Path(one.source.function.__code__.co_filename).name
-    place = f"`{text[:LONGEST_TOLD]}` ({file}:{line})"
-    return Cause(one.edit.cause, Strength.WEAK, kind="forward", law=instead, other=place)
+    place = f"`{text[:LONGEST_TOLD]}` ({file}:{getattr(node, 'lineno', 0)})"
+    what = f"{of_gradient(pair)} is what it would be"
+    if one.instead is None:
+        advice = "Add the term that comes through it."
+        return Cause(one.edit.cause, f"{what} if {place} were a constant", advice, is_weak=True)
+    instead = " ".join(ast.unparse(one.instead).split())
+    what += f" with the derivative of `{instead}` in place of that of {place}"
+    return Cause(one.edit.cause, what, "Is a factor of the chain rule missing there?", is_weak=True)

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier import guard
-from gradverify.verifier.diagnose.edits.helpers import with_helpers
-from gradverify.verifier.diagnose.edits.repairs import Repairs
-from gradverify.verifier.diagnose.edits.source import Source, source_of
+from gradverify.verifier.diagnose.edits.edit import Edit
+from gradverify.verifier.diagnose.edits.source import Source, source_of, with_helpers
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.flat import Layout
@@ -22,8 +21,24 @@ from gradverify.verifier.numerics.problem import CallProblem, Graph
 
 Backward = Callable[..., Any]
 
-Key = tuple[int, str]
-"""Which change of a source, see `Edit.key`."""
+MOST_EDITS = 4000
+"""Changes that are tried for one target."""
+
+
+@dataclass
+class Repairs:
+    """What is known of the changes of one backward, at all points of its target."""
+
+    most: int = MOST_EDITS
+    """Changes that may be tried; 0 where those alone are tried that are known."""
+    found: list[tuple[Edit, Any]] = field(default_factory=list)
+    """Changes that make backward right, each with the run (`TracedBackward`) whose source it changes."""
+    searched: set[frozenset[int]] = field(default_factory=set)
+    """Positions of wrong gradients for which a change was looked for."""
+    forward: list[Any] = field(default_factory=list)
+    """Changes of forward (`ForwardEdit`) whose gradient is backward's."""
+    further: Sequence[Any] = ()
+    """Places (`FurtherPlace`) at which a change must hold before it is offered."""
 
 
 @dataclass
@@ -38,14 +53,8 @@ class OwnBackward:
     """The class's own, as its author wrote it."""
     repairs: Repairs
     """What is known of changes from other points of the target, too."""
-    scene: Any = None
-    """One run with its values noted, once that was asked for."""
-    tried: dict[tuple[int, Key], Tensor | None] = field(default_factory=dict)
-    """What changes of the source gave, by output and change."""
-    whole: dict[tuple[int, Key], Tensor | None] = field(default_factory=dict)
-    """All rows with a change in it, by output and change; None where it is not linear with it."""
-    asked: int = 0
-    """Backwards that were run."""
+    mended: dict[Edit, bool] = field(default_factory=dict)
+    """Whether everything is right here with a change in it."""
     _graph: Graph | None = None
     _versions: list[int] | None = None
     _has_failed: bool = False
@@ -139,7 +148,6 @@ class OwnBackward:
         graph, outputs = self._graph, self.problem.outputs
         if graph is None:
             return None
-        self.asked += 1
         flat = u if whole else torch.zeros(outputs.size, dtype=torch.float64)
         block = outputs.blocks[output]
         if not whole:

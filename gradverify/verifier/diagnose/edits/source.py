@@ -5,18 +5,24 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any
+
+from gradverify.verifier.diagnose.edits.harmless import resolved
 
 NAME_OF_FACTORY = "_gradverify_factory"
 """The function around an edited backward that holds what its closure holds."""
 
 LONGEST_SOURCE = 12_000
 """Characters of a backward that is still edited: far more than anyone writes by hand."""
+
+
+MOST_HELPERS = 6
+"""Functions that are changed with a backward."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,6 @@ class Source:
     tree: ast.FunctionDef
     helpers: tuple[ast.FunctionDef, ...] = ()
     """Functions of the same file that it alone calls."""
-    methods: tuple[tuple[type, str], ...] = ()
-    """Those of them that are static methods: their classes and names."""
 
     @cached_property
     def whole(self) -> ast.Module:
@@ -70,8 +74,6 @@ class Source:
     @cached_property
     def _module(self) -> ast.Module:
         """A program that makes the function, of the very nodes of its tree, each with a place."""
-        names = [self.tree.name, *(name for _, name in self.methods)]
-        made: list[ast.expr] = [ast.Name(name, ast.Load()) for name in names]
         factory = ast.FunctionDef(
             name=NAME_OF_FACTORY,
             args=ast.arguments(
@@ -81,7 +83,7 @@ class Source:
                 kw_defaults=[],
                 defaults=[],
             ),
-            body=[*self.helpers, self.tree, ast.Return(ast.Tuple(made, ast.Load()))],
+            body=[*self.helpers, self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
             decorator_list=[],
         )
         return ast.fix_missing_locations(ast.Module([factory], []))
@@ -92,29 +94,10 @@ class Source:
         try:
             exec(compile(self._module, "<backward with one change>", "exec"), names)  # noqa: S102 - the user's own code
             cells = [cell.cell_contents for cell in self.function.__closure__ or ()]
-            made, *methods = names[NAME_OF_FACTORY](*cells)
+            made: Callable[..., Any] = names[NAME_OF_FACTORY](*cells)
         except (SyntaxError, ValueError, TypeError, RecursionError):
             return None
-        own = [(owner, name, method) for (owner, name), method in zip(self.methods, methods, strict=True)]
-        return _with_methods(made, own) if own else made
-
-
-def _with_methods(
-    backward: Callable[..., Any], methods: Sequence[tuple[type, str, Callable[..., Any]]]
-) -> Callable[..., Any]:
-    """A backward during which these stand in the classes in place of their static methods."""
-
-    def run(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-        own = [(owner, name, vars(owner)[name]) for owner, name, _ in methods]
-        try:
-            for owner, name, method in methods:
-                setattr(owner, name, staticmethod(method))
-            return backward(ctx, *given)
-        finally:
-            for owner, name, method in own:
-                setattr(owner, name, method)
-
-    return run
+        return made
 
 
 def source_of(function: Any) -> Source | None:  # noqa: ANN401 - the user's
@@ -144,3 +127,36 @@ def slots(tree: ast.AST) -> Iterator[Slot]:
             if isinstance(node, ast.AST):
                 yield Slot(tree, field, place if isinstance(value, list) else -1, node)
                 yield from slots(node)
+
+
+def with_helpers(source: Source, forward: Sequence[Source]) -> Source:
+    """A backward with the functions of its file that are reached from it, and not from forward."""
+    not_own = {id(one) for one in _reached(forward)}
+    found = [one for one in _reached([source]) if id(one) not in not_own and _is_plain(one, source)]
+    sources = [made for one in found[:MOST_HELPERS] if (made := source_of(one)) is not None]
+    return replace(source, helpers=tuple(one.tree for one in sources))
+
+
+def _reached(sources: Iterable[Source]) -> list[FunctionType]:
+    """Functions of the user's module that are named in these, and in those in turn."""
+    found: dict[int, FunctionType] = {}
+    left = list(sources)
+    while left:
+        source = left.pop()
+        for node in ast.walk(source.tree):
+            named = resolved(node, source.function) if isinstance(node, ast.Name | ast.Attribute) else None
+            if not isinstance(named, FunctionType) or named.__globals__ is not source.function.__globals__:
+                continue
+            if id(named) not in found:
+                found[id(named)] = named
+                left += [one for one in [source_of(named)] if one is not None]
+    return [*found.values()]
+
+
+def _is_plain(function: FunctionType, backward: Source) -> bool:
+    """Whether a function stands in backward's module itself, and its name means it."""
+    code, own = function.__code__, backward.function
+    is_here = code.co_filename == own.__code__.co_filename and not hasattr(function, "__wrapped__")
+    is_named = own.__globals__.get(function.__name__) is function
+    shadowed = function.__name__ in own.__code__.co_varnames
+    return is_here and is_named and not shadowed and not code.co_freevars

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
-from gradverify.verifier.diagnose.named_values import NamedTensor, named_tensors, spread
+from gradverify.verifier.diagnose.hypotheses.named_values import NamedTensor, named_tensors, spread
+from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 
 BY_CHANCE = 1e-5
 """Most chance that a condition separates so many values, right and wrong, without being the reason."""
@@ -22,6 +24,9 @@ LEAST_JUDGED = 12
 
 LEAST_ON_EACH_SIDE = 2
 """... and on each side of the threshold."""
+
+NARROW = 0.5
+"""A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Split:
-    """A condition that holds exactly where the gradient is wrong."""
+    """A condition that holds exactly where the gradient is wrong, and the values next to its threshold."""
 
     condition: str
     low: float
@@ -48,20 +53,33 @@ def branch(pairs: Pairs) -> Cause | None:
     variables = list(_variables(pairs[0]))
     for variable in variables:
         pooled = _pooled(pairs, variable)
-        if pooled is None:
-            continue
-        split = _split(variable, *pooled, hypotheses=3 * len(variables))
+        split = None if pooled is None else _split(variable, *pooled, hypotheses=3 * len(variables))
         if split is not None:
             right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
+            factor = _factor(pairs)
+            inside = "" if factor is None else f", where it {times_too_large(factor)}"
             return Cause(
                 "branch",
-                factor=_factor(pairs),
-                condition=split.condition,
-                low=split.low,
-                high=split.high,
-                right_entries=right,
+                f"{of_gradient(pairs[0])} is wrong only where {_where(split, pairs[0])}{inside}; {right} "
+                "other entries are right",
+                "Backward takes another branch there than forward does, or has none.",
+                factor=factor,
             )
     return None
+
+
+def _where(split: _Split, pair: Pair) -> str:
+    """The condition with what is known of its thresholds."""
+    low, high = number(split.low), number(split.high)
+    if not split.condition.endswith(" c"):
+        return f"`{split.condition}`, a just below {low} and b just above {high}"
+    if " - " in split.condition and "|" not in split.condition:
+        return f"`{split.condition.removesuffix('c')}0`"
+    likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
+    # A threshold that people write, where it is the only one between the values seen.
+    inside = [n for n in likely if split.low <= n <= split.high and split.high - split.low <= NARROW]
+    guess = f" ({number(inside[0])}?)" if len(inside) == 1 else ""
+    return f"`{split.condition}`, c between {low} and {high}{guess}"
 
 
 def _variables(pair: Pair) -> Iterator[_Variable]:

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause, Strength
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pair, Pairs
-from gradverify.verifier.diagnose.formulas import (
-    ABOUT,
-    FUNCTIONS,
-    MULTIPLES,
-    POWERS_OF_SUM,
-    REDUCTIONS,
-    WITH_EPSILON,
+from gradverify.verifier.diagnose.hypotheses.named_values import (
+    NamedTensor,
+    Side,
+    named_tensors,
+    side_shape,
+    spread,
 )
-from gradverify.verifier.diagnose.named_values import Side, named_tensors, side_shape, spread
+from gradverify.verifier.diagnose.words import of_gradient
 
 LEAST_TELLING = 8
 """Distinct values of the factor that must have been seen: fewer fit too many formulas."""
@@ -26,12 +25,48 @@ LEAST_TELLING = 8
 NONE = 1e-5
 """Factors that are 1 within this share are none: anything that is about 1 would be a law of them."""
 
+ABOUT = 1e-6
+"""A factor is a function of the data if it is that within this share: a measured one has some nine digits."""
 
-LARGEST_EPSILON = 0.1
-"""What is added under a root to keep it from zero is smaller than this."""
+TINIEST = torch.finfo(torch.float64).tiny
 
-SAME_EPSILON = 1e-6
-"""... and the same everywhere, to within this share of the factor's square."""
+MULTIPLES = {1.0: "", -1.0: "-", 2.0: "2 * ", -2.0: "-2 * ", 0.5: "1/2 * ", -0.5: "-1/2 * "}
+"""Numbers that the function may be multiplied by, and how they are written."""
+
+FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
+    ("{}", lambda v: v),
+    ("{}**2", lambda v: v * v),
+    ("(1 - {})", lambda v: 1 - v),
+    ("(1 + {})", lambda v: 1 + v),
+    ("(1 - {}**2)", lambda v: 1 - v * v),
+    ("(1 + {}**2)", lambda v: 1 + v * v),
+    ("({} * (1 - {}))", lambda v: v * (1 - v)),
+    ("exp({})", torch.exp),
+    ("exp(2 * {})", lambda v: torch.exp(2 * v)),
+    ("sqrt({})", torch.sqrt),
+    ("sign({})", torch.sign),
+    ("log({})", torch.log),
+    ("sigmoid({})", torch.sigmoid),
+    ("sigmoid(-{})", lambda v: torch.sigmoid(-v)),
+    ("(sigmoid({}) * sigmoid(-{}))", lambda v: torch.sigmoid(v) * torch.sigmoid(-v)),
+    ("tanh({})", torch.tanh),
+    ("(1 - tanh({})**2)", lambda v: 1 - torch.tanh(v) ** 2),
+    ("(1 + tanh({}))", lambda v: 1 + torch.tanh(v)),
+    ("sin({})", torch.sin),
+    ("cos({})", torch.cos),
+)
+"""Factors that derivatives are made of: one too many, or their inverse where one is missing."""
+
+REDUCTIONS: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
+    ("norm(dim={dim}, keepdim=True)", lambda t, dim: t.norm(dim=dim, keepdim=True)),
+    ("sum({dim}, keepdim=True)", lambda t, dim: t.sum(dim, keepdim=True)),
+    ("mean({dim}, keepdim=True)", lambda t, dim: t.mean(dim, keepdim=True)),
+    ("std({dim}, keepdim=True, correction=0)", lambda t, dim: t.std(dim, keepdim=True, correction=0)),
+)
+"""Numbers that a slice comes to, as they can be copied: `x.norm(1)` is another one."""
+
+Values = Callable[[Pair], Tensor | None]
+"""One for each entry of a side; None where there is none at a point."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +81,19 @@ class _Lines:
 
 def chain_factor(pairs: Pairs) -> Cause | None:
     """What backward gives is the true block with each column, or each row, times a function of the data."""
-    for side in ("column", "row"):
-        lines = _fitted(pairs, side)
-        law = _law(lines, side) if lines is not None else None
-        if law is not None:
-            return Cause("chain-factor", Strength.WEAK, law=law)
-    return None
+    laws = (_law(lines, side) for side in ("column", "row") if (lines := _fitted(pairs, side)) is not None)
+    law = next(filter(None, laws), "")
+    if not law:
+        return None
+    inverse = law.removeprefix("1 / ")
+    return Cause(
+        "chain-factor",
+        f"{of_gradient(pairs[0])} is `{law}` times what it should be, entry by entry",
+        f"Multiply by `{inverse}`: this factor of the chain rule is missing."
+        if inverse != law
+        else "Divide by that: a factor of the chain rule is one too many, or another one is missing.",
+        is_weak=True,
+    )
 
 
 def _fitted(pairs: Pairs, side: Side) -> list[_Lines] | None:
@@ -73,28 +115,22 @@ def _fitted(pairs: Pairs, side: Side) -> list[_Lines] | None:
     return found
 
 
-TINIEST = torch.finfo(torch.float64).tiny
-
-
-def _law(lines: Sequence[_Lines], side: Side) -> str | None:
-    """The first function of the data that gives every factor."""
+def _law(lines: Sequence[_Lines], side: Side) -> str:
+    """The first function of the data that gives every factor; empty where none does."""
     factors = [each.factors[each.judged] for each in lines]
     joined = torch.cat(factors)
     if torch.unique(joined).numel() < LEAST_TELLING or bool((joined - 1).abs().max() <= NONE):
-        return None
+        return ""
     for name, of in _values(lines[0].pair, side):
         given = [of(each.pair) for each in lines]
-        if any(v is None for v in given):
-            continue
         values = [v[each.judged] for v, each in zip(given, lines, strict=True) if v is not None]
-        for text, function in FUNCTIONS:
+        for text, function in FUNCTIONS if len(values) == len(lines) else ():
             candidates = [function(v) for v in values]
-            multiple = next((k for k in MULTIPLES if _same(factors[0], k * candidates[0])), None)
-            if multiple is not None and all(
-                _same(c, multiple * v) for c, v in zip(factors, candidates, strict=True)
-            ):
-                return written(multiple, text.replace("{}", name))
-    return _with_epsilon(lines, side, factors)
+            for before, of_it in (("", candidates), ("1 / ", [1 / c for c in candidates])):
+                multiple = next((k for k in MULTIPLES if _is_near(factors[0], k * of_it[0])), None)
+                if multiple and all(_is_near(f, multiple * c) for f, c in zip(factors, of_it, strict=True)):
+                    return written(multiple, before + text.replace("{}", name))
+    return ""
 
 
 def written(multiple: float, formula: str) -> str:
@@ -107,60 +143,31 @@ def written(multiple: float, formula: str) -> str:
     return f"{sign}1 / (2 * {below})" if abs(multiple) < 1 else f"{sign}2 / {below}"
 
 
-def _same(factors: Tensor, candidate: Tensor) -> bool:
+def _is_near(factors: Tensor, candidate: Tensor) -> bool:
     return bool((candidate - factors).abs().le(ABOUT * factors.abs()).all())
 
 
-def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Callable[[Pair], Tensor | None]]]:
+def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Values]]:
     """Tensors that broadcast to the side, then reductions of those of its shape along each dimension."""
     tensors = list(named_tensors(pair))
+    dims = range(len(side_shape(pair, side)))
     for tensor in tensors:
-        yield tensor.name, _spread_over(tensor.of, side)
+        yield tensor.name, _spread(tensor, side)
     for tensor in tensors:
-        for dim in range(len(side_shape(pair, side))):
-            parts = tensor.is_complex and dim == len(side_shape(pair, side)) - 1
-            for text, reduce in REDUCTIONS[:1] if parts else REDUCTIONS:
-                name = f"{tensor.name}.abs()" if parts else f"{tensor.name}.{text.format(dim=dim)}"
-                yield name, _reduced(tensor.of, side, dim, reduce)
+        for dim in dims:
+            is_of_parts = tensor.is_complex and dim == dims[-1]
+            for text, reduce in REDUCTIONS[:1] if is_of_parts else REDUCTIONS:
+                name = f"{tensor.name}.{'abs()' if is_of_parts else text.format(dim=dim)}"
+                yield name, _reduced(tensor, side, dim, reduce)
 
 
-def _spread_over(of: Callable[[Pair], Tensor], side: Side) -> Callable[[Pair], Tensor | None]:
-    return lambda pair: spread(of(pair), pair, side)
+def _spread(tensor: NamedTensor, side: Side) -> Values:
+    return lambda pair: spread(tensor.of(pair), pair, side)
 
 
-def _reduced(
-    of: Callable[[Pair], Tensor], side: Side, dim: int, reduce: Callable[[Tensor, int], Tensor]
-) -> Callable[[Pair], Tensor | None]:
+def _reduced(tensor: NamedTensor, side: Side, dim: int, reduce: Callable[[Tensor, int], Tensor]) -> Values:
     def values(pair: Pair) -> Tensor | None:
-        tensor = of(pair)
-        if tensor.shape != side_shape(pair, side):
-            return None
-        return spread(reduce(tensor, dim), pair, side)
+        shaped = tensor.of(pair)
+        return spread(reduce(shaped, dim), pair, side) if shaped.shape == side_shape(pair, side) else None
 
     return values
-
-
-def _with_epsilon(lines: Sequence[_Lines], side: Side, factors: Sequence[Tensor]) -> str | None:
-    """A variance or the like with one small number added everywhere; its root, or the inverse of these."""
-    joined = torch.cat(list(factors))
-    for tensor in named_tensors(lines[0].pair):
-        for dim in range(len(side_shape(lines[0].pair, side))):
-            for text, reduce in WITH_EPSILON:
-                given = [_reduced(tensor.of, side, dim, reduce)(each.pair) for each in lines]
-                if any(v is None for v in given):
-                    continue
-                values = torch.cat([v[e.judged] for v, e in zip(given, lines, strict=True) if v is not None])
-                for form, power in POWERS_OF_SUM:
-                    epsilon = _added(joined**power, values)
-                    if epsilon is not None:
-                        inner = text.format(name=tensor.name, dim=dim, epsilon=f"{epsilon:.2g}")
-                        return form.format(inner)
-    return None
-
-
-def _added(sums: Tensor, values: Tensor) -> float | None:
-    """The one small number by which all sums exceed the values."""
-    added = sums - values
-    epsilon = added.median()
-    same = (added - epsilon).abs() <= SAME_EPSILON * epsilon + ABOUT * sums
-    return epsilon.item() if 0 < epsilon.item() < LARGEST_EPSILON and bool(same.all()) else None

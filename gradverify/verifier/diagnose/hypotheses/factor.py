@@ -2,52 +2,95 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from torch import Tensor
 
+from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere, sizes_of, wrong_ones
-from gradverify.verifier.diagnose.sizes import size_law
+from gradverify.verifier.diagnose.evidence import (
+    Pair,
+    Pairs,
+    Shapes,
+    has_other_sizes,
+    same_everywhere,
+    wrong_ones,
+)
+from gradverify.verifier.diagnose.hypotheses.sizes import size_law, sizes_equal_to
+from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""
+
+CONSTANTS = (
+    ("sqrt(2)", math.sqrt(2)),
+    ("sqrt(3)", math.sqrt(3)),
+    ("pi", math.pi),
+    ("2 * pi", 2 * math.pi),
+    ("4 * pi", 4 * math.pi),
+    ("sqrt(pi)", math.sqrt(math.pi)),
+    ("sqrt(pi) / 2", math.sqrt(math.pi) / 2),
+    ("2 / sqrt(pi)", 2 / math.sqrt(math.pi)),
+    ("sqrt(2 * pi)", math.sqrt(2 * math.pi)),
+    ("sqrt(pi / 2)", math.sqrt(math.pi / 2)),
+    ("log(2)", math.log(2)),
+    ("1 / log(2)", 1 / math.log(2)),
+    ("log(10)", math.log(10)),
+    ("180 / pi", 180 / math.pi),
+)
+"""Numbers of formulas that are known by a name."""
+
+SAME_CONSTANT = 1e-7
+"""A fitted factor is such a number to within this share: it has about nine digits."""
+
+ADVICE = {
+    -1.0: "Turn the sign.",
+    2.0: "Is a term counted twice, or a 1/2 dropped?",
+    0.5: "Was the 2 of a square dropped?",
+}
+"""What to do about a factor that has mostly one reason."""
 
 
 def zero(pairs: Pairs) -> Cause | None:
     """Backward gives zeros where the function does depend on the input."""
     if any(pair.claimed.any() for pair in pairs):
         return None
-    rest = wrong_ones(pairs)[0]
-    others = [k for k in range(len(rest.point.outputs.blocks)) if k != rest.output]
-    if any(Pair(rest.point, k, rest.source).claimed.any() for k in others):
-        return Cause("ignored-output", other=rest.output_name)
-    return Cause("zero", factor=0.0)
+    first = wrong_ones(pairs)[0]
+    name, output = first.name, first.output_name
+    others = [k for k in range(len(first.point.outputs.blocks)) if k != first.output]
+    if any(Pair(first.point, k, first.source).claimed.any() for k in others):
+        return Cause(
+            "ignored-output",
+            f"the part of the gradient of `{name}` that comes through output `{output}` is missing",
+            f"Backward does not use the grad_output of `{output}` for `{name}`: add its term.",
+        )
+    return Cause(
+        "zero",
+        f"{of_gradient(first)} is zero at every entry",
+        "Is it None, or zeros, or do the terms that it is made of cancel? If none is intended, say so in "
+        f"the spec: `{name}: {{..., requires_grad: false}}`.",
+        factor=0.0,
+    )
 
 
 def constant_factor(pairs: Pairs) -> Cause | None:
     """Every entry is off by one factor: the same at all points, or a law of the sizes."""
-    factors = fitted(pairs)
-    if factors is None:
+    factors = _fitted(pairs)
+    if not factors:
         return None
-    values = [c for _, c in factors]
-    if same_everywhere(values, SAME_FACTOR):
-        return Cause("constant-factor", factor=values[0])
-    if not _depends_on_sizes_alone(factors):
+    c = factors[0][1]
+    what = f"{of_gradient(pairs[0])} {times_too_large(c)} at every entry"
+    if same_everywhere([c for _, c in factors], SAME_FACTOR):
+        return Cause("constant-factor", what, _of_constant(c, pairs), factor=c)
+    law = size_law(factors) if _depends_on_sizes_alone(factors) else ""
+    if not law:
         return None
-    law = size_law([(pair.point.shapes, c) for pair, c in factors])
-    return Cause("constant-factor", factor=values[0], law=law) if law else None
-
-
-def fitted(pairs: Pairs) -> list[tuple[Pair, float]] | None:
-    """The factor of each point that has one to show; None where some entry has another one."""
-    factors = []
-    for pair in pairs:
-        if not pair.informative.any():
-            continue
-        c = factor_of(pair.claimed[pair.known], pair.true[pair.known])
-        if c is None or c == 0 or not pair.explained_by(c * pair.true, abs(c) * pair.bound):
-            return None
-        factors.append((pair, c))
-    return factors or None
+    other = next(
+        times_too_large(other) for _, other in factors if not same_everywhere([c, other], SAME_FACTOR)
+    )
+    what += f" (at another size it {other}): the factor is `{law}`"
+    return Cause("constant-factor", what, _of_law(law), factor=c)
 
 
 def factor_of(claimed: Tensor, true: Tensor) -> float | None:
@@ -56,8 +99,49 @@ def factor_of(claimed: Tensor, true: Tensor) -> float | None:
     return (claimed @ true).item() / square if square > 0 else None
 
 
-def _depends_on_sizes_alone(factors: list[tuple[Pair, float]]) -> bool:
-    by_size: dict[object, list[float]] = {}
-    for pair, c in factors:
-        by_size.setdefault(sizes_of(pair), []).append(c)
+def _fitted(pairs: Pairs) -> list[tuple[Shapes, float]] | None:
+    """The factor of each point that has one to show; None where some entry has another one."""
+    factors = []
+    for pair in pairs:
+        if not pair.informative.any():
+            continue
+        c = factor_of(pair.claimed[pair.known], pair.true[pair.known])
+        if c is None or c == 0 or not pair.explained_by(c * pair.true, abs(c) * pair.bound):
+            return None
+        factors.append((pair.point.shapes, c))
+    return factors
+
+
+def _depends_on_sizes_alone(factors: Sequence[tuple[Shapes, float]]) -> bool:
+    by_size: dict[Shapes, list[float]] = {}
+    for shapes, c in factors:
+        by_size.setdefault(shapes, []).append(c)
     return all(same_everywhere(values, SAME_FACTOR) for values in by_size.values())
+
+
+def _of_constant(c: float, pairs: Pairs) -> str:
+    """What to do about a factor that is the same everywhere, and what it may also be."""
+    divide = f"Divide by {named(c)}." if abs(c) > 1 else f"Multiply by {named(1 / c)}."
+    point = pairs[0].point
+    same = [] if has_other_sizes(pairs) else sizes_equal_to(point.shapes, abs(c))
+    same += [name for name, value in point.scalars if value and abs(c) in {abs(value), abs(1 / value)}]
+    also = f" Here it may also be {' or '.join(f'`{name}`' for name in same[:2])}." if same else ""
+    return ADVICE.get(round(c, 6), divide) + also
+
+
+def named(c: float) -> str:
+    """A number, with its name where it has one: `6.283 (2 * pi)`."""
+    names = [name for name, value in CONSTANTS if abs(abs(c) - value) <= SAME_CONSTANT * value]
+    return number(c) + "".join(f" ({'-' if c < 0 else ''}{name})" for name in names[:1])
+
+
+def _of_law(law: str) -> str:
+    """What to do about a factor that follows the sizes."""
+    above, _, below = law.partition(" / ")
+    if below and " " not in above + below:
+        inverse = {"1": below, "1/2": f"2 * {below}"}.get(above, f"{below} / {above}")
+        return f"Multiply by `{inverse}`."
+    mean = (
+        " Is a sum taken where a mean is meant?" if law.endswith(("]", "numel()")) and " " not in law else ""
+    )
+    return f"Divide by `{law}`.{mean}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from gradverify.verifier.diagnose.cause import Cause, Strength
+from gradverify.verifier.checks.mismatch import KEEP_THE_DTYPE
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pairs, wrong_ones
+from gradverify.verifier.diagnose.words import of_gradient
 
 LARGEST = 1e-6
 """Differences in units of the largest entry: some eight times float32's half unit in the last place, 6e-8."""
@@ -28,4 +30,5 @@ def float32_inside(pairs: Pairs) -> Cause | None:
     share = torch.cat(larger).double().mean().item()
     is_rounding = LEAST_OF_A_SIGN <= share <= 1 - LEAST_OF_A_SIGN
     enough = sum(signs.numel() for signs in larger) >= LEAST_DIFFERENCES
-    return Cause("float32-inside", Strength.WEAK) if is_rounding and enough else None
+    what = f"{of_gradient(pairs[0])} is right to float32's digits alone"
+    return Cause("float32-inside", what, KEEP_THE_DTYPE, is_weak=True) if is_rounding and enough else None

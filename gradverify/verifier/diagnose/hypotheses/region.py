@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause, Strength
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, has_other_sizes, same_everywhere, wrong_ones
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
-
-TAILS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-"""Widths of vectorised loops and of blocks whose remainder may be forgotten."""
+from gradverify.verifier.diagnose.words import cotangent, of_gradient, times_too_large
 
 LEAST_BEYOND = 4
 """Slices on either side of an index from which on a gradient is wrong: fewer are named otherwise."""
 
-PARTS = ("first", "last", "all but the first", "all but the last", "odd", "even")
-"""Of the slices along a dimension."""
+Part = Callable[[Tensor, int], Tensor]
+"""Which indices (bool) of a dimension are meant, by the indices and the length."""
 
-OFF_DIAGONAL = "entries off the diagonal"
+
+def _remainder(width: int) -> Part:
+    return lambda k, n: k >= n - n % width
+
+
+FIRST, LAST = "the first slice", "the last slice"
+
+PARTS: dict[str, Part] = {
+    FIRST: lambda k, _: k == 0,
+    LAST: lambda k, n: k == n - 1,
+    "the slices behind the first one": lambda k, _: k > 0,
+    "the slices before the last one": lambda k, n: k < n - 1,
+    "the odd indices": lambda k, _: k % 2 == 1,
+    "the even indices": lambda k, _: k % 2 == 0,
+    # Widths of vectorised loops and of blocks whose remainder may be forgotten.
+    **{f"the remainder after groups of {2**e}": _remainder(2**e) for e in range(1, 11)},
+}
+"""Of the slices along a dimension."""
 
 
 def not_summed(pairs: Pairs) -> Cause | None:
     """The input is broadcast over a dimension of the output, and one slice was taken instead of the sum."""
     if all(pair.claimed.shape[1] >= pair.claimed.shape[0] for pair in pairs):
         return None
+    name, output, g = pairs[0].name, pairs[0].output_name, cotangent(pairs[0])
     for dim in range(len(pairs[0].output_shape)):
-        for kind in ("first", "last"):
-            masks = _masks(pairs, "output", dim, f"all but the {kind}")
-            if masks is not None and _factor_within(pairs, masks) == 0.0:
-                return Cause("not-summed-over-broadcast", dim=dim, kind=kind)
+        for one in (FIRST, LAST):
+            masks = _masks(pairs, dim, PARTS[one], is_input=False)
+            if masks is not None and _factor_within(pairs, [~mask for mask in masks]) == 0.0:
+                return Cause(
+                    "not-summed-over-broadcast",
+                    f"`{name}` takes part in every slice of `{output}` along dimension {dim}, but its "
+                    f"gradient comes from {one} only",
+                    f"Sum over dimension {dim} of {g} instead of indexing it.",
+                )
     return None
 
 
@@ -39,15 +60,36 @@ def region(pairs: Pairs) -> Cause | None:
     """Wrong by one factor in a part of a tensor that is the same at all points, right elsewhere."""
     if not has_other_sizes(pairs):
         return None
-    for side in ("input", "output"):
-        for kind, dim, masks in _places(pairs, side):
+    for is_input in (True, False):
+        for place, masks in _places(pairs, is_input=is_input):
             factor = None if masks is None else _factor_within(pairs, masks)
             if factor is not None and masks is not None:
-                right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
-                is_lost = factor == 0 and side == "input" and _is_reached_otherwise(pairs, masks)
-                name, strength = ("missing-term", Strength.WEAK) if is_lost else ("region", Strength.STRONG)
-                return Cause(name, strength, factor, side=side, dim=dim, kind=kind, right_entries=right)
+                where = f"{place} of `{pairs[0].name if is_input else pairs[0].output_name}`"
+                if factor == 0 and is_input and _is_reached_otherwise(pairs, masks):
+                    return _lost(pairs[0], where)
+                return _of_part(pairs[0], where, factor)
     return None
+
+
+def _of_part(pair: Pair, place: str, factor: float) -> Cause:
+    return Cause(
+        "region",
+        f"{of_gradient(pair)} is wrong only at {place}, where it {times_too_large(factor)}, and right "
+        "everywhere else",
+        "Look at the bounds of the loop, slice or mask that backward uses there."
+        if factor == 0
+        else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
+    )
+
+
+def _lost(pair: Pair, place: str) -> Cause:
+    return Cause(
+        "missing-term",
+        f"{of_gradient(pair)} is zero at {place}, where what comes through another output is right, and "
+        "right everywhere else",
+        "Is something that depends on these entries taken for a constant?",
+        is_weak=True,
+    )
 
 
 def _is_reached_otherwise(pairs: Pairs, masks: Sequence[Tensor]) -> bool:
@@ -65,49 +107,33 @@ def _is_reached_otherwise(pairs: Pairs, masks: Sequence[Tensor]) -> bool:
     return seen
 
 
-def _places(pairs: Pairs, side: str) -> Iterator[tuple[str, int | None, list[Tensor] | None]]:
-    """Parts of a tensor along each dimension, then of its matrices: a name, the dimension, a mask a point."""
-    shapes = [_shape(pair, side) for pair in pairs]
+def _places(pairs: Pairs, *, is_input: bool) -> Iterator[tuple[str, list[Tensor] | None]]:
+    """Parts of a tensor along each dimension, then of its matrices: in words, and a mask for each point."""
+    shapes = [_shape(pair, is_input=is_input) for pair in pairs]
     for dim in range(len(shapes[0])):
-        start = _first_wrong(pairs, side, dim)
-        beyond = [] if start is None else [f"from index {start} on"]
-        tails = [f"remainder after groups of {width}" for width in TAILS]
-        for kind in (*beyond, *PARTS, *tails):
-            yield kind, dim, _masks(pairs, side, dim, kind)
+        start = _first_wrong(pairs, dim, is_input=is_input)
+        parts = {} if start is None else {f"the slices from index {start} on": _from(start)}
+        for words, part in {**parts, **PARTS}.items():
+            yield f"{words} along dimension {dim}", _masks(pairs, dim, part, is_input=is_input)
     if all(len(shape) > 1 and min(shape[-2:]) > 1 for shape in shapes):
         off = [~torch.eye(*shape[-2:], dtype=torch.bool).expand(shape) for shape in shapes]
-        yield OFF_DIAGONAL, None, [_of_entries(p, side, mask) for p, mask in zip(pairs, off, strict=True)]
+        masks = [_of_entries(p, mask, is_input=is_input) for p, mask in zip(pairs, off, strict=True)]
+        yield "the entries off the diagonal", masks
 
 
-def _part(kind: str, length: int) -> Tensor:
-    """The indices (bool) of a dimension that a part with this name has."""
-    places = torch.arange(length)
-    match kind.split():
-        case ["first"]:
-            return places == 0
-        case ["last"]:
-            return places == length - 1
-        case ["all", "but", "the", other]:
-            return ~_part(other, length)
-        case ["odd" | "even"]:
-            return places % 2 == (kind == "odd")
-        case ["from", "index", start, "on"]:
-            return places >= int(start)
-        case [*_, width]:
-            return places >= length - length % int(width)
-        case _:
-            raise ValueError(kind)
+def _from(start: int) -> Part:
+    return lambda k, _: k >= start
 
 
-def _first_wrong(pairs: Pairs, side: str, dim: int) -> int | None:
+def _first_wrong(pairs: Pairs, dim: int, *, is_input: bool) -> int | None:
     """The index from which on slices of a dimension are wrong, if it is one at all points and far inside."""
     starts = set()
     for pair in wrong_ones(pairs):
-        shape = _shape(pair, side)
+        shape = _shape(pair, is_input=is_input)
         if dim >= len(shape):
             return None
-        lines = pair.wrong.any(dim=0 if side == "input" else 1)
-        if (pair.source_block if side == "input" else pair.output_block).is_complex:
+        lines = pair.wrong.any(dim=0 if is_input else 1)
+        if (pair.source_block if is_input else pair.output_block).is_complex:
             lines = lines.reshape(-1, 2).any(dim=1)
         slices = lines.reshape(shape).movedim(dim, 0).reshape(shape[dim], -1).any(dim=1)
         start = int(slices.int().argmax())
@@ -117,29 +143,28 @@ def _first_wrong(pairs: Pairs, side: str, dim: int) -> int | None:
     return starts.pop() if len(starts) == 1 else None
 
 
-def _shape(pair: Pair, side: str) -> tuple[int, ...]:
-    return pair.source_shape if side == "input" else pair.output_shape
+def _shape(pair: Pair, *, is_input: bool) -> tuple[int, ...]:
+    return pair.source_shape if is_input else pair.output_shape
 
 
-def _masks(pairs: Pairs, side: str, dim: int, kind: str) -> list[Tensor] | None:
+def _masks(pairs: Pairs, dim: int, part: Part, *, is_input: bool) -> list[Tensor] | None:
     masks = []
     for pair in pairs:
-        shape = _shape(pair, side)
+        shape = _shape(pair, is_input=is_input)
         if dim >= len(shape) or shape[dim] < 1:
             return None
         along = [-1 if k == dim else 1 for k in range(len(shape))]
-        masks.append(_of_entries(pair, side, _part(kind, shape[dim]).reshape(along).expand(shape)))
+        chosen = part(torch.arange(shape[dim]), shape[dim]).reshape(along).expand(shape)
+        masks.append(_of_entries(pair, chosen, is_input=is_input))
     return masks
 
 
-def _of_entries(pair: Pair, side: str, mask: Tensor) -> Tensor:
+def _of_entries(pair: Pair, mask: Tensor, *, is_input: bool) -> Tensor:
     """A mask of a tensor's entries as one of the entries of the block."""
-    block = pair.source_block if side == "input" else pair.output_block
     lined_up = mask.reshape(-1)
-    if block.is_complex:
+    if (pair.source_block if is_input else pair.output_block).is_complex:
         lined_up = lined_up.repeat_interleave(2)
-    shaped = lined_up[None, :] if side == "input" else lined_up[:, None]
-    return shaped.expand_as(pair.claimed)
+    return (lined_up[None, :] if is_input else lined_up[:, None]).expand_as(pair.claimed)
 
 
 def _factor_within(pairs: Pairs, masks: Sequence[Tensor]) -> float | None:

@@ -9,109 +9,135 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from gradverify.verifier.diagnose.cause import Cause
-from gradverify.verifier.diagnose.evidence import Pair, Pairs
+from gradverify.verifier.diagnose.evidence import Explanation, Hypothesis, Pair, Pairs, first_that_holds
+from gradverify.verifier.diagnose.words import of_gradient
+
+Order = Callable[[Tensor], Tensor]
+"""Of a tensor shaped (rows, the tensor's own dimensions)."""
 
 
 @dataclass(frozen=True)
-class _Named:
+class _Reordering:
     """One way to reorder the entries of a tensor."""
 
     cause: str
-    kind: str
-    dim: int | None
-    other_dim: int | None
-    apply: Callable[[Tensor], Tensor]
-    """Of a tensor shaped (..., tensor's own dimensions)."""
+    how: str
+    dims: tuple[int, ...]
+    """Those of the tensor that take part; none where all do."""
+    apply: Order
 
 
 def reordered(pairs: Pairs) -> Cause | None:
     """The gradient, or grad_output before it is used, is flipped, shifted, or transposed and reshaped."""
-    for side in ("input", "output"):
-        dims = _dims(pairs[0], side)
-        if any(_dims(pair, side) != dims for pair in pairs):
-            continue
-        for named in _reorderings(dims):
-            if all(_explains(pair, side, named) for pair in pairs):
-                return Cause(
-                    named.cause, side=side, kind=named.kind, dim=named.dim, other_dim=named.other_dim
-                )
-    return None
+    return first_that_holds(_hypotheses(pairs), pairs)
 
 
 def other_product(pairs: Pairs) -> Cause | None:
     """J g is computed where Jᵀ g is needed."""
-    for pair in pairs:
-        if pair.true.shape[0] != pair.true.shape[1] or pair.source_shape != pair.output_shape:
-            return None
-        if not pair.explained_by(pair.true.mT, pair.bound.mT):
-            return None
-    return Cause("transposed", kind="jvp")
+    cause = Cause(
+        "transposed",
+        f"{of_gradient(pairs[0])} is J g where Jᵀ g is needed",
+        "Transpose the linear map in backward.",
+    )
+    return first_that_holds([Hypothesis(cause, _transposed_block)], pairs)
 
 
-def _reorderings(dims: int) -> Iterator[_Named]:
+def _transposed_block(pair: Pair) -> Explanation | None:
+    is_square = pair.true.shape[0] == pair.true.shape[1] and pair.source_shape == pair.output_shape
+    return (pair.true.mT, pair.bound.mT) if is_square else None
+
+
+def _hypotheses(pairs: Pairs) -> Iterator[Hypothesis]:
+    for is_input in (True, False):
+        shapes = [pair.source_shape if is_input else pair.output_shape for pair in pairs]
+        if len({len(shape) for shape in shapes}) > 1:
+            continue
+        for one in _reorderings(len(shapes[0])):
+            is_square = one.dims and all(len({shape[d] for d in one.dims}) == 1 for shape in shapes)
+            words = _of_square if one.cause == "transposed" and is_square else _of_order
+            cause = words(one, pairs[0], is_input=is_input)
+            yield Hypothesis(cause, _in_order(one.apply, is_input=is_input))
+
+
+def _reorderings(dims: int) -> Iterator[_Reordering]:
     """Of a tensor with so many dimensions, the likely ones first."""
     for a, b in itertools.combinations(range(dims), 2):
-        yield _Named("transposed", "reshaped", a, b, _transposed(a, b))
+        yield _Reordering("transposed", f"with dimensions {a} and {b} exchanged", (a, b), _exchanged(a, b))
     if dims > 2:
-        yield _Named("transposed", "reversed", None, None, _reversed(dims))
+        yield _Reordering("transposed", "with its dimensions reversed", (), _reversed(dims))
     for dim in reversed(range(dims)):
-        yield _Named("permuted", "flipped", dim, None, _flipped(dim))
-        yield _Named("permuted", "shifted on by 1", dim, None, _shifted(dim, 1))
-        yield _Named("permuted", "shifted back by 1", dim, None, _shifted(dim, -1))
+        yield _along("flipped", dim, lambda t, d: t.flip(d))
+        yield _along("shifted on by 1", dim, lambda t, d: t.roll(1, d))
+        yield _along("shifted back by 1", dim, lambda t, d: t.roll(-1, d))
     for a, b in itertools.combinations(range(dims), 2):
-        yield _Named("permuted", "flipped", a, b, _flipped(a, b))
+        how = f"flipped along dimensions {a} and {b}"
+        yield _Reordering("permuted", how, (a, b), _flipped(a, b))
     for dim in reversed(range(dims)):
-        yield _Named("permuted", "reversed, all but the first slice,", dim, None, _mirrored(dim))
+        # The slice k where slice -k should be, as a forgotten conjugate does in a Fourier transform.
+        yield _along("reversed, all but the first slice,", dim, lambda t, d: t.flip(d).roll(1, d))
     for dim in reversed(range(dims)):
-        yield _Named("permuted", "moved on by 1 (the first slice empty)", dim, None, _moved(dim, 1))
-        yield _Named("permuted", "moved back by 1 (the last slice empty)", dim, None, _moved(dim, -1))
+        yield _along("moved on by 1 (the first slice empty)", dim, lambda t, d: _moved(t, d, 1))
+        yield _along("moved back by 1 (the last slice empty)", dim, lambda t, d: _moved(t, d, -1))
 
 
-def _moved(dim: int, by: int) -> Callable[[Tensor], Tensor]:
-    def apply(t: Tensor) -> Tensor:
-        moved = t.roll(by, dim + 1)
-        moved.select(dim + 1, 0 if by > 0 else -1).zero_()
-        return moved
-
-    return apply
+def _along(how: str, dim: int, apply: Callable[[Tensor, int], Tensor]) -> _Reordering:
+    """Along one dimension, which is `dim + 1` behind the rows."""
+    return _Reordering("permuted", f"{how} along dimension {dim}", (dim,), lambda t: apply(t, dim + 1))
 
 
-def _transposed(a: int, b: int) -> Callable[[Tensor], Tensor]:
+def _moved(t: Tensor, dim: int, by: int) -> Tensor:
+    moved = t.roll(by, dim)
+    moved.select(dim, 0 if by > 0 else -1).zero_()
+    return moved
+
+
+def _exchanged(a: int, b: int) -> Order:
     return lambda t: t.transpose(a + 1, b + 1)
 
 
-def _reversed(dims: int) -> Callable[[Tensor], Tensor]:
+def _flipped(a: int, b: int) -> Order:
+    return lambda t: t.flip([a + 1, b + 1])
+
+
+def _reversed(dims: int) -> Order:
+    """Whatever lies behind them, as the parts of a complex number do."""
     return lambda t: t.permute(0, *reversed(range(1, dims + 1)), *range(dims + 1, t.dim()))
 
 
-def _flipped(*dims: int) -> Callable[[Tensor], Tensor]:
-    return lambda t: t.flip([d + 1 for d in dims])
+def _in_order(apply: Order, *, is_input: bool) -> Callable[[Pair], Explanation]:
+    """The block with its columns, or its rows, in another order."""
+
+    def moved(matrix: Tensor, shape: tuple[int, ...]) -> Tensor:
+        lined_up = matrix if is_input else matrix.mT
+        changed = apply(lined_up.reshape(-1, *shape)).reshape(lined_up.shape)
+        return changed if is_input else changed.mT
+
+    def explain(pair: Pair) -> Explanation:
+        shape = pair.source_block.shape if is_input else pair.output_block.shape
+        return moved(pair.true, shape), moved(pair.bound, shape)
+
+    return explain
 
 
-def _mirrored(dim: int) -> Callable[[Tensor], Tensor]:
-    """The slice k where slice -k should be, as a forgotten conjugate does in a Fourier transform."""
-    return lambda t: t.flip(dim + 1).roll(1, dim + 1)
+def _of_square(one: _Reordering, pair: Pair, *, is_input: bool) -> Cause:
+    """Two dimensions are exchanged that are equally long at every point."""
+    gradient = of_gradient(pair)
+    start = (
+        gradient if is_input else f"{gradient} is right but that the grad_output that backward uses for it"
+    )
+    exchanged = one.how.removeprefix("with ").removesuffix(" exchanged")
+    what = f"{start} is transposed: {exchanged} are exchanged"
+    return Cause("transposed", what, "A transpose is missing in backward, or one too many.")
 
 
-def _shifted(dim: int, by: int) -> Callable[[Tensor], Tensor]:
-    return lambda t: t.roll(by, dim + 1)
-
-
-def _shape(pair: Pair, side: str) -> tuple[int, ...]:
-    return pair.source_block.shape if side == "input" else pair.output_block.shape
-
-
-def _dims(pair: Pair, side: str) -> int:
-    """Those that the user knows: the parts of a complex number are none."""
-    return len(pair.source_shape if side == "input" else pair.output_shape)
-
-
-def _explains(pair: Pair, side: str, named: _Named) -> bool:
-    shape = _shape(pair, side)
-
-    def moved(matrix: Tensor) -> Tensor:
-        lined_up = matrix if side == "input" else matrix.mT
-        changed = named.apply(lined_up.reshape(-1, *shape)).reshape(lined_up.shape)
-        return changed if side == "input" else changed.mT
-
-    return pair.explained_by(moved(pair.true), moved(pair.bound))
+def _of_order(one: _Reordering, pair: Pair, *, is_input: bool) -> Cause:
+    gradient = of_gradient(pair)
+    places = f"{gradient} has the right numbers in the wrong places: it is"
+    if one.cause == "permuted":
+        return Cause(
+            "permuted",
+            f"{places if is_input else f'{gradient} is right for a grad_output that is'} {one.how}",
+        )
+    what = f"{places} right" if is_input else f"{gradient} is right for a grad_output"
+    advice = "A reshape or view stands where a transpose is meant, or one of them is missing."
+    return Cause("transposed", f"{what} {one.how} and reshaped", advice)

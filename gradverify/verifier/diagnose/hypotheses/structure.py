@@ -7,8 +7,17 @@ import itertools
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause, Strength
-from gradverify.verifier.diagnose.evidence import Pair, Pairs, has_other_sizes, wrong_ones
+from gradverify.verifier.diagnose.cause import Cause
+from gradverify.verifier.diagnose.evidence import (
+    Explanation,
+    Hypothesis,
+    Pair,
+    Pairs,
+    first_that_holds,
+    has_other_sizes,
+    wrong_ones,
+)
+from gradverify.verifier.diagnose.words import cotangent, of_gradient
 
 LEAST_COUPLED = 3
 """Entries that must interact, before a sum over them is named: two do after an exchange as well."""
@@ -20,29 +29,46 @@ Dims = tuple[int, int]
 def diagonal_only(pairs: Pairs) -> Cause | None:
     """Entries with equal indices along a dimension are right and all others zero; or the reverse."""
     tied = _decoupled(pairs, "true")
-    for dims in _equal_dims(pairs):
-        if any((d == dims[0]) != (e == dims[1]) for d, e in tied):
-            continue  # another dimension goes with one of these two: equal indices mean nothing
-        masks = [_diagonal(pair, dims) for pair in pairs]
-        for kind in ("diagonal", "rest"):
-            if all(
-                _keeps(pair, m if kind == "diagonal" else ~m) for pair, m in zip(pairs, masks, strict=True)
-            ):
-                if kind == "diagonal":
-                    along = "sequence" if _goes_one_way(pairs, dims) else ""
-                    return Cause("diagonal-only", kind=along, dim=dims[0], other_dim=dims[1])
-                return Cause("missing-term", kind="diagonal", dim=dims[0], other_dim=dims[1])
-    return None
+    return first_that_holds(
+        (
+            hypothesis
+            for dims in _equal_dims(pairs)
+            # Where another dimension goes with one of these two, equal indices mean nothing.
+            if not any((d == dims[0]) != (e == dims[1]) for d, e in tied)
+            for hypothesis in (_diagonal_hypothesis(pairs, dims), _rest_hypothesis(pairs[0], dims))
+        ),
+        pairs,
+    )
+
+
+def _diagonal_hypothesis(pairs: Pairs, dims: Dims) -> Hypothesis:
+    softmax = f"Is a sum over that dimension missing, as `({cotangent(pairs[0])} * y).sum(...)` in softmax?"
+    scan = "Is what comes back from the other steps left out: a state that is carried, a sum that goes on?"
+    cause = Cause(
+        "diagonal-only",
+        f"{of_gradient(pairs[0])} is right on the diagonal along dimension {dims[0]} and zero off it: the "
+        f"entries of `{pairs[0].name}` interact along it, and backward drops that",
+        scan if _goes_one_way(pairs, dims) else softmax,
+    )
+    return Hypothesis(cause, lambda pair: _keeping(pair, _diagonal(pair, dims)))
+
+
+def _rest_hypothesis(pair: Pair, dims: Dims) -> Hypothesis:
+    cause = Cause(
+        "missing-term",
+        f"{of_gradient(pair)} is right off the diagonal along dimension {dims[0]} and zero on it: the term "
+        "of each entry by itself is missing",
+    )
+    return Hypothesis(cause, lambda pair: _keeping(pair, ~_diagonal(pair, dims)))
 
 
 def _goes_one_way(pairs: Pairs, dims: Dims) -> bool:
     """Whether outputs depend on entries before them alone, or on those behind them: a scan."""
     before, behind = True, True
     for pair in wrong_ones(pairs):
-        columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
-        rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
-        before = before and not bool((pair.nonzero & (columns[None, :] > rows[:, None])).any())
-        behind = behind and not bool((pair.nonzero & (columns[None, :] < rows[:, None])).any())
+        rows, columns = _indices(pair, dims)
+        before = before and not bool((pair.nonzero & (columns > rows)).any())
+        behind = behind and not bool((pair.nonzero & (columns < rows)).any())
     return before != behind
 
 
@@ -56,18 +82,25 @@ def other_reduction_dim(pairs: Pairs) -> Cause | None:
     gained = sorted(claimed - true)
     # Of one dimension of the output with another one of the input: something is transposed.
     exchanged = any((d == a) != (e == b) for d, e in lost for a, b in gained)
+    name = pairs[0].name
     if lost and gained and not exchanged:
-        return Cause("wrong-reduction-dim", Strength.WEAK, dim=lost[0][0], other_dim=gained[0][0])
+        what = f"backward couples the entries of `{name}` along another dimension than forward does"
+        advice = "Look for a wrong `dim` in a sum or mean in backward."
+        return Cause("wrong-reduction-dim", what, advice, is_weak=True)
     for dims in lost:
         if all(_mixes(pair, dims) for pair in wrong_ones(pairs)):
-            return Cause("wrong-reduction-dim", Strength.WEAK, kind="mixed", dim=dims[0])
+            what = (
+                f"backward lets entries of `{name}` interact along dimension {dims[0]}, which forward keeps "
+                "apart"
+            )
+            advice = "Look for a sum or mean over that dimension, or over all of them, in backward."
+            return Cause("wrong-reduction-dim", what, advice, is_weak=True)
     return None
 
 
 def _mixes(pair: Pair, dims: Dims) -> bool:
     """Whether backward couples every two indices of a dimension: what a sum over it does."""
-    columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
-    rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
+    rows, columns = (index.flatten() for index in _indices(pair, dims))
     length = pair.source_shape[dims[0]]
     coupled = torch.zeros(length, length, dtype=torch.bool)
     seen = (pair.claimed.abs() > 2 * pair.bound + 1e-9 * pair.scale) & pair.known
@@ -79,11 +112,24 @@ def _mixes(pair: Pair, dims: Dims) -> bool:
 def duplicates(pairs: Pairs) -> Cause | None:
     """Where several outputs use one entry of the input, only the last or the first of them counts."""
     # The two parts of a complex number are no uses: a dimension that nobody knows of lies over them.
-    for dim in range(len(pairs[0].output_shape)):
-        for kind in ("last", "first"):
-            if all(_keeps_one(pair, dim, kind) for pair in pairs):
-                return Cause("duplicates", dim=dim, kind=kind)
-    return None
+    return first_that_holds(
+        (
+            _use_hypothesis(pairs[0].name, dim, kind)
+            for dim in range(len(pairs[0].output_shape))
+            for kind in ("last", "first")
+        ),
+        pairs,
+    )
+
+
+def _use_hypothesis(name: str, dim: int, kind: str) -> Hypothesis:
+    cause = Cause(
+        "duplicates",
+        f"where an entry of `{name}` is used several times, only the {kind} use counts",
+        "Uses must be added up: is a term missing, or does an assignment by index stand where index_add_ or "
+        "scatter_add_ is needed?",
+    )
+    return Hypothesis(cause, lambda pair: _one_use(pair, dim, kind))
 
 
 def _equal_dims(pairs: Pairs) -> list[Dims]:
@@ -100,23 +146,29 @@ def _equal_dims(pairs: Pairs) -> list[Dims]:
 
 def _diagonal(pair: Pair, dims: Dims) -> Tensor:
     """bool, m × n: equal indices along the two dimensions."""
-    columns = _indices(pair.source_shape, dims[0], complex_=pair.source_block.is_complex)
-    rows = _indices(pair.output_shape, dims[1], complex_=pair.output_block.is_complex)
-    return rows[:, None] == columns[None, :]
+    rows, columns = _indices(pair, dims)
+    return rows == columns
 
 
-def _indices(shape: tuple[int, ...], dim: int, *, complex_: bool) -> Tensor:
-    along = [1] * len(shape)
-    along[dim] = -1
+def _indices(pair: Pair, dims: Dims) -> tuple[Tensor, Tensor]:
+    """The index of every row, m × 1, and of every column, 1 × n, along the two dimensions."""
+    columns = _index(pair.source_shape, dims[0], is_complex=pair.source_block.is_complex)
+    rows = _index(pair.output_shape, dims[1], is_complex=pair.output_block.is_complex)
+    return rows[:, None], columns[None, :]
+
+
+def _index(shape: tuple[int, ...], dim: int, *, is_complex: bool) -> Tensor:
+    along = [-1 if k == dim else 1 for k in range(len(shape))]
     flat = torch.arange(shape[dim]).reshape(along).expand(shape).reshape(-1)
-    return flat.repeat_interleave(2) if complex_ else flat
+    return flat.repeat_interleave(2) if is_complex else flat
 
 
-def _keeps(pair: Pair, mask: Tensor) -> bool:
-    zero = torch.zeros_like(pair.true)
+def _keeping(pair: Pair, mask: Tensor) -> Explanation | None:
+    """The true block where a mask is, zero elsewhere; None where that is no explanation of what is wrong."""
     if pair.is_wrong and not ((mask & pair.nonzero).any() and (~mask & pair.nonzero).any()):
-        return False
-    return pair.explained_by(torch.where(mask, pair.true, zero), torch.where(mask, pair.bound, zero))
+        return None
+    zero = torch.zeros_like(pair.true)
+    return torch.where(mask, pair.true, zero), torch.where(mask, pair.bound, zero)
 
 
 def _decoupled(pairs: Pairs, which: str) -> set[Dims]:
@@ -132,16 +184,13 @@ def _decoupled(pairs: Pairs, which: str) -> set[Dims]:
     return found
 
 
-def _keeps_one(pair: Pair, dim: int, kind: str) -> bool:
+def _one_use(pair: Pair, dim: int, kind: str) -> Explanation | None:
     shape = pair.output_block.shape
     if dim >= len(shape):
-        return False
+        return None
     used = pair.nonzero.reshape(*shape, -1)
     order = used.flip([dim]) if kind == "last" else used
     first = (order.cumsum(dim) == 1) & order
     kept = (first.flip([dim]) if kind == "last" else first).reshape(pair.true.shape)
-    zero = torch.zeros_like(pair.true)
-    several = bool((used.sum(dim) > 1).any())
-    if pair.is_wrong and not (several and (kept & pair.nonzero).any()):
-        return False
-    return pair.explained_by(torch.where(kept, pair.true, zero), torch.where(kept, pair.bound, zero))
+    is_used_again = bool((used.sum(dim) > 1).any())
+    return _keeping(pair, kept) if is_used_again or not pair.is_wrong else None

@@ -19,22 +19,26 @@ def looks_surrogate(pairs: Pairs) -> Cause | None:
     # Entries that are not known lie at a step itself.
     if not all(bool(pair.flat[pair.known].all()) for pair in pairs):
         return None
-    if all(_has_steps(pair) for pair in wrong_ones(pairs)):
-        return Cause("looks-surrogate")
-    return None
+    if not all(_has_steps(pair) for pair in wrong_ones(pairs)):
+        return None
+    return Cause(
+        "looks-surrogate",
+        f"forward is a step function of `{pairs[0].name}`, whose derivative is zero, and backward is not "
+        "zero: this looks like a deliberate surrogate gradient",
+        "If it is one (straight-through, spiking), declare it in the spec: `surrogate: module:function` with "
+        'a composite whose gradient is meant, or `surrogate: {reason: "straight-through"}`.',
+    )
 
 
 def _has_steps(pair: Pair) -> bool:
-    probe, block = pair.point.probe, pair.source_block
-    if probe is None:
-        return False
+    forward, block = pair.point.forward, pair.source_block
     typical = pair.x.abs().median().clamp_min(2.0**-8)
     for move in MOVES:
         x = pair.point.x.clone()
         # Each entry by another distance, so that what sums up cannot cancel.
         distance = torch.linspace(1.0, 1.5, pair.x.numel(), dtype=torch.float64)
         x[block.start : block.stop] += move * typical * distance
-        y = probe.value(x)
+        y = forward(x)
         if y is None:
             continue
         own = y[pair.output_block.start : pair.output_block.stop]

@@ -5,25 +5,23 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from gradverify.verifier.diagnose.cause import Cause, InBackward, Strength
+from gradverify.verifier.diagnose.cause import Cause, InBackward
 from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.rewrites import difference
-from gradverify.verifier.diagnose.edits.scene import Scene
+from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward
 
 LONGEST_SHOWN = 76
 """Characters of a piece of backward that a sentence shows."""
 
 
-def told(edit: Edit, scene: Scene) -> Cause:
+def told(edit: Edit, run: TracedBackward) -> Cause:
     """The change as a cause: what stands there, what makes it right, and the line."""
-    file = Path(scene.source.function.__code__.co_filename).name
-    before, after, line = _shown(edit, scene)
+    file = Path(run.source.function.__code__.co_filename).name
+    before, after, line = _shown(edit, run)
     of_loop = isinstance(edit.slot.node, ast.For) or isinstance(edit.slot.parent, ast.For)
     cause = _cause_of(edit)
-    change = InBackward(
-        file, line, before, after, edit.cause == "order", of_loop, _helper(edit, scene), cause
-    )
-    return Cause(cause, Strength.WEAK, kind="edit", change=change)
+    change = InBackward(file, line, before, after, edit.cause == "order", of_loop, _helper(edit, run), cause)
+    return Cause(cause, is_weak=True, change=change)
 
 
 def _cause_of(edit: Edit) -> str:
@@ -35,15 +33,15 @@ def _cause_of(edit: Edit) -> str:
     return "operand" if edit.cause == "order" else edit.cause
 
 
-def _helper(edit: Edit, scene: Scene) -> str:
+def _helper(edit: Edit, run: TracedBackward) -> str:
     """The function that backward calls in which the change stands; empty for backward itself."""
     node: ast.AST | None = edit.slot.parent
-    while node is not None and not any(node is helper for helper in scene.source.helpers):
-        node = scene.parents.get(id(node))
+    while node is not None and not any(node is helper for helper in run.source.helpers):
+        node = run.parents.get(id(node))
     return node.name if isinstance(node, ast.FunctionDef) else ""
 
 
-def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
+def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str, int]:
     """What stands there, what should, and the line: with as much around it as a sentence takes."""
     node: ast.AST = edit.slot.node if isinstance(edit.slot.node, ast.AST) else edit.slot.parent
     if isinstance(edit.slot.node, list):
@@ -52,7 +50,7 @@ def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
     with edit.slot.holding(edit.node):
         after_of = _texts(edit.node)
     before, after = _texts(node), after_of
-    around: ast.AST | None = scene.parents.get(id(node))
+    around: ast.AST | None = run.parents.get(id(node))
     while around is not None and not isinstance(around, ast.FunctionDef) and not edit.is_whole:
         if isinstance(around, ast.expr | ast.Assign | ast.AugAssign | ast.Return | ast.Expr):
             text = ast.unparse(around)
@@ -60,7 +58,7 @@ def _shown(edit: Edit, scene: Scene) -> tuple[str, str, int]:
                 break
             with edit.slot.holding(edit.node):
                 before, after = text, ast.unparse(around)
-        around = scene.parents.get(id(around))
+        around = run.parents.get(id(around))
     return before, after, line
 
 

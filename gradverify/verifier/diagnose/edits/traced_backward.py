@@ -14,10 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.diagnose.edits.harmless import resolved
 from gradverify.verifier.diagnose.edits.known import OF_TORCH, Known, Value, kept, known_in
-from gradverify.verifier.diagnose.edits.repairs import Listed
 from gradverify.verifier.diagnose.edits.source import Slot, Source, slots
-
-__all__ = ["Known", "Scene", "Value", "scene_of"]
 
 ORDINARY = (Tensor, list, tuple, dict, int, float, complex, str, slice, range, type)
 """Kinds of values whose methods do nothing but compute."""
@@ -27,7 +24,7 @@ _NOTE, _LAST = "_gradverify_note", "_gradverify_last"
 
 
 @dataclass
-class Scene:
+class TracedBackward:
     """One run of backward."""
 
     source: Source
@@ -40,10 +37,6 @@ class Scene:
     """Names at the end of backward."""
     operations: int = 0
     known: list[Known] = field(default_factory=list)
-    forward: Sequence[Source] = ()
-    """The trees of forward, and of what keeps its values."""
-    edits: dict[frozenset[int], Listed] = field(default_factory=dict)
-    """The changes that are tried, by the positions of the inputs whose gradients are wrong."""
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
@@ -95,16 +88,16 @@ class _Counting(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def scene_of(
-    source: Source, forward: Sequence[Source], run: Callable[[Callable[..., Any]], bool]
-) -> Scene | None:
+def traced(
+    source: Source, forward: Sequence[Source], start: Callable[[Callable[..., Any]], bool]
+) -> TracedBackward | None:
     """Run backward once with its values noted; None where that fails, or where it is more than tensors.
 
-    `run` gets a function to run as backward.
+    `start` gets a function to run as backward.
     """
     values = [s for s in slots(source.whole) if _is_value(s, source)]
-    scene = Scene(source, values, _parents(source.whole), forward=forward)
-    made = _noting(source).compiled({_NOTE: scene.note, _LAST: scene.last})
+    run = TracedBackward(source, values, _parents(source.whole))
+    made = _noting(source).compiled({_NOTE: run.note, _LAST: run.last})
     if made is None:
         return None
     counting = _Counting()
@@ -113,12 +106,12 @@ def scene_of(
         with counting:
             found = made(ctx, *given)
         with torch.no_grad():
-            scene.known = known_in(source, forward, scene.names(), ctx)
+            run.known = known_in(source, forward, run.names(), ctx)
         return found
 
-    ran = run(noting)
-    scene.operations = max(1, counting.count)
-    return scene if ran and not scene.is_foreign else None
+    started = start(noting)
+    run.operations = max(1, counting.count)
+    return run if started and not run.is_foreign else None
 
 
 def _parents(tree: ast.AST) -> dict[int, ast.AST]:
@@ -135,7 +128,7 @@ def _noting(source: Source) -> Source:
     for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
         statement.value = _call(_LAST, [_call("locals", []), value])
-    return Source(source.function, tree, tuple(helpers), source.methods)
+    return Source(source.function, tree, tuple(helpers))
 
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:

@@ -1,1 +1,0 @@
-"""A cause in the user's own names."""
