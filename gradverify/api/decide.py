@@ -210,7 +210,7 @@ def _unverified(comparison: Comparison) -> Tensor:
     return (~comparison.covered | comparison.kinks) & ~wrong
 
 
-def _places(problem: Problem, judged: Judged, missing: Tensor) -> str:
+def _places(problem: CallProblem | VjpProblem, judged: Judged, missing: Tensor) -> str:
     """Where entries (bool, of what was judged) are not verified, in words."""
     names, positions = problem.input_names, problem.output_positions
     rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
