@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gradverify.model import Case, Input, LiteralInput, TensorInput
-from gradverify.verifier.suggest.expressions import MOST_FACTOR
+from gradverify.verifier.suggest.constants import MOST_FACTOR
 
 GROWTHS = (1, 4)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""
