@@ -68,7 +68,7 @@ class FirstOrder:
     def replayed(self, states: guard.RandomStates) -> Original:
         """Another call, from these random states. Raises whatever it raises."""
         states.replay()
-        return original_of(self.inputs, as_tuple(self.function(*self.inputs)))
+        return FirstOrder.call(self)
 
     def graph_of(self, original: Original) -> OwnGraph:
         """That call's graph, beside what the function gives elsewhere."""

@@ -35,6 +35,9 @@ MOST_OF_TWO = 5
 SHAPED = frozenset({"expand", "view", "_unsafe_view", "reshape", "new_zeros", "zeros", "new_full", "full"})
 """Operations that take a whole shape."""
 
+RESHAPING = frozenset({"view", "_unsafe_view", "reshape"})
+"""Those of them that find out one size by themselves."""
+
 
 class Search(Enum):
     """How an expression may be made, in the order in which they are tried: what is long fits by chance."""
@@ -123,13 +126,15 @@ def constants(base: Recording, others: Sequence[Recording]) -> Constants:
     every = [[c for n in r.cut.computed for c in constants_of(n)] for r in recordings]
     at_hand, with_offers = _Known(recordings), _Known(recordings)
     offered = with_offers.offer()
+    free = [n.op in RESHAPING for n in base.cut.computed for _ in constants_of(n)]
     texts: dict[int, str] = {}
     fixed: list[str] = []
     for k, values in enumerate(zip(*every, strict=True)):
         if all(v == values[0] for v in values):
             continue
+        text = at_hand.text_of(values, Search.SIMPLE) or (free[k] and at_hand.but_for_one(values))
         places = ((place, search) for search in Search for place in (at_hand, with_offers))
-        text = next((t for place, search in places if (t := place.text_of(values, search))), None)
+        text = text or next((t for place, search in places if (t := place.text_of(values, search))), None)
         if text:
             texts[k] = text
         else:
@@ -190,6 +195,13 @@ class _Known:
         whole = next((t for t, shapes in self._shapes.items() if shapes == list(map(tuple, values))), None)
         parts = self._parts(values, search) if whole is None else [None]
         return whole if None in parts else _tuple_of(parts)
+
+    def but_for_one(self, values: Sequence[Any]) -> str | None:
+        """A shape of which one size is not found: torch finds it out."""
+        parts = self._parts(values, Search.SIMPLE) if isinstance(values[0], tuple) else []
+        if parts.count(None) != 1 or "-1" in parts:
+            return None
+        return _tuple_of(["-1" if p is None else p for p in parts])
 
     def _parts(self, values: Sequence[tuple[int, ...]], search: Search) -> list[str | None]:
         if len({len(v) for v in values}) > 1:

@@ -125,7 +125,7 @@ class Builder:
         return self._sum(node) if node.op in {"add", "sub"} and len(args) == 2 else self.kept(node)
 
     def _sum(self, node: Node) -> Node:
-        """Without zeros."""
+        """Without zeros; a difference where the second part is negative."""
         if node.kwargs:
             return self.kept(node)
         left, right = node.args
@@ -133,6 +133,9 @@ class Builder:
             zero = node.op == "add" and isinstance(one, Node) and one.op in ZEROS
             if zero and isinstance(other, Node) and other.shape == node.shape:
                 return other
+        if node.op == "add" and isinstance(right, Node) and right.op == "neg":
+            args, target = (left, right.args[0]), aten.sub.Tensor
+            return self.kept(replace(node, op="sub", args=args, target=target))
         return self.kept(node)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.autograd import Function
 
-from gradverify.events import NotSuggested, Suggest, Suggested, Verify
+from gradverify.events import NotSuggested, Suggested, Verify
 from gradverify.model import Case, Finding, LiteralInput, Outcome, Point, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
@@ -41,7 +41,7 @@ Source = tuple[Callable[..., Any] | None, str]
 class _Target:
     """The target of a request, alive."""
 
-    request: Suggest
+    request: Verify
     live: Live
     function: type[Function] | Operator
     parameters: tuple[str, ...]
@@ -59,12 +59,11 @@ class _Target:
 
     def subject(self, case: Case) -> Subject | None:
         """The target ready to be called on a case."""
-        request = Verify(self.request.target, self.request.plan, self.request.settings)
-        built = build_subject(request, self.live, case, None)
+        built = build_subject(self.request, self.live, case, None)
         return None if isinstance(built, Finding) else built[0]
 
 
-def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
+def suggest(request: Verify, live: Live) -> Suggested | NotSuggested:
     """The backward of a target as its author would write it, judged before it is given."""
     target = _target(request, live)
     if isinstance(target, NotSuggested):
@@ -86,7 +85,7 @@ def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
     return NotSuggested("; ".join(dict.fromkeys(reasons)))
 
 
-def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
+def _target(request: Verify, live: Live) -> _Target | NotSuggested:
     kind, found = request.target.kind, parameters_of(live.value)
     operator = operator_of(live.value)
     if operator is not None:
