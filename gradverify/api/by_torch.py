@@ -85,10 +85,10 @@ def torch_decides(question: FirstOrder, unverified_by_us: str, too_large: str = 
         )
         message = f"torch.autograd.gradcheck's own check fails{where}: {said}"
         found = finding("GV101", message, hint if unverified_by_us else "")
-        raise GradientError(failure(question.user_function, (found,)), (found,)) from error
+        raise GradientError(failure(question.function, (found,)), (found,)) from error
     said = _how_torch_decided(unverified_by_us, "" if question.options.fast_mode else too_large)
     if said:
-        warnings.warn(f"{name_of(question.user_function)}: {said}", stacklevel=CALLER)
+        warnings.warn(f"{name_of(question.function)}: {said}", stacklevel=CALLER)
     return result
 
 

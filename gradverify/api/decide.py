@@ -76,18 +76,18 @@ def decide(question: FirstOrder) -> bool:
     Raises `GradientError` for a wrong one, and whatever the function itself raises.
     """
     __tracebackhide__ = True
-    if only_for_torch(question.inputs, question.options):
-        return torch_decides(question, "")
+    if question.unsupported or only_for_torch(question.inputs, question.options):
+        return torch_decides(question, question.unsupported)
     with guard.LeavingTheCallers():
         original = question.call()
         answer = _answer(question, original)
     if answer.wrong:
-        raise GradientError(failure(question.user_function, answer.wrong), answer.wrong)
+        raise GradientError(failure(question.function, answer.wrong), answer.wrong)
     passed = True
     if answer.unsure is not None or question.options.parts_of_torch:
         passed = torch_decides(question, answer.unsure or "", beyond_slow_mode(original))
     for finer in answer.finer:
-        said = f"{name_of(question.user_function)}: {finer.code} {finer.message}"
+        said = f"{name_of(question.function)}: {finer.code} {finer.message}"
         warnings.warn(said, stacklevel=CALLER)
     return passed
 

@@ -114,8 +114,7 @@ def second_order_findings(
     function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
 ) -> tuple[Finding, ...]:
     """A finding for every wrong block of the second derivative."""
-    if not isinstance(problem, VjpProblem):
-        return first_order_findings(function, settings, problem, judged)
+    assert isinstance(problem, VjpProblem)  # noqa: S101 - a problem of second order is one
     sample = _sample_of(function, settings, problem.first_order)
     graph = problem.graph(problem.primals)
     refused = None if isinstance(graph, Raised) else refusal(graph.value)
