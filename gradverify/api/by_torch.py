@@ -54,7 +54,7 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
     several, wanted = len(inputs) > 1, False
     for x in inputs:
         if isinstance(x, Tensor):
-            if not _is_plain(x) or (x.requires_grad and (x.dtype not in DOUBLE or 0 in x.stride())):
+            if not _is_plain(x) or (x.requires_grad and (x.dtype not in DOUBLE or _overlaps(x))):
                 return True
             wanted = wanted or x.requires_grad
             if several and x.numel():
@@ -63,6 +63,12 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
                     return True
                 memory.add(start)
     return not wanted
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Whether several entries lie in one place, as after `expand`: torch refuses that."""
+    pairs = zip(x.stride(), x.shape, strict=True)
+    return 0 in x.stride() and any(stride == 0 and size > 1 for stride, size in pairs)
 
 
 def _is_plain(x: Tensor) -> bool:
