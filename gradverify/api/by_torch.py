@@ -54,7 +54,7 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
     several, wanted = len(inputs) > 1, False
     for x in inputs:
         if isinstance(x, Tensor):
-            if not _is_plain(x) or (x.requires_grad and (x.dtype not in DOUBLE or 0 in x.stride())):
+            if not _is_plain(x) or (x.requires_grad and (x.dtype not in DOUBLE or _overlaps(x))):
                 return True
             wanted = wanted or x.requires_grad
             if several and x.numel():
@@ -63,6 +63,12 @@ def only_for_torch(inputs: Sequence[Any], options: Options) -> bool:
                     return True
                 memory.add(start)
     return not wanted
+
+
+def _overlaps(x: Tensor) -> bool:
+    """Whether several entries lie in one place, as after `expand`: torch refuses that."""
+    pairs = zip(x.stride(), x.shape, strict=True)
+    return 0 in x.stride() and any(stride == 0 and size > 1 for stride, size in pairs)
 
 
 def _is_plain(x: Tensor) -> bool:
@@ -85,10 +91,10 @@ def torch_decides(question: FirstOrder, unverified_by_us: str, too_large: str = 
         )
         message = f"torch.autograd.gradcheck's own check fails{where}: {said}"
         found = finding("GV101", message, hint if unverified_by_us else "")
-        raise GradientError(failure(question.user_function, (found,)), (found,)) from error
+        raise GradientError(failure(question.function, (found,)), (found,)) from error
     said = _how_torch_decided(unverified_by_us, "" if question.options.fast_mode else too_large)
     if said:
-        warnings.warn(f"{name_of(question.user_function)}: {said}", stacklevel=CALLER)
+        warnings.warn(f"{name_of(question.function)}: {said}", stacklevel=CALLER)
     return result
 
 

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gradverify.api.by_torch import DOUBLE, beyond_slow_mode, only_for_torch, torch_decides
-from gradverify.api.call import Original, ignores_zero_grad_output, random_cotangents, refuses_undefined
-from gradverify.api.copied import Copied, Right, Unsure, Wrong
+from gradverify.api.call import (
+    Cotangents,
+    Original,
+    identical,
+    ignores_zero_grad_output,
+    random_cotangents,
+    refuses_undefined,
+    same,
+)
 from gradverify.api.gradient_error import GradientError
-from gradverify.api.messages import failure, finding, name_of
+from gradverify.api.messages import failure, finding, name_of, places
 from gradverify.api.orders import FirstOrder, Options, watched
 from gradverify.api.states import SEED, states_kept
+from gradverify.model import Finding
 from gradverify.verifier import guard
-from gradverify.verifier.checks.wording import blocks, number
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.checks.wording import number
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.large import judge_any_size
-from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
+from gradverify.verifier.numerics.problem import CallProblem, Gradients, Graph, VjpProblem
 from gradverify.verifier.numerics.proof import Certificate, certify
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, NotJudged, differs_beside
-
-Answer = Right | Wrong | Unsure
 
 FINEST = 1e-7
 """Relative difference from which on an entry is looked at twice; coarser tolerances choose from these."""
@@ -35,8 +43,31 @@ FINEST = 1e-7
 FAINT = 1e-2
 """Share of `atol` below which nobody is told of a difference in a row that is all but noise."""
 
+NOT_DETERMINISTIC = "backward is not deterministic"
+OTHERS_ON_COPIES = (
+    "the gradient is another one on copies of the inputs: the function does not depend on its arguments "
+    "alone, or minds their strides"
+)
+TOO_LARGE = "its Jacobian is too large to build, and differences below the tolerance were found"
+NOT_REENTRANT = finding(
+    "GV106",
+    "backward gives other gradients each time for the same input and grad_output (not reentrant)",
+    hint="If it uses operations that are not deterministic, give `nondet_tol`.",
+)
+
 CALLER = 2
 """Stack frames from a warning made in `decide` to the drop-in."""
+
+
+class Answer(NamedTuple):
+    """What ours says; a right gradient where neither of the first two is given."""
+
+    wrong: tuple[Finding, ...] = ()
+    """Entries that are off by more than the tolerance, or a rule that backward breaks."""
+    unsure: str | None = None
+    """Why torch's own check decides; empty where there was nothing of ours to verify."""
+    finer: tuple[Finding, ...] = ()
+    """What was found below the tolerance."""
 
 
 def decide(question: FirstOrder) -> bool:
@@ -45,19 +76,18 @@ def decide(question: FirstOrder) -> bool:
     Raises `GradientError` for a wrong one, and whatever the function itself raises.
     """
     __tracebackhide__ = True
-    if only_for_torch(question.inputs, question.options):
-        return torch_decides(question, "")
+    if question.unsupported or only_for_torch(question.inputs, question.options):
+        return torch_decides(question, question.unsupported)
     with guard.LeavingTheCallers():
         original = question.call()
         answer = _answer(question, original)
-    if isinstance(answer, Wrong):
-        raise GradientError(failure(question.user_function, answer.findings), answer.findings)
+    if answer.wrong:
+        raise GradientError(failure(question.function, answer.wrong), answer.wrong)
     passed = True
-    if isinstance(answer, Unsure) or question.options.parts_of_torch:
-        unverified_by_us = answer.reason if isinstance(answer, Unsure) else ""
-        passed = torch_decides(question, unverified_by_us, beyond_slow_mode(original))
+    if answer.unsure is not None or question.options.parts_of_torch:
+        passed = torch_decides(question, answer.unsure or "", beyond_slow_mode(original))
     for finer in answer.finer:
-        said = f"{name_of(question.user_function)}: {finer.code} {finer.message}"
+        said = f"{name_of(question.function)}: {finer.code} {finer.message}"
         warnings.warn(said, stacklevel=CALLER)
     return passed
 
@@ -69,7 +99,7 @@ def _answer(question: FirstOrder, original: Original) -> Answer:
         return refused
     own, options = question.graph_of(original), question.options
     if own.proves(_finest(options), FAINT * options.atol):
-        return _unlike_a_gradient(original, options, probed=not own.is_empty, linear=True) or Right()
+        return _unlike_a_gradient(original, options, probed=not own.is_empty, linear=True) or Answer()
     with states_kept():
         return _answer_at_length(question)
 
@@ -86,24 +116,68 @@ def _answer_at_length(question: FirstOrder) -> Answer:
         problem = replace(problem, function=watched(problem.function))
     graph = problem.graph(problem.primals)
     if isinstance(graph, Raised):
-        return Unsure(f"the function raises {graph.error.type} on copies of its inputs")
+        return Answer(unsure=f"the function raises {graph.error.type} on copies of its inputs")
     copied = Copied(problem, graph.value)
     rtol, atol = _finest(options), FAINT * options.atol
     proven = certify(problem, rtol=rtol, atol=atol, back_each=copied.back_each) is not None
-    answer: Answer | None = copied.unlike(original, options.nondet_tol)
+    answer = copied.unlike(original, options.nondet_tol)
     if answer is None:
-        answer = Right() if proven else _judged(question, original, problem)
-    if not isinstance(answer, Right):
+        answer = Answer() if proven else _judged(question, original, problem)
+    if answer.wrong or answer.unsure is not None:
         return answer
     states.replay()
     return _unlike_a_gradient(original, options, probed=proven, linear=proven) or answer
+
+
+@dataclass
+class Copied:
+    """One graph on copies, and the first thing it was asked: what the caller's own graph is asked as well.
+
+    A problem calls the function on copies. A function that captures its inputs, or minds their strides, and a
+    backward that is not deterministic show here.
+    """
+
+    problem: CallProblem | VjpProblem
+    graph: Graph
+    asked: list[tuple[Cotangents, Gradients]] = field(default_factory=list)
+
+    def back_each(self, cotangents: Sequence[Cotangents]) -> Returned[list[Gradients]] | Raised:
+        """Backward through the graph for several sets of grad_outputs; the first one is remembered."""
+        result = self.problem.back_each(self.graph, cotangents)
+        if isinstance(result, Returned) and not self.asked:
+            self.asked.append((cotangents[0], result.value[0]))
+        return result
+
+    def unlike(self, original: Original, nondet_tol: float) -> Answer | None:
+        """What is to be said of a copy that gives other outputs or gradients; None where it gives the same.
+
+        The caller's backward starts from another random state: one that draws numbers is not deterministic.
+        """
+        if not self.asked:
+            failed = self.back_each([random_cotangents(self.graph.outputs)])
+            if isinstance(failed, Raised):
+                return Answer(unsure=f"backward raises {failed.error.type} on copies of the inputs")
+        cotangents, of_copy = self.asked[0]
+        placed = dict(zip(self.problem.output_positions, cotangents, strict=True))
+        given = [placed[p] for p in original.positions]
+        torch.rand(1)
+        gradients = original.gradients(given)
+        if not identical(of_copy, gradients):
+            if not identical(original.gradients(given), gradients):
+                return Answer((NOT_REENTRANT,)) if nondet_tol <= 0 else Answer(unsure=NOT_DETERMINISTIC)
+            if not same(of_copy, gradients):
+                return Answer(unsure=OTHERS_ON_COPIES)
+        returned = dict(zip(self.problem.output_positions, self.graph.outputs, strict=True))
+        if not same([returned[p] for p in original.positions], original.outputs):
+            return Answer(unsure="the function gives other values on copies of its inputs")
+        return None
 
 
 def _finest(options: Options) -> float:
     return min(FINEST, options.rtol or FINEST)
 
 
-def _unlike_a_gradient(original: Original, options: Options, *, probed: bool, linear: bool) -> Wrong | None:
+def _unlike_a_gradient(original: Original, options: Options, *, probed: bool, linear: bool) -> Answer | None:
     """What torch asks of every backward: zeros for zeros, None taken for a grad_output.
 
     A backward seen to be linear at two magnitudes gives zeros for zeros; undefined grads show the rest of it.
@@ -111,20 +185,20 @@ def _unlike_a_gradient(original: Original, options: Options, *, probed: bool, li
     seen = linear and options.check_undefined_grad
     broken = "" if seen else ignores_zero_grad_output(original)
     if broken:
-        return Wrong((finding("GV106", f"backward does not follow grad_output: {broken}"),))
+        return Answer((finding("GV106", f"backward does not follow grad_output: {broken}"),))
     broken = refuses_undefined(original, seen_alone=probed) if options.check_undefined_grad else ""
-    return Wrong((finding("GV407", broken),)) if broken else None
+    return Answer((finding("GV407", broken),)) if broken else None
 
 
-def _not_ours(original: Original) -> Unsure | None:
+def _not_ours(original: Original) -> Answer | None:
     """What only torch defines: no differentiable output, sparse ones; or cannot be measured finely enough."""
     if not original.positions:
-        return Unsure()
+        return Answer(unsure="")
     for output in original.outputs:
         if output.layout is not torch.strided:
-            return Unsure()
+            return Answer(unsure="")
         if output.dtype not in DOUBLE:
-            return Unsure("an output is of low precision")
+            return Answer(unsure="an output is of low precision")
     return None
 
 
@@ -137,11 +211,11 @@ def _judged(question: FirstOrder, original: Original, problem: CallProblem | Vjp
         result = _judge(problem, _finest(options))
     match result:
         case Raised():
-            return Unsure(f"backward raises {result.error.type} on copies of the inputs")
+            return Answer(unsure=f"backward raises {result.error.type} on copies of the inputs")
         case NotJudged():
-            return Unsure(result.reason)
+            return Answer(unsure=result.reason)
         case Certificate():
-            return Right()
+            return Answer()
         case Judged():
             return _measured(question, original, problem, _accepted(result, options))
 
@@ -151,15 +225,15 @@ def _measured(
 ) -> Answer:
     comparison = result.comparison
     if comparison.wrong.any() or comparison.nonfinite.any():
-        return Wrong(question.findings_of(problem, result))
+        return Answer(question.findings_of(problem, result))
     if result.inputs.size < Layout.of(problem.primals).size:
-        return Unsure("its Jacobian is too large to build, and differences below the tolerance were found")
-    missing = _unverified(comparison)
+        return Answer(unsure=TOO_LARGE)
+    missing = (~comparison.covered | comparison.kinks) & ~comparison.imprecise
     finer = question.findings_of(problem, result) if comparison.imprecise.any() else ()
     if missing.any():
-        return Unsure(_places(problem, result, missing), finer)
+        return Answer((), places(problem, result, missing), finer)
     broken = _not_linear(problem, comparison, original, question.options)
-    return Wrong((finding("GV106", broken),)) if broken else Right(finer)
+    return Answer((finding("GV106", broken),)) if broken else Answer(finer=finer)
 
 
 def _judge(problem: CallProblem | VjpProblem, rtol: float) -> Judged | Certificate | NotJudged | Raised:
@@ -202,25 +276,6 @@ def _accepted(judged: Judged, options: Options) -> Judged:
     return replace(
         judged, comparison=replace(comparison, wrong=different & beyond, imprecise=different & ~beyond)
     )
-
-
-def _unverified(comparison: Comparison) -> Tensor:
-    """Entries (bool, M × N) that nothing is known about, or that lie on a kink."""
-    wrong = comparison.wrong | comparison.imprecise | comparison.nonfinite
-    return (~comparison.covered | comparison.kinks) & ~wrong
-
-
-def _places(problem: CallProblem | VjpProblem, judged: Judged, missing: Tensor) -> str:
-    """Where entries (bool, of what was judged) are not verified, in words."""
-    names, positions = problem.input_names, problem.output_positions
-    rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
-    found = []
-    for o, output, i, source in blocks(judged.outputs, judged.inputs):
-        here = missing[output.start : output.stop, source.start : source.stop]
-        if here.any():
-            entries = rows[o] * columns[i]
-            found.append(f"{int(here.sum())} of {entries} entries of output {positions[o]} by {names[i]}")
-    return f"{'; '.join(found)} (a kink, a jump, or too noisy there)"
 
 
 def _sizes(matrix: Tensor, inputs: Layout) -> Tensor:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from gradverify.model import (
     Case,
     Finding,
@@ -33,6 +35,7 @@ from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.checks.wording import blocks, by_how_much, count_of
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Problem, VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
 
@@ -111,8 +114,7 @@ def second_order_findings(
     function: Callable[..., Any], settings: Settings, problem: Problem, judged: Judged
 ) -> tuple[Finding, ...]:
     """A finding for every wrong block of the second derivative."""
-    if not isinstance(problem, VjpProblem):
-        return first_order_findings(function, settings, problem, judged)
+    assert isinstance(problem, VjpProblem)  # noqa: S101 - a problem of second order is one
     sample = _sample_of(function, settings, problem.first_order)
     graph = problem.graph(problem.primals)
     refused = None if isinstance(graph, Raised) else refusal(graph.value)
@@ -137,3 +139,16 @@ def _slightly_off(sample: Sample, pair: SecondPair) -> Finding:
     return sample.finding(
         "GV110", said, input=pair.by, output=pair.position, entries=entries, severity=Severity.WARNING
     )
+
+
+def places(problem: CallProblem | VjpProblem, judged: Judged, missing: Tensor) -> str:
+    """Where entries (bool, of what was judged) are not verified, in words."""
+    names, positions = problem.input_names, problem.output_positions
+    rows, columns = problem.outputs.lengths, Layout.of(problem.primals).lengths
+    found = []
+    for o, output, i, source in blocks(judged.outputs, judged.inputs):
+        here = missing[output.start : output.stop, source.start : source.stop]
+        if here.any():
+            entries = rows[o] * columns[i]
+            found.append(f"{int(here.sum())} of {entries} entries of output {positions[o]} by {names[i]}")
+    return f"{'; '.join(found)} (a kink, a jump, or too noisy there)"

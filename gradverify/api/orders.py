@@ -52,10 +52,12 @@ class Options(NamedTuple):
 class FirstOrder:
     """Whether the gradients of a function at its inputs are right."""
 
+    unsupported = ""
+    """Why only torch can tell, in words."""
+
     def __init__(self, function: Callable[..., Any], inputs: tuple[Any, ...], options: Options) -> None:
         """Nothing is called yet."""
-        self.user_function = self.function = self.elsewhere = function
-        self.inputs, self.options = inputs, options
+        self.function, self.inputs, self.options = function, inputs, options
 
     @property
     def _settings(self) -> Settings:
@@ -78,7 +80,7 @@ class FirstOrder:
         shapes = [output.shape for output in original.outputs]
 
         def evaluate(moved: Sequence[Tensor]) -> Tensors:
-            returned = as_tuple(self.elsewhere(*(moved if all_move else _with_values(moved, inputs))))
+            returned = as_tuple(self.function(*(moved if all_move else _with_values(moved, inputs))))
             values = returned if all_count else tuple([returned[p] for p in positions])
             if [value.shape for value in values] != shapes:
                 raise ValueError("forward returns other shapes than before")
@@ -89,11 +91,11 @@ class FirstOrder:
 
     def problem_of(self, original: Original, states: guard.RandomStates) -> CallProblem | VjpProblem:
         """The function as a pure problem, once it is known what it returns."""
-        return _problem(self.elsewhere, original.inputs, original.returned, states)
+        return _problem(self.function, original.inputs, original.returned, states)
 
     def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
-        return first_order_findings(self.user_function, self._settings, problem, judged)
+        return first_order_findings(self.function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001 - torch's own word for it
         """The same question to torch's own implementation, in its fast mode or not."""
@@ -112,23 +114,24 @@ class SecondOrder(FirstOrder):
         options: Options,
     ) -> None:
         """`returned` is what the function gives at the inputs."""
-        gradients = _gradient_function(function, inputs, grad_outputs)
-        super().__init__(gradients, (*inputs, *grad_outputs), options)
-        self.user_function = function
+        super().__init__(function, (*inputs, *grad_outputs), options)
         self._given, self._returned, self._grad_outputs = inputs, returned, grad_outputs
-        self._is_vjp = all(u.requires_grad for u in grad_outputs)
-        if not self._is_vjp:  # the gradients are a map of the inputs, and of some grad_outputs at most
-            self.elsewhere = watched(gradients)
+        if not all(u.requires_grad for u in grad_outputs):
+            self.unsupported = "some grad_outputs do not require grad"
         self._places = [i for i, r in enumerate(returned) if is_differentiable(r)]
 
     def call(self) -> Original:
         """The gradients of what was returned already."""
         return original_of(self.inputs, _gradients_of(self._returned, self._given, self._grad_outputs))
 
+    def replayed(self, states: guard.RandomStates) -> Original:
+        """The gradients of another call, from these random states. Raises whatever it raises."""
+        states.replay()
+        returned = as_tuple(self.function(*self._given))
+        return original_of(self.inputs, _gradients_of(returned, self._given, self._grad_outputs))
+
     def graph_of(self, original: Original) -> OwnGraph:
         """The gradients' own graph, and the gradients elsewhere, without their graph."""
-        if not self._is_vjp:
-            return super().graph_of(original)
         count = len(original.leaves) - len(self._grad_outputs)
         # What took the caller's own leaves writes into none: it takes others as they are, without a copy.
         takes_leaves = all(x.is_leaf for x in original.leaves[:count])
@@ -138,22 +141,20 @@ class SecondOrder(FirstOrder):
             with torch.enable_grad():
                 fresh = [leaf.requires_grad_() for leaf in leaves]
                 given = fresh if takes_leaves else [leaf.clone() for leaf in fresh]
-                outputs = as_tuple(self.user_function(*_with_values(given, self._given)))
+                outputs = as_tuple(self.function(*_with_values(given, self._given)))
             return with_zeros(differentiate([outputs[p] for p in self._places], leaves, u), leaves)
 
         outputs = Layout.of(original.leaves[:count])
         return OwnGraph(original, outputs, original.positions, evaluate)
 
-    def problem_of(self, original: Original, states: guard.RandomStates) -> CallProblem | VjpProblem:
-        """The gradients as a map of inputs and grad_outputs; of only those grad_outputs that require grad."""
-        if not self._is_vjp:
-            return super().problem_of(original, states)
-        first = _problem(self.user_function, self._given, self._returned, states)
+    def problem_of(self, original: Original, states: guard.RandomStates) -> VjpProblem:  # noqa: ARG002
+        """The gradients as a map of inputs and grad_outputs."""
+        first = _problem(self.function, self._given, self._returned, states)
         return VjpProblem(first, tuple(u.detach() for u in self._grad_outputs))
 
     def findings_of(self, problem: CallProblem | VjpProblem, judged: Judged) -> tuple[Finding, ...]:
         """What to say about a judged problem that is wrong."""
-        return second_order_findings(self.user_function, self._settings, problem, judged)
+        return second_order_findings(self.function, self._settings, problem, judged)
 
     def ask_torch(self, fast: bool) -> bool:  # noqa: FBT001
         """The same question to torch's own implementation, in its fast mode or not."""
@@ -161,7 +162,7 @@ class SecondOrder(FirstOrder):
         del keywords["check_batched_forward_grad"]
         keywords["check_fwd_over_rev"] = keywords.pop("check_forward_ad")
         keywords["check_rev_over_rev"] = keywords.pop("check_backward_ad")
-        return torch_gradgradcheck(self.user_function, self._given, self._grad_outputs, **keywords)
+        return torch_gradgradcheck(self.function, self._given, self._grad_outputs, **keywords)
 
 
 def watched(function: Any) -> Any:  # noqa: ANN401 - user code
@@ -209,25 +210,6 @@ def arguments_of(inputs: Sequence[Any], names: Sequence[str] = ()) -> tuple[Argu
     )
 
 
-def _gradient_function(
-    function: Callable[..., Any], inputs: Sequence[Any], grad_outputs: Sequence[Tensor]
-) -> Callable[..., tuple[Tensor | None, ...]]:
-    """(inputs…, grad_outputs…) -> the gradient of every input that requires grad, with its graph.
-
-    None where the outputs do not depend on an input.
-    """
-    count = len(grad_outputs)
-    by_input = [is_differentiable(x) for x in inputs]
-    by_grad_output = [u.requires_grad for u in grad_outputs]
-
-    def gradients(*arguments: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        given = _requiring(arguments[:-count], by_input)
-        u = _requiring(arguments[-count:], by_grad_output)
-        return _gradients_of(as_tuple(function(*given)), given, u)
-
-    return gradients
-
-
 def _gradients_of(
     returned: Sequence[Any], inputs: Sequence[Any], grad_outputs: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
@@ -237,10 +219,6 @@ def _gradients_of(
     if not outputs or len(outputs) != len(grad_outputs):  # torch knows what to say of that
         return torch.autograd.grad(outputs, leaves, grad_outputs, create_graph=True, allow_unused=True)
     return differentiate_with_graph(outputs, leaves, grad_outputs)
-
-
-def _requiring(values: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
-    return [v.requires_grad_() if w else v for v, w in zip(values, wanted, strict=True)]
 
 
 def _with_values(moved: Sequence[Tensor], inputs: Sequence[Any]) -> Sequence[Any]:

@@ -94,18 +94,16 @@ class Retry:
 class Suggest:
     """Write the right backward of one target, judged at the cases of its plan."""
 
-    target: Target
-    plan: TargetPlan
-    settings: Settings
+    verified: Verify
+    """The request of its verification."""
 
 
 @dataclass(frozen=True)
 class Mutate:
     """Plant one known fault in a target, and verify it as planned."""
 
-    target: Target
-    plan: TargetPlan
-    settings: Settings
+    verified: Verify
+    """The request that it answered without the fault."""
     fault: str
     """Its name, as `ListFaults` was answered."""
 

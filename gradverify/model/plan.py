@@ -1,4 +1,4 @@
-"""What the front decided about a run and each of its targets, before a worker sees it."""
+"""What the front decided about a run and each of its targets, and how many calls its errors may cost."""
 
 from __future__ import annotations
 

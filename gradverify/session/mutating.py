@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradverify.events import Faults, ListFaults, Mutate, Mutated
+from gradverify.events import Faults, ListFaults, Mutate, Mutated, Verify
 from gradverify.model import Mutation, MutationOutcome, Settings, TargetPlan
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
@@ -25,7 +25,7 @@ def plant_all(
     found: list[Mutation] = []
     for fault in _names(planned, request):
         worker = planned.module.running(request)
-        asked = Mutate(planned.target, plan, settings, fault)
+        asked = Mutate(Verify(planned.target, plan, settings), fault)
         try:
             answers = worker.ask(asked, request.timeout, request.memory)
             found += [event.mutation for event in answers if isinstance(event, Mutated)]

@@ -40,7 +40,7 @@ TOO_SLOW = "the search for smaller inputs: one step took longer than {:g} s"
 """What is said where a worker did not answer within the limit of a target's time."""
 
 PLAIN_DRAWS = 3
-"""Draws of plain values that are tried, see `gradverify.verifier.inputs.plain`."""
+"""Draws of plain values that are tried, see `gradverify.verifier.inputs.values`."""
 
 SHRINKABLE = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradverify.errors import UsageError
-from gradverify.events import NotSuggested, Suggest, Suggested
+from gradverify.events import NotSuggested, Suggest, Suggested, Verify
 from gradverify.model import Mistake, Target
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason, seed_of
@@ -68,7 +68,7 @@ def _asked(planned: Planned, request: Request) -> Suggestion:
     )
     try:
         worker = planned.module.running(request)
-        asked = Suggest(planned.target, plan, settings)
+        asked = Suggest(Verify(planned.target, plan, settings))
         events = list(worker.ask(asked, request.timeout, request.memory))
     except WorkerBrokenError as error:
         return Suggestion(planned.target, NotSuggested("for a bug in gradverify"), bugs=(error.how,))

@@ -170,7 +170,7 @@ class Server:
             case Suggest():
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
 
-                yield suggest(request, self._live(request))
+                yield suggest(request.verified, self._live(request.verified))
                 self._state.restore()
             case ListFaults():
                 from gradverify.verifier.mutation.run import NAMES  # noqa: PLC0415
@@ -179,7 +179,7 @@ class Server:
             case Mutate():
                 from gradverify.verifier.mutation.run import mutate  # noqa: PLC0415
 
-                yield from mutate(request, self._live(request))
+                yield from mutate(request.verified, request.fault, self._live(request.verified))
                 self._state.restore()
 
     def _collect(self, request: Collect) -> Event:
@@ -238,7 +238,7 @@ class Server:
         yield from dump(request, self._live(request.verified), self._module)
         self._state.restore()
 
-    def _live(self, request: Verify | Suggest | Mutate, kept: Kept | None = None) -> Live:
+    def _live(self, request: Verify, kept: Kept | None = None) -> Live:
         plan = request.plan
         self._set_device(request.settings.device)
         names = {plan.reference, plan.surrogate.path if plan.surrogate is not None else ""}

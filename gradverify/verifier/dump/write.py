@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradverify.events import Dump, Dumped
-from gradverify.model import Case, CasePoint, Finding, ObjectInput, Target, TargetKind
+from gradverify.model import Case, CasePoint, Finding, ObjectInput, TargetKind
 from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
@@ -218,8 +218,14 @@ def _setup(context: _Context) -> str:
         named = guard.call(resolve, target.attribute, context.module)
         is_apply = not isinstance(named, Raised) and not isinstance(named.value, type)
         return f"target = {value}{'' if is_apply else '.apply'}\n"
+    # What is passed by name alone comes last, see `gradverify.verifier.collect.named`.
+    by_name = [p.name for p in target.parameters if p.keyword_only]
+    first = len(target.parameters) - len(by_name)
+    is_open = not by_name or any(p.variadic for p in target.parameters)
+    passed = f"given[:{first}], dict(zip({by_name!r}, given[{first}:]))"
     if target.kind in {TargetKind.CALLABLE, TargetKind.CUSTOM_OP}:
-        return _by_position(value, target)
+        called = passed.replace("dict", "**dict")
+        return f"target = {value}\n" if is_open else f"target = lambda *given: {value}(*{called})\n"
     given: Mapping[str, Any] = dict(context.case.init or ())
     positional = [repr(given[k]) for k in sorted((k for k in given if k.isdecimal()), key=int)]
     keywords = [f"{k}={v!r}" for k, v in given.items() if not k.isdecimal()]
@@ -232,21 +238,8 @@ def _setup(context: _Context) -> str:
         "    names = [name for name, _ in model.named_parameters()]\n"
         "    state = dict(zip(names, arguments[len(arguments) - len(names) :]))\n"
         "    state |= {name: buffer.detach().clone() for name, buffer in model.named_buffers()}\n"
-        "    return torch.func.functional_call(model, state, arguments[: len(arguments) - len(names)])\n\n\n"
-    )
-
-
-def _by_position(value: str, target: Target) -> str:
-    """The callable as one of positional values; see `gradverify.verifier.collect.named`."""
-    by_name = [p.name for p in target.parameters if p.keyword_only]
-    if not by_name or any(p.variadic for p in target.parameters):
-        return f"target = {value}\n"
-    first = len(target.parameters) - len(by_name)
-    return (
-        "\n\ndef target(*arguments):\n"
-        '    """What is passed by name alone comes last."""\n'
-        f"    named = dict(zip({by_name!r}, arguments[{first}:]))\n"
-        f"    return {value}(*arguments[:{first}], **named)\n\n\n"
+        "    given = arguments[: len(arguments) - len(names)]\n"
+        f"    return torch.func.functional_call(model, state, {'given' if is_open else passed})\n\n\n"
     )
 
 

@@ -25,8 +25,6 @@ from gradverify.model import (
 from gradverify.verifier.guard import Raised, Returned, call
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
-__all__ = ["Argument", "arguments_of_call", "build_arguments", "build_tensor", "shown_inputs"]
-
 SHOWN_ELEMENTS = 16
 """Tensors up to this many elements are printed in full."""
 

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from gradverify.model import Point, TensorInput
 from gradverify.model.points import is_declared
-from gradverify.verifier.inputs.plain import draw_plain
-from gradverify.verifier.inputs.regimes import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.structures import Retraction, place, place_integers, retraction
+from gradverify.verifier.inputs.value_ranges import draw_duplicates, draw_one_truth, draw_undeclared
 from gradverify.verifier.inputs.values import (
     draw_booleans,
     draw_integers,
+    draw_plain,
     draw_values,
     interval_of,
     with_special,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
-from gradverify.events import CaseVerified, Found, Mutate, Mutated, Verify
+from gradverify.events import CaseVerified, Found, Mutated, Verify
 from gradverify.model import Finding, Mutation, MutationOutcome, Severity
 from gradverify.model.points import points_of
 from gradverify.verifier.building import Live, build_subject
@@ -20,15 +20,12 @@ NAMES = tuple(fault.name for fault in FAULTS)
 """What can be asked for."""
 
 
-def mutate(request: Mutate, live: Live) -> Iterator[Mutated]:
-    """Plant one fault and say, for each place it fits, whether the checks of the plan notice it."""
-    fault = fault_named(request.fault)
-    verifying = Verify(request.target, request.plan, request.settings)
-    gradients, names = _gradients(verifying, live)
+def mutate(request: Verify, name: str, live: Live) -> Iterator[Mutated]:
+    """Plant the fault of this name and say, for each place it fits, whether the checks notice it."""
+    fault = fault_named(name)
+    gradients, names = _gradients(request, live)
     for positions in _places(fault, gradients):
-        yield Mutated(
-            _planted(verifying, live, Planted(fault, positions), tuple(names[i] for i in positions))
-        )
+        yield Mutated(_planted(request, live, Planted(fault, positions), tuple(names[i] for i in positions)))
 
 
 def _gradients(request: Verify, live: Live) -> tuple[dict[int, set[tuple[int, ...]]], dict[int, str]]:

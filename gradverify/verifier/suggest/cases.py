@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from gradverify.model import Case, Input, LiteralInput, TensorInput
-from gradverify.verifier.suggest.expressions import MOST_FACTOR
+from gradverify.verifier.suggest.constants import MOST_FACTOR
 
 GROWTHS = (1, 4)
 """What is added to the smallest size; one more to each next, so that sizes stay distinct."""
@@ -31,8 +31,11 @@ def resized(case: Case) -> Iterator[Case]:
     if case.hook:
         return
     made: list[tuple[Input, ...]] = [case.inputs]
+    sizes = sorted({size for _, size in case.sizes})
     for growth in GROWTHS:
-        for grown in (_named_grown(case, growth), _numbers_grown(case, growth)):
+        spread = {size: size + growth + k for k, size in enumerate(sizes)}
+        named = _followed(case.sizes, {name: spread[size] for name, size in case.sizes})
+        for grown in (named, {n: n + growth + k for k, n in enumerate(_numbers(case))}):
             plain = tuple(_grown(i, grown) for i in case.inputs)
             for inputs in (plain, tuple(_literal_grown(i, grown) for i in plain)):
                 if inputs not in made:
@@ -66,16 +69,6 @@ def one_resized(case: Case, growth: int) -> Iterator[tuple[str, list[Case]]]:
 
 def _numbers(case: Case) -> list[int]:
     return sorted({n for i in case.inputs if isinstance(i, TensorInput) for n in i.shape if n > 1})
-
-
-def _numbers_grown(case: Case, growth: int) -> dict[int, int]:
-    return {n: n + growth + k for k, n in enumerate(_numbers(case))}
-
-
-def _named_grown(case: Case, growth: int) -> dict[int, int]:
-    sizes = sorted({size for _, size in case.sizes})
-    grown = {size: size + growth + k for k, size in enumerate(sizes)}
-    return _followed(case.sizes, {name: grown[size] for name, size in case.sizes})
 
 
 def _followed(named: Sequence[tuple[str, int]], grown: Mapping[str, int]) -> dict[int, int]:

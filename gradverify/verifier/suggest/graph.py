@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
+
+aten = torch.ops.aten
 
 ZEROS = frozenset({"zeros", "zeros_like", "new_zeros"})
 """Operations that make zeros."""
@@ -22,8 +25,6 @@ _POINTWISE = (
     "where masked_fill conj _conj eq ne gt ge lt le logical_and logical_or logical_not maximum minimum"
 )
 POINTWISE = frozenset(_POINTWISE.split())
-
-LINEAR = RESHAPES - {"_unsafe_view"} | {"sum", "mean", "t", "transpose", "permute", "cumsum"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,6 @@ def _nodes_in(value: Any) -> Iterator[Node]:  # noqa: ANN401 - nested arguments
 class Builder:
     """Makes nodes; the same value twice is one node."""
 
-    rules: Mapping[str, Callable[[Builder, Node], Node | None]]
-    """By operation: how it is written in more ordinary ones; None where it stays."""
     _known: dict[Any, Node] = field(default_factory=dict)
 
     def named(self, name: str, value: Tensor) -> Node:
@@ -73,12 +72,12 @@ class Builder:
 
     def made(self, node: Node) -> Node:
         """The same, simplified."""
-        simpler = self._same(node) or self._sign_outside(node)
+        simpler = self._same(node)
         if simpler is not None:
             return simpler
         if node.op in POINTWISE:
             return self._pointwise(node)
-        rule = self.rules.get(node.op)
+        rule = RULES.get(node.op)
         return (rule and rule(self, node)) or self.kept(node)
 
     def _same(self, node: Node) -> Node | None:
@@ -94,13 +93,8 @@ class Builder:
         swapped = op == "transpose" and set(args[1:]) == set(first.args[1:])
         if op == first.op and (op in {"t", "neg"} or swapped):
             return first.args[0]  # type: ignore[no-any-return]
-        if op == "permute":
-            order, source = args[1], first
-            if first.op == "permute":
-                order, source = tuple(first.args[1][d] for d in order), first.args[0]
-            if [d % len(shape) for d in order] == list(range(len(shape))):
-                return source
-            return self.kept(replace(node, args=(source, order), kwargs=())) if source is not first else None
+        if op == "permute" and [d % len(shape) for d in args[1]] == list(range(len(shape))):
+            return first
         return self._plain_sum(node, first)
 
     def _plain_sum(self, node: Node, first: Node) -> Node | None:
@@ -113,34 +107,16 @@ class Builder:
             return None
         return self.kept(replace(first, args=(source, dims), kwargs=(), shape=node.shape, dtype=node.dtype))
 
-    def _sign_outside(self, node: Node) -> Node | None:
-        """-f(x) for f(-x), where f is linear: signs meet further out, and become subtractions."""
-        op, args = node.op, node.args
-        count = 2 if op in {"mul", "div", "mm", "bmm"} else 1 if op in LINEAR else 0
-        for k, one in enumerate(args[:count]):
-            if isinstance(one, Node) and one.op == "neg":
-                plain = (*args[:k], one.args[0], *args[k + 1 :])
-            elif k and op in {"mul", "div"} and isinstance(one, int | float) and one < 0:
-                plain = (args[0], -one)
-            else:
-                continue
-            inner = self.made(replace(node, args=plain))
-            return self.made(
-                replace(node, op="neg", args=(inner,), kwargs=(), target=torch.ops.aten.neg.default)
-            )
-        return None
-
     def _pointwise(self, node: Node) -> Node:
         args = tuple(a.args[0] if isinstance(a, Node) and a.op == "literal" else a for a in node.args)
         tensors = [a for a in args if isinstance(a, Node)]
         expanded = [a for a in tensors if a.op == "expand"]
-        if len(tensors) == 1 and expanded and node.op != "neg":
+        if len(tensors) == 1 and expanded:
             one = expanded[0]
             short = tuple(one.args[0] if a is one else a for a in args)
             inner = self.made(replace(node, args=short, shape=one.args[0].shape))
-            return self.kept(
-                replace(node, op="expand", args=(inner, node.shape), kwargs=(), target=one.target)
-            )
+            grown = (inner, node.shape)
+            return self.kept(replace(node, op="expand", args=grown, kwargs=(), target=one.target))
         for one in expanded:
             shapes = [one.args[0].shape, *(a.shape for a in args if isinstance(a, Node) and a is not one)]
             if tuple(torch.broadcast_shapes(*shapes)) == node.shape:  # type: ignore[no-untyped-call]
@@ -149,7 +125,7 @@ class Builder:
         return self._sum(node) if node.op in {"add", "sub"} and len(args) == 2 else self.kept(node)
 
     def _sum(self, node: Node) -> Node:
-        """Without zeros, and a difference where one part is negative."""
+        """Without zeros; a difference where the second part is negative."""
         if node.kwargs:
             return self.kept(node)
         left, right = node.args
@@ -157,13 +133,9 @@ class Builder:
             zero = node.op == "add" and isinstance(one, Node) and one.op in ZEROS
             if zero and isinstance(other, Node) and other.shape == node.shape:
                 return other
-        if isinstance(right, Node) and right.op == "neg":
-            flipped = "sub" if node.op == "add" else "add"
-            target = getattr(torch.ops.aten, flipped).Tensor
-            return self.made(replace(node, op=flipped, args=(left, right.args[0]), target=target))
-        if node.op == "add" and isinstance(left, Node) and left.op == "neg" and isinstance(right, Node):
-            args = (right, left.args[0])
-            return self.made(replace(node, op="sub", args=args, target=torch.ops.aten.sub.Tensor))
+        if node.op == "add" and isinstance(right, Node) and right.op == "neg":
+            args, target = (left, right.args[0]), aten.sub.Tensor
+            return self.kept(replace(node, op="sub", args=args, target=target))
         return self.kept(node)
 
 
@@ -175,3 +147,107 @@ def _key(value: Any) -> Any:  # noqa: ANN401 - nested arguments
     if isinstance(value, tuple):
         return tuple(_key(v) for v in value)
     return ("node", id(value)) if isinstance(value, Node) else (type(value).__name__, repr(value))
+
+
+def _addmm(builder: Builder, node: Node) -> Node:
+    product = builder.made(replace(node, op="mm", args=node.args[1:3], kwargs=(), target=aten.mm.default))
+    return builder.made(
+        replace(node, op="add", args=(product, node.args[0]), kwargs=(), target=aten.add.Tensor)
+    )
+
+
+def _number(builder: Builder, node: Node) -> Node:
+    return builder.kept(Node("literal", node.args[:1], dtype=node.dtype))
+
+
+def _copy(builder: Builder, node: Node) -> Node | None:
+    source: Node = node.args[1]
+    if source.dtype != node.dtype or source.shape == node.shape:
+        return source if source.dtype == node.dtype else None
+    expand = aten.expand.default
+    return builder.made(Node("expand", (source, node.shape), (), node.shape, node.dtype, expand))
+
+
+def _slice_backward(builder: Builder, node: Node) -> Node | None:
+    grad, _, dim, start, end, step = node.args
+    if grad.op in ZEROS:
+        return builder.kept(Node("zeros", (node.shape,), (), node.shape, node.dtype))
+    return _padded(builder, grad, (dim, start, end, step), node.shape)
+
+
+def _slice_scatter(builder: Builder, node: Node) -> Node | None:
+    into, source, *given = node.args
+    defaults = [0, None, None, 1]
+    place = (*given, *defaults[len(given) :])
+    return _padded(builder, source, place, node.shape) if into.op in ZEROS else None
+
+
+def _padded(builder: Builder, source: Node, place: tuple[Any, ...], shape: tuple[int, ...]) -> Node | None:
+    """A part with zeros around it, where it is one piece."""
+    dim, start, end, step = place
+    size, dim = shape[dim], dim % len(shape)
+    first, last, _ = slice(start, end, step).indices(size)
+    if step != 1 or last - first != source.shape[dim] or source.shape == shape:
+        return source if source.shape == shape else None
+    pads = (0, 0) * (len(shape) - dim - 1) + (first, size - last)
+    target = aten.constant_pad_nd.default
+    return builder.kept(Node("constant_pad_nd", (source, pads), (), shape, source.dtype, target))
+
+
+def _index_put(builder: Builder, node: Node) -> Node | None:
+    """Along one dimension an `index_add`."""
+    into, indices, values, *accumulate = node.args
+    given = [(k, index) for k, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or accumulate != [True] or values.dtype != node.dtype:
+        return None
+    dim, index = given[0]
+    expected = (*node.shape[:dim], *index.shape, *node.shape[dim + 1 :])
+    if len(index.shape) != 1 or index.dtype not in {torch.int32, torch.int64} or values.shape != expected:
+        return None
+    args, target = (into, dim, index, values), aten.index_add.default
+    return builder.kept(Node("index_add", args, (), node.shape, node.dtype, target))
+
+
+RULES: dict[str, Callable[[Builder, Node], Node | None]] = {
+    "addmm": _addmm,
+    "scalar_tensor": _number,
+    "copy": _copy,
+    "slice_backward": _slice_backward,
+    "slice_scatter": _slice_scatter,
+    "index_put": _index_put,
+    "_unsafe_index_put": _index_put,
+}
+"""By operation: how what torch calls by a private name is written in ordinary ones; None where it stays."""
+
+
+def _embedding_backward(
+    grad_output: Tensor,
+    index: Tensor,
+    rows: int,
+    padding: int,
+    scale_by_frequency: bool,  # noqa: FBT001 - the signature of torch's operation
+) -> Tensor:
+    if scale_by_frequency:
+        raise NotImplementedError("an embedding that scales its gradient by frequency")
+    if padding >= 0:
+        grad_output = grad_output.masked_fill((index == padding).unsqueeze(-1), 0)
+    width = grad_output.shape[-1]
+    table = grad_output.new_zeros(rows, width)
+    return table.index_add(0, index.reshape(-1), grad_output.reshape(-1, width))
+
+
+def decompositions() -> dict[Any, Any]:
+    """How torch's fused operations are written in ordinary ones: where torch's own way is long, a shorter."""
+    layer_norm = aten.native_layer_norm.default
+    table = {
+        op: rule
+        for op, rule in decomposition_table.items()
+        if op is layer_norm
+        or ("_backward" in str(op) and "convolution" not in str(op) and "slice" not in str(op))
+    }
+    return table | {
+        aten.tanh_backward.default: lambda g, y: g * (1 - y * y),
+        aten.sigmoid_backward.default: lambda g, y: g * (y * (1 - y)),
+        aten.embedding_dense_backward.default: _embedding_backward,
+        aten.threshold_backward.default: lambda g, y, threshold: g * (y > threshold),
+    }

@@ -226,43 +226,30 @@ class Printer:
         words = []
         skipped = False
         for k, argument in enumerate(args):
-            about = schema[k] if k < len(schema) else None
+            about: Any = schema[k] if k < len(schema) else None
             value = node.args[k]
-            if about is not None and k and _is_default(about, value):
+            default = about is not None and about.has_default_value() and not isinstance(value, Node)
+            if k and default and about.default_value == value:
                 skipped = True
                 continue
             if node.op in {"_softmax", "_log_softmax"} and k == 2:
                 continue
             text = plain(self._from_the_end(node, about, value) or argument)
-            named = about is not None and (
-                skipped or isinstance(value, bool) or (node.op in {"_softmax", "_log_softmax"} and k == 1)
-            )
-            words.append(f"{about.name}={text}" if named and about is not None else text)
-        kept = {n: v for n, v in kwargs.items() if n not in DROPPED and not _is_own_dtype(node, n)}
-        return [*words, *(f"{n}={plain(v)}" for n, v in kept.items())]
+            named = skipped or isinstance(value, bool) or node.op in {"_softmax", "_log_softmax"}
+            words.append(f"{about.name}={text}" if k and named and about else text)
+        own = str(node.args[0].dtype) if node.args and isinstance(node.args[0], Node) else ""
+        kept = {n: plain(v) for n, v in kwargs.items() if n not in DROPPED}
+        return [*words, *(f"{n}={text}" for n, text in kept.items() if (n, text) != ("dtype", own))]
 
     def _from_the_end(self, node: Node, about: Any, value: Any) -> Any:  # noqa: ANN401
         source = node.args[0]
-        if (
-            node.op == "permute"
-            or about is None
-            or about.name not in {"dim", "dims"}
-            or not isinstance(source, Node)
-        ):
+        named = about is not None and about.name in {"dim", "dims"}
+        if node.op == "permute" or not named or not isinstance(source, Node):
             return None
         rank = len(source.shape) + (node.op == "unsqueeze")
         dims = value if isinstance(value, tuple) else (value,)
         texts = [(str(-1 if d == rank - 1 and rank > 1 else d), ATOM) for d in dims]
         return texts[0] if len(texts) == 1 and (about.N or not isinstance(value, tuple)) else texts
-
-
-def _is_default(about: Any, value: Any) -> bool:  # noqa: ANN401
-    return about.has_default_value() and not isinstance(value, Node) and about.default_value == value
-
-
-def _is_own_dtype(node: Node, name: str) -> bool:
-    first = node.args[0] if node.args else None
-    return name == "dtype" and isinstance(first, Node) and first.dtype == dict(node.kwargs)["dtype"]
 
 
 def _is_trivial(node: Node) -> bool:

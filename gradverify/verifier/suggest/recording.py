@@ -20,8 +20,7 @@ from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.operations import MOST_OPERATIONS
 from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
-from gradverify.verifier.suggest.graph import Builder, Node
-from gradverify.verifier.suggest.ordinary import RULES, decompositions
+from gradverify.verifier.suggest.graph import Builder, Node, decompositions
 
 
 class CannotSuggestError(Exception):
@@ -232,7 +231,7 @@ def _read(
     ran: _Ran,
     sample: Sample,
 ) -> Recorded:
-    builder = Builder(RULES)
+    builder = Builder()
     inputs = {n: builder.named(n, t) for n, t in zip(names, tensors, strict=False)}
     positions = sample.problem.output_positions
     grads = [_grad_name(p, ran.output_names) for p in positions]

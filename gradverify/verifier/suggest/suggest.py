@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.autograd import Function
 
-from gradverify.events import NotSuggested, Suggest, Suggested, Verify
+from gradverify.events import NotSuggested, Suggested, Verify
 from gradverify.model import Case, Finding, LiteralInput, Outcome, Point, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
@@ -18,14 +18,7 @@ from gradverify.verifier.checks.subject import Sample, Subject, first_line, prep
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.collect.operators import Operator, operator_of
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.suggest.cases import (
-    ALONE,
-    HELD_OUT,
-    generic,
-    one_resized,
-    renumbered,
-    resized,
-)
+from gradverify.verifier.suggest.cases import ALONE, HELD_OUT, generic, one_resized, renumbered, resized
 from gradverify.verifier.suggest.constants import Constants, Recording, constants, same_program
 from gradverify.verifier.suggest.cutting import cut
 from gradverify.verifier.suggest.recording import CannotSuggestError, record
@@ -40,20 +33,15 @@ MOST_ENTRIES = 40_000
 SECOND = "its second derivative would not be right"
 
 
-@dataclass(frozen=True)
-class _Source:
-    """What the gradient is derived from."""
-
-    composite: Callable[..., Any] | None
-    """None for forward itself."""
-    words: str
+Source = tuple[Callable[..., Any] | None, str]
+"""What the gradient is derived from, None for forward itself; and its words."""
 
 
 @dataclass(frozen=True)
 class _Target:
     """The target of a request, alive."""
 
-    request: Suggest
+    request: Verify
     live: Live
     function: type[Function] | Operator
     parameters: tuple[str, ...]
@@ -71,12 +59,11 @@ class _Target:
 
     def subject(self, case: Case) -> Subject | None:
         """The target ready to be called on a case."""
-        request = Verify(self.request.target, self.request.plan, self.request.settings)
-        built = build_subject(request, self.live, case, None)
+        built = build_subject(self.request, self.live, case, None)
         return None if isinstance(built, Finding) else built[0]
 
 
-def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
+def suggest(request: Verify, live: Live) -> Suggested | NotSuggested:
     """The backward of a target as its author would write it, judged before it is given."""
     target = _target(request, live)
     if isinstance(target, NotSuggested):
@@ -85,18 +72,20 @@ def suggest(request: Suggest, live: Live) -> Suggested | NotSuggested:
     for source in _sources(target):
         result = guard.call(_draft, target, source)
         if isinstance(result, Raised):
-            reasons.append(f"from {source.words}: {_reason(result)}")
+            said = first_line(result.error.message)
+            own = result.error.type == CannotSuggestError.__name__
+            reasons.append(f"from {source[1]}: {said if own else f'{result.error.type}: {said}'}")
         else:
             drafts.append(result.value)
     for draft in sorted(drafts, key=lambda d: d.length):
         judged = _judged(target, draft)
         if isinstance(judged, Suggested):
             return judged
-        reasons.append(f"from {draft.source.words}: {judged.reason}")
+        reasons.append(f"from {draft.source[1]}: {judged.reason}")
     return NotSuggested("; ".join(dict.fromkeys(reasons)))
 
 
-def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
+def _target(request: Verify, live: Live) -> _Target | NotSuggested:
     kind, found = request.target.kind, parameters_of(live.value)
     operator = operator_of(live.value)
     if operator is not None:
@@ -113,12 +102,6 @@ def _target(request: Suggest, live: Live) -> _Target | NotSuggested:
     return _Target(request, live, live.value, tuple(p.name for p in found))
 
 
-def _reason(raised: Raised) -> str:
-    error = raised.error
-    said = first_line(error.message)
-    return said if error.type == CannotSuggestError.__name__ else f"{error.type}: {said}"
-
-
 def _unseen_forward(target: _Target) -> list[str]:
     """Why forward itself tells nothing; empty where it may."""
     if not isinstance(target.function, Operator) or target.function.implementation is not None:
@@ -126,20 +109,20 @@ def _unseen_forward(target: _Target) -> list[str]:
     return ["from forward itself: it is registered with the dispatcher, and no Python of it can be followed"]
 
 
-def _sources(target: _Target) -> Iterator[_Source]:
+def _sources(target: _Target) -> Iterator[Source]:
     if not _unseen_forward(target):
-        yield _Source(None, "forward itself")
+        yield None, "forward itself"
     subject = target.subject(target.request.plan.cases[0])
     if subject is not None and subject.reference is not None:
         order = (*target.parameters, *target.by_name)
-        yield _Source(subject.reference_by_name(order), "the reference")
+        yield subject.reference_by_name(order), "the reference"
 
 
 @dataclass(frozen=True)
 class _Draft:
     """A backward that is written and not yet judged."""
 
-    source: _Source
+    source: Source
     recording: Recording
     found: Constants
     parameters: tuple[str, ...]
@@ -160,7 +143,7 @@ class _Draft:
         return text.backward.count("aten."), len(text.extra) + len(text.attributes), len(text.backward)
 
 
-def _draft(target: _Target, source: _Source) -> _Draft:
+def _draft(target: _Target, source: Source) -> _Draft:
     """Raises `CannotSuggestError`, and whatever user code raises."""
     base_case = target.request.plan.cases[0]
     sample = target.sample(generic(base_case)) or target.sample(base_case)
@@ -184,13 +167,13 @@ def _draft(target: _Target, source: _Source) -> _Draft:
     return _Draft(source, base, found, given, _optional(target), bool(others), decorators, tuple(unlike))
 
 
-def _recording(sample: Sample, target: _Target, source: _Source) -> Recording:
-    recorded = record(sample, target.function, source.composite)
+def _recording(sample: Sample, target: _Target, source: Source) -> Recording:
+    recorded = record(sample, target.function, source[0])
     return Recording(recorded, cut(recorded))
 
 
 def _others(
-    target: _Target, source: _Source, base: Recording
+    target: _Target, source: Source, base: Recording
 ) -> tuple[list[Recording], list[tuple[str, str, int]]]:
     """The same program at other inputs; where another one runs: the size, the case, how many operations."""
     others, unlike = [], []
@@ -208,7 +191,7 @@ def _others(
     return others, unlike
 
 
-def _varied(case: Case, target: _Target, source: _Source) -> Recording | None:
+def _varied(case: Case, target: _Target, source: Source) -> Recording | None:
     sample = target.sample(case)
     if sample is None:
         return None
@@ -222,9 +205,8 @@ def _unlike(base: Recording, unlike: Sequence[tuple[str, str, int]]) -> str:
     _, case, count = unlike[0]
     ran = f"({base.recorded.operations} operations, {count} at {case})"
     if not names:
-        return (
-            f"forward runs other operations at other inputs {ran}, and only straight code can be written out"
-        )
+        said = "forward runs other operations at other inputs"
+        return f"{said} {ran}, and only straight code can be written out"
     return (
         f"forward loops over {' and '.join(dict.fromkeys(names))} {ran}, and a backward that loops is not "
         "written. Write the loop by hand: over the same steps, the last one first"
@@ -238,35 +220,22 @@ def _options(case: Case) -> list[object]:
 
 def _optional(target: _Target) -> tuple[str, ...]:
     """Parameters that some case leaves out."""
-    absent = {
-        i.name
-        for case in target.request.plan.cases
-        for i in case.inputs
-        if isinstance(i, LiteralInput) and i.value is None
-    }
+    given = [i for case in target.request.plan.cases for i in case.inputs]
+    absent = {i.name for i in given if isinstance(i, LiteralInput) and i.value is None}
     first = {i.name for i in target.request.plan.cases[0].inputs if not isinstance(i, LiteralInput)}
     return tuple(name for name in target.parameters if name in absent & first)
 
 
-def _judged(target: _Target, draft: _Draft) -> Suggested | NotSuggested:
+def _judged(target: _Target, draft: _Draft, *decorators: str) -> Suggested | NotSuggested:
     """Judge a written backward; without its second derivative where only that is wrong."""
-    result = _judged_text(target, draft, draft.written())
-    if isinstance(result, NotSuggested) and result.reason.startswith(SECOND):
-        return _judged_text(target, draft, draft.written(ONCE))
-    return result
-
-
-def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested | NotSuggested:
-    outputs = tuple(draft.recording.recorded.outputs)
+    written, outputs = draft.written(*decorators), tuple(draft.recording.recorded.outputs)
     made = candidate(target.function, written, (*target.parameters, *target.by_name), outputs)
     first, *rest = target.request.plan.cases[:MOST_CASES]
     tried, only = [], []
     spares = [case for case in target.request.plan.spares if _options(case) == _options(first)]
-    elsewhere = [[case] for case in (first, *rest, *spares, *resized(first), *renumbered(first))]
-    for cases in (
-        *elsewhere,
-        *(cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)),
-    ):
+    alone = [cases for growth in (ALONE, HELD_OUT) for _, cases in one_resized(first, growth)]
+    known = (first, *rest, *spares)
+    for cases in (*([case] for case in (*known, *resized(first), *renumbered(first))), *alone):
         case = next((c for c in cases if target.sample(c) is not None), cases[0])
         wrong = _wrong(target, made, case, draws=2 if case is first else 1)
         if wrong is None:
@@ -275,15 +244,17 @@ def _judged_text(target: _Target, draft: _Draft, written: Written) -> Suggested 
             tried.append(case.id)
         elif _options(case) != _options(first):
             only.append(case.id)
-        elif case not in (first, *rest, *spares) and _varied(case, target, draft.source) is None:
+        elif case not in known and _varied(case, target, draft.source) is None:
             continue  # Sizes made here, at which torch has no derivative either.
+        elif wrong.startswith(SECOND) and not decorators:
+            return _judged(target, draft, ONCE)
         else:
             return NotSuggested(_refused(draft, case, wrong))
     if not tried:
         return NotSuggested("nothing could be judged at the inputs that are known")
     return Suggested(
         backward=written.backward,
-        source=draft.source.words,
+        source=draft.source[1],
         saved=written.saved if written.extra else (),
         attributes=written.attributes,
         judged_at=tuple(dict.fromkeys(tried)),

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from gradverify.model import Point, TensorInput
-from gradverify.verifier.inputs.plain import PLAIN_DRAWS, draw_plain
 from gradverify.verifier.inputs.tensors import build_tensor
+from gradverify.verifier.inputs.values import PLAIN_DRAWS, draw_plain
 
 BOUNDS = {"real": (-2, 2), "positive": (0, 2), "negative": (-2, 0), "unit": (0, 1), "nonzero": (-2, 2)}
 

@@ -8,7 +8,7 @@ from torch.autograd import Function
 from torch.library import custom_op
 
 from gradverify.demo import functions as demo
-from gradverify.events import Mutate
+from gradverify.events import Verify
 from gradverify.model import Case, InputSource, MutationOutcome, Settings, TargetPlan, TensorInput
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
@@ -75,8 +75,8 @@ def outcomes(function, fault, *shapes, rtol=1e-7):
     target = describe_target(function, function.__name__, function.__name__, "m.py")
     inputs = tuple(TensorInput(p.name, s) for p, s in zip(target.parameters, shapes, strict=False))
     plan = TargetPlan(target.name, target.name, InputSource.SPEC, cases=(Case("base", 3, inputs=inputs),))
-    request = Mutate(target, plan, Settings(rtol=rtol), fault)
-    return [event.mutation for event in mutate(request, Live(function))]
+    request = Verify(target, plan, Settings(rtol=rtol))
+    return [event.mutation for event in mutate(request, fault, Live(function))]
 
 
 @pytest.mark.parametrize("fault", [fault.name for fault in FAULTS])
@@ -139,8 +139,8 @@ def outcomes_of(value, fault, *inputs, **settings):
     tensors = tuple(TensorInput(name, (4, 3)) for name in inputs)
     target = describe_target(value, "target", "target", "here.py")
     plan = TargetPlan("target", "target", InputSource.SPEC, cases=(Case("base", seed=7, inputs=tensors),))
-    asked = Mutate(target, plan, Settings(rtol=1e-7, **settings), fault)
-    return {e.mutation.inputs: e.mutation for e in mutate(asked, Live(value))}
+    asked = Verify(target, plan, Settings(rtol=1e-7, **settings))
+    return {e.mutation.inputs: e.mutation for e in mutate(asked, fault, Live(value))}
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,10 @@ def test_a_fault_on_the_way_escapes_checks_that_do_not_resolve_it():
     tensors = (TensorInput("x", (4, 3)), TensorInput("y", (4, 3)))
     target = describe_target(added_up, "target", "target", "here.py")
     plan = TargetPlan("target", "target", InputSource.SPEC, cases=(Case("base", seed=7, inputs=tensors),))
-    asked = Mutate(target, plan, Settings(rtol=1e-3), "factor 1 + 1e-6")
-    assert {e.mutation.outcome for e in mutate(asked, Live(added_up))} == {MutationOutcome.ESCAPED}
+    asked = Verify(target, plan, Settings(rtol=1e-3))
+    assert {e.mutation.outcome for e in mutate(asked, "factor 1 + 1e-6", Live(added_up))} == {
+        MutationOutcome.ESCAPED
+    }
 
 
 def test_equal_gradients_that_change_places_change_nothing():
