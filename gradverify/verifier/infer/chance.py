@@ -120,12 +120,6 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
             changed = state.substituted(symbol, Dim(symbol, times=parts))
             if changed is not None:
                 yield replace(changed, cost=AGAIN * number)
-        fresh, (own,) = state.fresh(1)
-        fixed, multiple = Dim(plus=size), replace(own, times=parts)
-        arguments = (a.with_dims(multiple if d == fixed else d for d in a.dims) for a in fresh.arguments)
-        changed = replace(fresh, arguments=tuple(arguments), cost=AGAIN)
-        if changed.arguments != state.arguments:
-            yield changed
 
 
 def has_outer(state: State, outputs: Sequence[Tensor]) -> bool:

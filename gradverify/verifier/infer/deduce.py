@@ -28,30 +28,29 @@ OF_FLOAT32, OF_FLOAT64 = 1e-4, 1e-10
 
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    found, known, dtype = _searched(target, known_of(value, target, module))
+    found, known = _searched(target, known_of(value, target, module))
     if isinstance(found, NoSolution):
         return found.attempts
-    if not dtype and _follows_default(known.caller, found):
-        dtype = "float64"
+    dtype = "float64" if _follows_default(known.caller, found) else ""
     with default_dtype(dtype):
         entry = entry_of(target, module, known, found)
     doubts = (*entry.doubts, *doubts_of_source(value, module, known.evidence))
     return replace(entry, doubts=doubts, default_dtype=dtype)
 
 
-def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known, str]:
-    """What the search finds, with what is known for it, and the default dtype of torch that it takes."""
+def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known]:
+    """What the search finds, with what is known for it."""
     names, states = [p.name for p in target.parameters], list(begun(known))
     found = search(known.caller, states, names)
     if isinstance(found, NoSolution) or is_by_chance(found.state):
         found = _better(found, search(known.caller, states, names, further=[BROADCAST]))
     if isinstance(found, Solution):
-        return found, known, ""
+        return found, known
     # Kernels that know float32 alone: the verifier finds that float64 is refused, too.
     in_float32 = replace(known, caller=replace(known.caller, dtype=torch.float32))
     again = search(in_float32.caller, states, names, FEWER_TRIES)
     whole = isinstance(again, Solution) and again.ran.is_whole
-    return (again, in_float32, "") if whole else (found, known, "")
+    return (again, in_float32) if whole else (found, known)
 
 
 def _better(first: Solution | NoSolution, again: Solution | NoSolution) -> Solution | NoSolution:
@@ -68,10 +67,9 @@ def _follows_default(caller: Caller, found: Solution) -> bool:
         return False
     with default_dtype("float64"):
         wider = attempt(caller, found.state)
-    if not isinstance(wider, Ran) or not wider.is_whole or len(wider.outputs) != len(found.ran.outputs):
+    shapes = [o.shape for o in found.ran.outputs]
+    if not isinstance(wider, Ran) or not wider.is_whole or [o.shape for o in wider.outputs] != shapes:
         return False
     pairs = [(a.to(b.dtype), b) for a, b in zip(found.ran.outputs, wider.outputs, strict=True)]
-    if any(a.shape != b.shape for a, b in pairs):
-        return False
     near = all(torch.allclose(a, b, rtol=OF_FLOAT32, atol=OF_FLOAT32) for a, b in pairs)
     return near and any(not torch.allclose(a, b, rtol=OF_FLOAT64, atol=OF_FLOAT64) for a, b in pairs)

@@ -26,21 +26,24 @@ PAIR = Dim(plus=2)
 def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
     """The same with a last dimension of two where forward leaves the rest of a larger one unread.
 
-    Of one tensor alone, or of all that share the size. Only where everything is read then: a scan leaves its
-    first factor unread at every size, and has nothing to be wrong at a length of one.
+    Of all that share the size, or of one alone where another is read whole. Only where everything is read
+    then: a scan leaves its first factor unread at every size, and has nothing to be wrong at a length of one.
     """
     for place in range(len(state.arguments)):
         argument = state.arguments[place]  # as it is by now: a size may have been resized with another one
         plain = argument.is_float and argument.dims and argument.dims[-1].is_plain
         if not plain or _is_read_whole(caller, ran.arguments, place):
             continue
-        alone = state.with_dim(place, len(argument.dims) - 1, PAIR)
-        for changed in filter(None, (alone, state.substituted(argument.dims[-1].symbol, PAIR))):
-            again = attempt(caller, changed)
-            good = isinstance(again, Ran) and again.finite and again.backward is None
-            if isinstance(again, Ran) and good and _is_read_whole(caller, again.arguments, place):
-                state, ran = changed, again
-                break
+        symbol = argument.dims[-1].symbol
+        sharing = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
+        if any(_is_read_whole(caller, ran.arguments, k) for k in sharing):
+            changed: State | None = state.with_dim(place, len(argument.dims) - 1, PAIR)
+        else:
+            changed = state.substituted(symbol, PAIR)
+        again = attempt(caller, changed) if changed is not None else None
+        good = isinstance(again, Ran) and again.finite and again.backward is None
+        if changed and isinstance(again, Ran) and good and _is_read_whole(caller, again.arguments, place):
+            state, ran = changed, again
     return state, ran
 
 

@@ -138,8 +138,6 @@ class _Search:
     attempts: list[Attempt] = field(default_factory=list)
     fallback: Solution | None = None
     """Forward accepts it."""
-    unequal: Solution | None = None
-    """Forward accepts it and backward does not, but it cuts a tensor into unequal parts."""
     by_chance: Solution | None = None
     """Both accept it, and it hides mistakes."""
     pushed: int = 0
@@ -174,15 +172,13 @@ class _Search:
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.push(evened(state, cuts))
             if not result.is_whole or has_outer(state, result.outputs):
-                self._accepted_in_part(tried, uneven=bool(cuts))
+                self._accepted_in_part(tried)
             elif self._is_telling(tried, uneven=bool(cuts)):
                 return self.refusals.settled(tried, self.fallback)
         if self.by_chance is not None:
             return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
-        best = self.fallback or self.unequal
-        return (
-            NoSolution(tuple(self.attempts), self.tries) if best is None else replace(best, tries=self.tries)
-        )
+        best = self.fallback
+        return replace(best, tries=self.tries) if best else NoSolution(tuple(self.attempts), self.tries)
 
     def _is_telling(self, found: Solution, *, uneven: bool) -> bool:
         """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""
@@ -198,12 +194,9 @@ class _Search:
             self.by_chance = found
         return False
 
-    def _accepted_in_part(self, tried: Solution, *, uneven: bool) -> None:
+    def _accepted_in_part(self, tried: Solution) -> None:
         """Take in inputs that did not go all the way, and go on from them."""
         ran = tried.ran
-        if uneven and self.unequal is None and ran.finite and ran.backward is not None:
-            self.unequal = tried
-            return
         self.refusals.note(tried, self.parameters)
         if self.fallback is None or _rank(ran) > _rank(self.fallback.ran):
             self.fallback = tried
