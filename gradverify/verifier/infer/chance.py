@@ -63,6 +63,7 @@ def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
     """`shares`: tensors of the highest rank agree in all dimensions but the last, unless they are weights."""
     highest = deepest(state)
     fresh, shared = replace(state, sizes=(), pinned=frozenset()).fresh(max(0, highest - 1) if shares else 0)
+    renamed: dict[int, Dim] = {}
     for place, argument in enumerate(state.arguments):
         if not argument.sizes:
             continue
@@ -70,9 +71,10 @@ def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
         stands_alone = rank < highest or not argument.is_tensor or is_weight(argument.name)
         common = () if stands_alone else shared
         fresh, own = fresh.fresh(rank - len(common))
+        renamed = {d.symbol: new for d, new in zip(argument.dims, (*common, *own), strict=False)} | renamed
         bound = argument.bound
         if bound is not None and bound.symbol >= 0:
-            fresh, (bound,) = fresh.fresh(1)
+            bound = renamed.get(bound.symbol, bound)  # of a table that stands before it
         fresh = fresh.with_argument(place, replace(argument, dims=(*common, *own), bound=bound))
     return fresh
 

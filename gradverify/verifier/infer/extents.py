@@ -36,7 +36,8 @@ def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
             continue
         symbol = argument.dims[-1].symbol
         sharing = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
-        if any(_is_read_whole(caller, ran.arguments, k) for k in sharing):
+        last = {k: state.arguments[k].dims[-1:] for k in sharing}
+        if any(argument.dims[-1:] != last[k] or _is_read_whole(caller, ran.arguments, k) for k in sharing):
             changed: State | None = state.with_dim(place, len(argument.dims) - 1, PAIR)
         else:
             changed = state.substituted(symbol, PAIR)

@@ -12,8 +12,7 @@ from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.infer.call_sites import trained
-from gradverify.verifier.infer.evidence import gather
+from gradverify.verifier.infer.evidence import gather, trained
 from gradverify.verifier.infer.facts import Evidence, Facts
 from gradverify.verifier.infer.guesses import guesses, with_bounds
 from gradverify.verifier.infer.starting import started

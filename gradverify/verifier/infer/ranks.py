@@ -74,9 +74,8 @@ def reranked(state: State, places: Sequence[int], rank: int) -> State | None:
     return None if changed is state else changed
 
 
-def by_condition(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
+def by_condition(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State | None]:
     """After a condition such as `x.dim() == 2`."""
-    del suspects
     name = found["of"] or found["whole"]
     places = [k for k, a in enumerate(state.arguments) if a.name == name and a.is_tensor]
     yield reranked(state, places, int(found["rank"]))
@@ -93,18 +92,16 @@ def lower_ranks(state: State) -> Iterator[State]:
                 yield state.with_dims(place, dims)
 
 
-def without_last(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def without_last(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
-    del found
     for place in suspects:
         argument = state.arguments[place]
         if argument.is_float and len(argument.dims) > 1:
             yield state.with_dims(place, argument.dims[:-1])
 
 
-def broadcast(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def broadcast(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
-    del found
     several = [k for k in suspects if state.arguments[k].is_float and state.arguments[k].dims]
     for place in reversed(several) if len(several) > 1 else ():
         for dims in dict.fromkeys((state.arguments[place].dims[:-1], ())):

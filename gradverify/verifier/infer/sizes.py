@@ -72,12 +72,11 @@ def numbers_in(message: str) -> list[int]:
     return list(dict.fromkeys(map(int, found)))[:MOST_NUMBERS]
 
 
-def by_size(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
+def by_size(state: State, found: re.Match[str], _suspects: Sequence[int]) -> States:
     """After sizes that disagree: they agree, or one of them follows from another, or is a number.
 
     Those that a message of torch tells to disagree come first, then any that stand in it.
     """
-    del suspects
     values, message = state.values, found.string
     told = [(int(m[1]), int(m[2])) for p in _TOLD for m in p.finditer(message)]
     pairs = list(itertools.combinations(numbers_in(message), 2))
@@ -197,9 +196,8 @@ def _fixed(state: State, suspects: Sequence[int], along: int, size: int) -> Stat
             yield state.with_dim(place, along % len(dims), Dim(plus=size)).dearer(RELATED + NEXT * number)
 
 
-def by_condition(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
+def by_condition(state: State, found: re.Match[str], _suspects: Sequence[int]) -> States:
     """After a condition such as `x.shape[1] == 3`, `x.size(0) != w.shape[1]` or `x.shape[-1] % 2 == 0`."""
-    del suspects
     dim, other = (_dim_of(state, found[f"of{k}"], found[f"at{k}"]) for k in (1, 2))
     if dim is None or not dim.is_plain:
         return

@@ -1,7 +1,6 @@
 """Evidence from the source of a target and of the module that calls it."""
 
-from gradverify.verifier.infer.call_sites import trained
-from gradverify.verifier.infer.evidence import gather
+from gradverify.verifier.infer.evidence import gather, trained
 
 
 def forward(ctx, x, index, mask, reduction, dim, n=3):
