@@ -1,7 +1,7 @@
 """Parameters with a default or an invented number: the path that another value takes, else unverified.
 
 A default always runs, and often goes round a part of the code: a stride that is the size of the window, a
-padding of 0, a flag that is off.
+padding of 0, a flag that is off, a bias that is None.
 """
 
 from __future__ import annotations
@@ -14,14 +14,48 @@ from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, attempt
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
+from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
 
 MOST_VARIED = 6
 """Parameters whose value is varied: each makes more cases, and its values are invented."""
+
+
+MOST_SHAPES = 12
+"""Shapes tried for one optional tensor."""
+
+
+def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[str]]:
+    """The same with a tensor for every optional one whose shape can be found, and the names of all of them.
+
+    A shape counts if forward takes it and backward gives a gradient of that shape by itself.
+    """
+    found = set()
+    for place, argument in enumerate(state.arguments):
+        name = argument.name
+        if argument.is_float and known.caller.defaults.get(name, ...) is None:
+            nothing = Argument(name, Guess(Kind.LITERAL, choices=(None,)))
+            without = attempt(known.caller, state.with_argument(place, nothing))
+            found |= {name} if isinstance(without, Ran) and without.backward is None else set()
+        elif argument.guess.is_nothing and known.facts(name).gradient is True:
+            for dims in _shapes(state):
+                given = state.with_argument(place, Argument(name, Guess(Kind.FLOAT, found=False), dims))
+                ran = attempt(known.caller, given)
+                if isinstance(ran, Ran) and (ran.gradients or {}).get(name) is not None:
+                    state = given
+                    found.add(name)
+                    break
+    return state, frozenset(found)
+
+
+def _shapes(state: State) -> list[tuple[Dim, ...]]:
+    """One dimension first, as a bias has it, the last of the arguments' before others; then whole shapes."""
+    tensors = [a for a in state.arguments if a.is_tensor and a.dims]
+    single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))
+    return list(dict.fromkeys([*single, *(a.dims for a in tensors), ()]))[:MOST_SHAPES]
 
 
 def with_other_values(known: Known, state: State) -> State:

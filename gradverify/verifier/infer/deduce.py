@@ -11,11 +11,9 @@ import torch
 from gradverify.deduced import Attempt, Deduced
 from gradverify.model import Target
 from gradverify.verifier.guard import default_dtype
-from gradverify.verifier.infer.chance import is_by_chance
 from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.entry import entry_of
 from gradverify.verifier.infer.known import Known, begun, known_of
-from gradverify.verifier.infer.repairs import BROADCAST
 from gradverify.verifier.infer.search import NoSolution, Solution, search
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 
@@ -42,8 +40,6 @@ def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Know
     """What the search finds, with what is known for it."""
     names, states = [p.name for p in target.parameters], list(begun(known))
     found = search(known.caller, states, names)
-    if isinstance(found, NoSolution) or is_by_chance(found.state):
-        found = _better(found, search(known.caller, states, names, further=[BROADCAST]))
     if isinstance(found, Solution):
         return found, known
     # Kernels that know float32 alone: the verifier finds that float64 is refused, too.
@@ -51,14 +47,6 @@ def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Know
     again = search(in_float32.caller, states, names, FEWER_TRIES)
     whole = isinstance(again, Solution) and again.ran.is_whole
     return (again, in_float32) if whole else (found, known)
-
-
-def _better(first: Solution | NoSolution, again: Solution | NoSolution) -> Solution | NoSolution:
-    """Inputs with a number beside tensors whose sizes differ, which tell more than squares; or the first."""
-    if isinstance(first, NoSolution) or isinstance(again, NoSolution):
-        return first if isinstance(again, NoSolution) else again
-    shows_less = is_by_chance(again.state) or (first.ran.is_whole and not again.ran.is_whole)
-    return first if shows_less else again
 
 
 def _follows_default(caller: Caller, found: Solution) -> bool:

@@ -16,12 +16,11 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
-from gradverify.verifier.infer.choices import with_other_values, with_valid_choices
+from gradverify.verifier.infer.choices import with_optional_tensors, with_other_values, with_valid_choices
 from gradverify.verifier.infer.extents import without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
-from gradverify.verifier.infer.optional import with_optional_tensors
 from gradverify.verifier.infer.search import Solution
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import Argument, Kind, State

@@ -57,7 +57,6 @@ _CUTTING = frozenset(
     {"chunk", "split", "tensor_split", "unbind", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 )
 _RESHAPING = frozenset({"view", "reshape", "unflatten", "rearrange", "unfold"})
-_JOINING = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack"})
 _SIZE_WORDS = ("hidden", "dim", "size", "channels", "units")
 """What the name of a size holds: `2 * hidden` is where a slice ends, and `2 * x` a factor."""
 
@@ -122,7 +121,6 @@ def _whole(
     return Evidence(
         facts,
         frozenset(cut),
-        joins=not _JOINING.isdisjoint(routines),
         complexes=frozenset(parts_of) & {*called, *facts},
         factorization=next(filter(TRUSTING.search, routines), ""),
         clamps=clamps_back and not clamps_ahead,

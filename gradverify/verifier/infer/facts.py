@@ -47,8 +47,6 @@ class Evidence:
     facts: Mapping[str, Facts]
     parts: frozenset[int] = frozenset()
     """Numbers of equal parts into which tensors are cut: 4 of `i, f, g, o = gates.chunk(4, 1)`."""
-    joins: bool = False
-    """Something is concatenated: a size may be the sum of two."""
     complexes: frozenset[str] = frozenset()
     """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""

@@ -132,16 +132,11 @@ CONDITIONS = (
 )
 """Repairs by what the author's own condition, or the message about it, says."""
 
-BROADCAST = _row(
-    r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 0.3, 0.02
-)
-"""Among all else that shapes may be this finds what hides mistakes, so it is for a second search."""
 
-
-def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> Iterator[State]:
-    """States to try next, each with its own cost; by `further` rows as well."""
+def repairs(state: State, error: RaisedError) -> Iterator[State]:
+    """States to try next, each with its own cost."""
     suspects, message = suspects_of(state, error), error.message
-    rows = [(row, message) for row in (*TABLE, *further)]
+    rows = [(row, message) for row in TABLE]
     if error.deliberate:
         rows = [*((row, f"{condition_of(error)} {message}") for row in CONDITIONS), *rows]
     for row, text in rows:

@@ -20,7 +20,6 @@ from gradverify.verifier.infer.chance import (
 from gradverify.verifier.infer.ranks import lower_ranks, names_rank
 from gradverify.verifier.infer.repairs import (
     BY_RANK,
-    Row,
     applied,
     refused_gradient,
     repairs,
@@ -80,13 +79,9 @@ def search(
     started: Iterable[State | Waiting],
     parameters: Sequence[str],
     most: int = MOST_TRIES,
-    further: Sequence[Row] = (),
 ) -> Solution | NoSolution:
-    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that.
-
-    `further` are repairs beside those of the table.
-    """
-    running = _Search(caller, parameters, most, further)
+    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
+    running = _Search(caller, parameters, most)
     running.push(started)
     return running.run()
 
@@ -115,12 +110,10 @@ class _Refusals:
         self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
         self.claimed.add((refused.name, len(refused.got)))
 
-    def settled(self, found: Solution, fallback: Solution | None) -> Solution:
-        """The inputs found, or those of an earlier refusal, which may be the only ones to show it."""
-        tensors = [a for a in found.state.arguments if a.is_tensor]
-        nothing_left = bool(self.claimed) and not any(a.dims for a in tensors)
-        doubting = self.first if self.contradicted or nothing_left else None
-        return doubting or _refused_before(fallback, found) or found
+    def settled(self, found: Solution) -> Solution:
+        """The inputs found, or those of the first refusal, which may be the only ones to show it."""
+        nothing_left = not any(a.dims for a in found.state.arguments if a.is_tensor)
+        return self.first if self.first and (self.contradicted or nothing_left) else found
 
 
 @dataclass
@@ -130,7 +123,6 @@ class _Search:
     caller: Caller
     parameters: Sequence[str]
     most: int
-    further: Sequence[Row] = ()
     tries: int = 0
     heap: list[tuple[float, int, State | Waiting]] = field(default_factory=list)
     seen: set[tuple[object, ...]] = field(default_factory=set)
@@ -167,16 +159,16 @@ class _Search:
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
                     self.attempts.append(Attempt(state.described(), _answer(result), lacking(result)))
-                self.push(repairs(state, result, self.further))
+                self.push(repairs(state, result))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.push(evened(state, cuts))
             if not result.is_whole or has_outer(state, result.outputs):
                 self._accepted_in_part(tried)
             elif self._is_telling(tried, uneven=bool(cuts)):
-                return self.refusals.settled(tried, self.fallback)
+                return self.refusals.settled(tried)
         if self.by_chance is not None:
-            return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
+            return replace(self.refusals.settled(self.by_chance), tries=self.tries)
         best = self.fallback
         return replace(best, tries=self.tries) if best else NoSolution(tuple(self.attempts), self.tries)
 
@@ -218,19 +210,6 @@ def _tells_more(state: State, than: State) -> bool:
 def _rank(ran: Ran) -> int:
     """How far a call came."""
     return ran.finite + 2 * ran.connected + (ran.backward is None) + ran.is_whole
-
-
-def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
-    """The earlier inputs of the same kinds and ranks, whose backward raised.
-
-    That other sizes get through may mean that backward is wrong for all but these.
-    """
-    if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
-        return None
-    kinds = [[(a.guess.kind, len(a.dims)) for a in s.state.arguments] for s in (fallback, found)]
-    return (
-        fallback if kinds[0] == kinds[1] and "invalid gradient" not in fallback.ran.backward.message else None
-    )
 
 
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:

@@ -25,7 +25,7 @@ CUT = 0.06
 """What a multiple costs where the source cuts into so many parts, and the message names one of them."""
 
 RELATED = 0.2
-"""What a sum costs, less than a number of its own, more than that two sizes agree."""
+"""What a size of one tensor alone costs, less than a number that stands for it everywhere."""
 
 NEXT, NEXT_PAIR = 0.05, 0.1
 """What each further way costs, and each further pair of sizes."""
@@ -94,9 +94,6 @@ def by_size(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Sta
     for place, pair in enumerate(told):
         for part, wanted in (pair, pair[::-1]):
             yield from _of_parts(state, part, wanted, NEXT_PAIR * place)
-    for place, pair in enumerate((told or pairs) if state.joins else ()):
-        for total, other in (pair, pair[::-1]):
-            yield from _summed(state, total, other, NEXT_PAIR * place)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> States:
@@ -139,15 +136,6 @@ def _wholes(state: State, part: int) -> Iterator[tuple[int, int]]:
         size = state.values[symbol]
         if part in {-(-size // count), size // count} and size != part:
             yield symbol, count
-
-
-def _summed(state: State, total: int, other: int, cost: float) -> States:
-    """Where something is concatenated, one of two sizes is the sum of two others."""
-    values, symbols = state.values, state.symbols()
-    for symbol in (s for s in symbols if values[s] == other):
-        for first, second in itertools.combinations(symbols, 2):
-            if values[first] + values[second] == total and symbol not in {first, second}:
-                yield state.dearer(RELATED + cost).substituted(symbol, Dim(first, added=second))
 
 
 def by_reshape(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:

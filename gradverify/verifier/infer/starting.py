@@ -25,9 +25,8 @@ LAYERS = ("layer", "norm")
 """Where something is called a bias, before all others: weights are matrices of their own and a bias has one
 dimension; as a normalisation has them, weights have one dimension as well."""
 
-RANK, HYPOTHESIS, LAYER, APART = 0.5, 0.3, 0.1, 0.05
-"""What each further number of dimensions costs, each hypothesis, each layer, and vectors that share no size
-with the tensors beside them."""
+RANK, HYPOTHESIS, LAYER = 0.5, 0.3, 0.1
+"""What each further number of dimensions costs, each hypothesis, and each layer."""
 
 RANKS = (2, 3, 4, 1, 0, 5)
 """Numbers of dimensions where the source says none, the likeliest first."""
@@ -56,10 +55,9 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
     for combination in combinations(each, MOST_COMBINATIONS):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
-        made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
+        made = _Made(names, combination, least, stated, State(parts=evidence.parts))
         if likely != ranks:
-            written = (*made.states(likely), *made.vectors_apart(likely))
-            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
+            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in made.states(likely))
         yield from made.states(ranks)
 
 
@@ -95,14 +93,10 @@ class _Made:
     """The same, or those that the source names."""
     empty: State
 
-    @property
-    def tensors(self) -> list[int]:
-        """Places of the tensors."""
-        return [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
-
     def states(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
         """Those of every hypothesis and number of dimensions; `ranks` where they are known."""
-        tensors, cost = self.tensors, combined(self.combination)
+        tensors = [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
+        cost = combined(self.combination)
         least = max((self.least[k] for k in tensors), default=0)
         free = tuple(r for r in RANKS if r >= least) or (least,)
         marked = any(self.combination[k].kind in {Kind.INDEX, Kind.BOOL} for k in tensors)
@@ -117,16 +111,6 @@ class _Made:
             for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
                 made = partial(self._layer, ranks, rank, layer)
                 yield Waiting(cost + RANK * order + LAYER * (1 + place), made)
-
-    def vectors_apart(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
-        """The state in which vectors share no size with the tensors beside them, if all ranks are known."""
-        tensors = self.tensors
-        vectors = frozenset(self.names[k] for k in tensors if ranks[k] == 1)
-        if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
-            filled = [r or 0 for r in ranks]
-            yield Waiting(
-                combined(self.combination) + APART, partial(self._shaped, filled, "leading", vectors)
-            )
 
     def _layer(self, ranks: Sequence[int | None], free: int, kind: str) -> State:
         flat = [(kind == "norm" and is_weight(n)) or bool(_BIAS.match(n.lower())) for n in self.names]

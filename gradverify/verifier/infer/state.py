@@ -61,30 +61,27 @@ def literal(value: Nested, cost: float = 0.0) -> Guess:
 
 @dataclass(frozen=True)
 class Dim:
-    """`times * symbol // over + plus + added`; without a symbol, the constant `plus`."""
+    """`times * symbol // over + plus`; without a symbol, the constant `plus`."""
 
     symbol: int = -1
     times: int = 1
     over: int = 1
     plus: int = 0
-    added: int = -1
-    """Another symbol, of what stands beside it in a concatenation."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a symbol by itself."""
-        return self.symbol >= 0 and (self.times, self.over, self.plus, self.added) == (1, 1, 0, -1)
+        return self.symbol >= 0 and (self.times, self.over, self.plus) == (1, 1, 0)
 
     @property
     def symbols(self) -> tuple[int, ...]:
-        """Those it is made of."""
-        return tuple(s for s in (self.symbol, self.added) if s >= 0)
+        """The one it is made of, if any."""
+        return (self.symbol,) if self.symbol >= 0 else ()
 
     def value(self, sizes: Mapping[int, int]) -> int:
         """Its size."""
-        beside = sizes[self.added] if self.added >= 0 else 0
         own = 0 if self.symbol < 0 else sizes[self.symbol] * self.times // self.over
-        return own + self.plus + beside
+        return own + self.plus
 
     def written(self, names: Mapping[int, str]) -> str:
         """As a size expression."""
@@ -93,7 +90,6 @@ class Dim:
         text = names[self.symbol]
         text = f"{self.times}*{text}" if self.times != 1 else text
         text = f"{text}//{self.over}" if self.over != 1 else text
-        text = f"{text} + {names[self.added]}" if self.added >= 0 else text
         return text if not self.plus else f"{text} {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
 
     def substituted(self, symbol: int, by: Dim) -> Dim | None:
@@ -102,12 +98,9 @@ class Dim:
             return self
         if self.is_plain:
             return by
-        if self.added == symbol:
-            return replace(self, added=by.symbol) if by.is_plain and self.symbol != symbol else None
         if by.is_plain:
             return replace(self, symbol=by.symbol)
-        constant = by.symbol < 0 and self.added < 0
-        return Dim(plus=by.plus * self.times // self.over + self.plus) if constant else None
+        return Dim(plus=by.plus * self.times // self.over + self.plus) if by.symbol < 0 else None
 
 
 @dataclass(frozen=True)
@@ -175,8 +168,6 @@ class State:
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
     parts: frozenset[int] = frozenset()
     """Numbers of parts into which the source cuts tensors up."""
-    joins: bool = False
-    """The source joins tensors."""
 
     @cached_property
     def values(self) -> dict[int, int]:
