@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.infer.starting import is_weight
-from gradverify.verifier.infer.state import Argument, Dim, Kind, State
+from gradverify.verifier.infer.state import Dim, Kind, State
 from gradverify.verifier.infer.trial import Caller, attempt
 from gradverify.verifier.inputs.structures import SQUARE
 
@@ -36,14 +36,11 @@ def idle_counts(state: State) -> int:
 def is_by_chance(state: State) -> bool:
     """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
     fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
-    tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
+    # Two dimensions that go together, as `3*n` and `n` do; those of a symmetric matrix have to.
+    free = (a for a in state.arguments if a.is_tensor and a.structure not in SQUARE)
+    symbols = ([s for d in a.dims for s in d.symbols] for a in free)
+    tied = any(len(set(several)) < len(several) for several in symbols)
     return tied or fixed or idle_counts(state) > 0
-
-
-def _are_tied(argument: Argument) -> bool:
-    """Whether two dimensions go together, as `3*n` and `n` do; those of a symmetric matrix have to."""
-    symbols = [s for d in argument.dims for s in d.symbols]
-    return argument.structure not in SQUARE and len(set(symbols)) < len(symbols)
 
 
 def deepest(state: State) -> int:

@@ -10,18 +10,13 @@ import torch
 
 from gradverify.deduced import Attempt, Deduced
 from gradverify.model import Target
-from gradverify.verifier.guard import default_dtype
 from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.entry import entry_of
 from gradverify.verifier.infer.known import Known, begun, known_of
 from gradverify.verifier.infer.search import NoSolution, Solution, search
-from gradverify.verifier.infer.trial import Caller, Ran, attempt
 
 FEWER_TRIES = 150
 """Calls of the search in float32: by then every state has been refused in float64."""
-
-OF_FLOAT32, OF_FLOAT64 = 1e-4, 1e-10
-"""How far outputs differ, relatively or not, that were rounded to float32 on the way; and that were not."""
 
 
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
@@ -29,11 +24,8 @@ def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | t
     found, known = _searched(target, known_of(value, target, module))
     if isinstance(found, NoSolution):
         return found.attempts
-    dtype = "float64" if _follows_default(known.caller, found) else ""
-    with default_dtype(dtype):
-        entry = entry_of(target, module, known, found)
-    doubts = (*entry.doubts, *doubts_of_source(value, module, known.evidence))
-    return replace(entry, doubts=doubts, default_dtype=dtype)
+    entry = entry_of(target, module, known, found)
+    return replace(entry, doubts=(*entry.doubts, *doubts_of_source(value, module, known.evidence)))
 
 
 def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known]:
@@ -47,17 +39,3 @@ def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Know
     again = search(in_float32.caller, states, names, FEWER_TRIES)
     whole = isinstance(again, Solution) and again.ran.is_whole
     return (again, in_float32) if whole else (found, known)
-
-
-def _follows_default(caller: Caller, found: Solution) -> bool:
-    """Whether forward keeps what it computes in torch's default dtype, which takes digits from float64."""
-    if caller.dtype is not torch.float64 or not found.ran.is_whole:
-        return False
-    with default_dtype("float64"):
-        wider = attempt(caller, found.state)
-    shapes = [o.shape for o in found.ran.outputs]
-    if not isinstance(wider, Ran) or not wider.is_whole or [o.shape for o in wider.outputs] != shapes:
-        return False
-    pairs = [(a.to(b.dtype), b) for a, b in zip(found.ran.outputs, wider.outputs, strict=True)]
-    near = all(torch.allclose(a, b, rtol=OF_FLOAT32, atol=OF_FLOAT32) for a, b in pairs)
-    return near and any(not torch.allclose(a, b, rtol=OF_FLOAT64, atol=OF_FLOAT64) for a, b in pairs)

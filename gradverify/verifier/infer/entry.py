@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -17,22 +18,18 @@ from gradverify.deduced import (
 )
 from gradverify.model import Doubt, Target, TargetKind
 from gradverify.verifier.infer.choices import with_optional_tensors, with_other_values, with_valid_choices
-from gradverify.verifier.infer.extents import without_unread
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.kinds import made_complex
 from gradverify.verifier.infer.known import Known, short_name
 from gradverify.verifier.infer.search import Solution
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows
+from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows, without_unread
 from gradverify.verifier.infer.trial import Ran, attempt, works
 from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 NAMES = ("n", "d", "m", "k", "p", "q", "r", "s", "t", "u", "v", "w")
-"""What sizes are called where the author has no name for them."""
-
-MORE_NAMES = 50
-"""Further names, `n0` on, where these do not do."""
+"""What sizes are called where the author has no name for them; `n0`, `n1`, ... after these."""
 
 INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST})
 """Kinds that are made up whatever the source says; of the last ones it may say what they are."""
@@ -136,7 +133,8 @@ def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:
             if dim.is_plain and dim.symbol not in names and good:
                 names[dim.symbol] = name
                 taken.add(name)
-    spare = (n for n in (*NAMES, *(f"n{k}" for k in range(MORE_NAMES))) if n not in taken)
+    more = (f"n{k}" for k in itertools.count())
+    spare = (n for n in itertools.chain(NAMES, more) if n not in taken)
     for symbol in state.symbols():
         if symbol not in names:
             names[symbol] = next(spare)
@@ -164,8 +162,8 @@ class _Written:
 
     def doubts(self, swept: Apart) -> Iterator[Doubt]:
         """That two sizes may differ, which were one when forward accepted them."""
-        for pair in swept.pairs:
-            first, second = (self.names[s] for s in pair)
+        if swept.pair:
+            first, second = (self.names[s] for s in swept.pair)
             said = f"that `{first}` and `{second}` may differ"
             yield Doubt(second, said, differ=(first, second), of_shape=True)
 
@@ -185,12 +183,11 @@ class _Written:
                 return self._tensor(argument, shape)
 
     def _tensor(self, argument: Argument, shape: tuple[str, ...]) -> DeducedTensor:
-        plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
         integers = argument.guess.kind in {Kind.INDEX, Kind.BOOL}
         return DeducedTensor(
             argument.name,
             shape,
-            argument.dtype or plain,
+            argument.dtype_name,
             argument.domain,
             ("0", argument.bound.written(self.names)) if argument.bound is not None else (),
             structure=argument.structure,

@@ -182,7 +182,12 @@ class _Search:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.push(begun_again(found.state))
         more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
-        if before is None or (more and _tells_more(found.state, before.state)):
+        # More sizes that are free, and not because fewer rounds are made: none of them reads anything.
+        if before is None or (
+            more
+            and len(found.state.symbols()) > len(before.state.symbols())
+            and idle_counts(found.state) <= idle_counts(before.state)
+        ):
             self.by_chance = found
         return False
 
@@ -200,11 +205,6 @@ def _answer(error: RaisedError) -> str:
     """An exception on one line."""
     line = next(iter(error.message.strip().splitlines()), "")
     return f"{error.type}: {line[:120]}" if line else error.type
-
-
-def _tells_more(state: State, than: State) -> bool:
-    """Whether more sizes are free, and not because fewer rounds are made: none of them reads anything."""
-    return len(state.symbols()) > len(than.symbols()) and idle_counts(state) <= idle_counts(than)
 
 
 def _rank(ran: Ran) -> int:

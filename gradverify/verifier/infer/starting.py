@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
-from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting, combined
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
@@ -66,7 +67,7 @@ def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[G
     if not all(each):
         return
     first = (0,) * len(each)
-    heap = [(combined([g[0] for g in each]), first)]
+    heap = [(math.fsum(g[0].cost for g in each), first)]
     seen = {first}
     for _ in range(most):
         if not heap:
@@ -77,7 +78,7 @@ def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[G
             further = (*chosen[:place], chosen[place] + 1, *chosen[place + 1 :])
             if further[place] < len(each[place]) and further not in seen:
                 seen.add(further)
-                cost = combined([g[k] for g, k in zip(each, further, strict=True)])
+                cost = math.fsum(g[k].cost for g, k in zip(each, further, strict=True))
                 heapq.heappush(heap, (cost, further))
 
 
@@ -96,7 +97,7 @@ class _Made:
     def states(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
         """Those of every hypothesis and number of dimensions; `ranks` where they are known."""
         tensors = [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
-        cost = combined(self.combination)
+        cost = math.fsum(g.cost for g in self.combination)
         least = max((self.least[k] for k in tensors), default=0)
         free = tuple(r for r in RANKS if r >= least) or (least,)
         marked = any(self.combination[k].kind in {Kind.INDEX, Kind.BOOL} for k in tensors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -137,6 +137,11 @@ class Argument:
     def is_float(self) -> bool:
         """Whether it is a real or complex tensor."""
         return self.guess.kind is Kind.FLOAT
+
+    @property
+    def dtype_name(self) -> str:
+        """The dtype of a tensor."""
+        return self.dtype or {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(self.guess.kind, "float64")
 
     @property
     def is_real(self) -> bool:
@@ -291,8 +296,3 @@ class Waiting:
 def squares(state: State) -> int:
     """How many tensors have two dimensions of one size."""
     return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
-
-
-def combined(several: Sequence[Guess]) -> float:
-    """What a combination of guesses costs."""
-    return math.fsum(g.cost for g in several)
