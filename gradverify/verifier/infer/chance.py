@@ -71,7 +71,9 @@ def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
         renamed = {d.symbol: new for d, new in zip(argument.dims, (*common, *own), strict=False)} | renamed
         bound = argument.bound
         if bound is not None and bound.symbol >= 0:
-            bound = renamed.get(bound.symbol, bound)  # of a table that stands before it
+            if bound.symbol not in renamed:  # of no table that stands before it
+                fresh, (renamed[bound.symbol],) = fresh.fresh(1)
+            bound = renamed[bound.symbol]
         fresh = fresh.with_argument(place, replace(argument, dims=(*common, *own), bound=bound))
     return fresh
 

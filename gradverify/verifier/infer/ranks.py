@@ -98,3 +98,11 @@ def without_last(state: State, _found: re.Match[str], suspects: Sequence[int]) -
         argument = state.arguments[place]
         if argument.is_float and len(argument.dims) > 1:
             yield state.with_dims(place, argument.dims[:-1])
+
+
+def broadcast(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+    """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
+    several = [k for k in suspects if state.arguments[k].is_float and state.arguments[k].dims]
+    for place in reversed(several) if len(several) > 1 else ():
+        for dims in dict.fromkeys((state.arguments[place].dims[:-1], ())):
+            yield state.with_dims(place, dims)
