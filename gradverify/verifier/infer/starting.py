@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
+from gradverify.verifier.infer.guesses import with_bounds
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting
 
 MOST_COMBINATIONS = 100
@@ -54,7 +55,7 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
-    for combination in combinations(each, MOST_COMBINATIONS):
+    for combination in _combinations(with_bounds(names, each)):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
         made = _Made(names, combination, least, stated, State(parts=evidence.parts))
         if likely != ranks:
@@ -62,14 +63,14 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
         yield from made.states(ranks)
 
 
-def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[Guess, ...]]:
-    """Combinations of one guess for each parameter, cheapest first, at most so many."""
+def _combinations(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
+    """Combinations of one guess for each parameter, cheapest first."""
     if not all(each):
         return
     first = (0,) * len(each)
     heap = [(math.fsum(g[0].cost for g in each), first)]
     seen = {first}
-    for _ in range(most):
+    for _ in range(MOST_COMBINATIONS):
         if not heap:
             return
         _, chosen = heapq.heappop(heap)
