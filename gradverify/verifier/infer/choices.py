@@ -65,8 +65,7 @@ def with_other_values(known: Known, state: State) -> State:
         if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) > 1:
             continue
         value, facts = argument.guess.choices[0], known.facts(argument.name)
-        default = known.caller.defaults.get(argument.name, ...)
-        is_default = type(value) is type(default) and value == default
+        is_default = _is_default(known, argument)
         # Each string or number of the source names a path of its own; of other numbers one is enough.
         taken = _taken(known.caller, state, place, _named(value, facts), MOST_NAMED)
         others: Iterator[Nested] = iter(())
@@ -79,6 +78,30 @@ def with_other_values(known: Known, state: State) -> State:
             state = with_choices(state, place, (value, *taken))
             varied += 1
     return state
+
+
+def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
+    """(parameter, sentence) of each default with another value that gives what is not finite.
+
+    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
+    """
+    for place, argument in enumerate(state.arguments):
+        name, facts = argument.name, known.facts(argument.name)
+        if not _is_default(known, argument) or len(argument.guess.choices) > 1:
+            continue
+        value = argument.guess.choices[0]
+        for other in (*_named(value, facts), *islice(_others(argument, facts), 1)):
+            ran = attempt(known.caller, with_choices(state, place, (other,)))
+            if isinstance(ran, Ran) and not ran.finite:
+                said = f"with {other!r}, what forward gives at these inputs is not finite"
+                yield name, f"`{name}` is {value!r} in every case: {said}"
+                break
+
+
+def _is_default(known: Known, argument: Argument) -> bool:
+    """Whether the one literal is the default; the same literal in another call proves no more."""
+    default, choices = known.caller.defaults.get(argument.name, ...), argument.guess.choices
+    return bool(choices) and type(choices[0]) is type(default) and choices[0] == default
 
 
 def _taken(

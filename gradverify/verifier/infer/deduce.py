@@ -21,7 +21,12 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.model import Doubt, Target, TargetKind
-from gradverify.verifier.infer.choices import with_optional_tensors, with_other_values, with_valid_choices
+from gradverify.verifier.infer.choices import (
+    never_otherwise,
+    with_optional_tensors,
+    with_other_values,
+    with_valid_choices,
+)
 from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import guesses
@@ -100,6 +105,7 @@ def _entry_of(target: Target, module: ModuleType | None, known: Known, found: So
             *reshaped,
         ),
         remarks=tuple(remarks),
+        never=tuple(never_otherwise(known, state)),
         tries=found.tries,
     )
 

@@ -14,20 +14,13 @@ from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, l
 COMPLEX = "complex128"
 
 
-def as_integers(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
-    """A suspect is of integers."""
+def as_kind(state: State, _found: re.Match[str], suspects: Sequence[int], kind: Kind) -> Iterator[State]:
+    """A suspect is of integers, or of truths."""
     for place in suspects:
-        if state.arguments[place].is_float:
-            guess = Guess(Kind.INDEX, found=False)
-            yield state.with_argument(place, replace(state.arguments[place], guess=guess, bound=Dim(plus=3)))
-
-
-def as_truths(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
-    """A suspect is of truths."""
-    for place in suspects:
-        if state.arguments[place].guess.kind in {Kind.FLOAT, Kind.INDEX}:
-            guess = Guess(Kind.BOOL, found=False)
-            yield state.with_argument(place, replace(state.arguments[place], guess=guess, bound=None))
+        argument, bound = state.arguments[place], Dim(plus=3) if kind is Kind.INDEX else None
+        if argument.guess.kind in {Kind.FLOAT, Kind.INDEX} - {kind}:
+            guess = Guess(kind, found=False)
+            yield state.with_argument(place, replace(argument, guess=guess, bound=bound))
 
 
 def as_narrow(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State]:
@@ -111,17 +104,10 @@ def as_sizes(state: State, _found: re.Match[str], suspects: Sequence[int]) -> It
             yield changed
 
 
-def as_definite(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
-    """A factorization that refuses any other matrix takes a positive definite one."""
-    yield from _structured(state, suspects, "spd")
-
-
-def as_symmetric(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
-    """What reads one triangle, and takes the other one for the same, takes a symmetric matrix."""
-    yield from _structured(state, suspects, "symmetric")
-
-
-def _structured(state: State, suspects: Sequence[int], structure: str) -> Iterator[State | None]:
+def as_structure(
+    state: State, _found: re.Match[str], suspects: Sequence[int], structure: str
+) -> Iterator[State | None]:
+    """What a factorization takes instead of any matrix; it may read one triangle for both."""
     for place in suspects:
         argument = state.arguments[place]
         if argument.is_float and len(argument.dims) > 1 and not argument.structure:

@@ -7,10 +7,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gradverify.model import RaisedError
 from gradverify.verifier.infer import kinds, ranks, sizes
-from gradverify.verifier.infer.state import Dim, State
+from gradverify.verifier.infer.state import Dim, Kind, State
 
 MOST_LINES = 6
 """From a condition to the `raise` under it."""
@@ -45,13 +46,13 @@ TABLE = (
         r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
         r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
         r"|applicable to (?:index|integral) tensor",
-        kinds.as_integers,
+        partial(kinds.as_kind, kind=Kind.INDEX),
         0.1,
         0.02,
     ),
     Row(
         r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)",
-        kinds.as_truths,
+        partial(kinds.as_kind, kind=Kind.BOOL),
         0.1,
         0.02,
     ),
@@ -81,10 +82,14 @@ TABLE = (
     Row(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts", kinds.as_sizes, 0.1, 0.05),
     Row(
         r"(?i)positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor",
-        kinds.as_definite,
+        partial(kinds.as_structure, structure="spd"),
         0.1,
     ),
-    Row(r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square", kinds.as_symmetric, 0.1),
+    Row(
+        r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square",
+        partial(kinds.as_structure, structure="symmetric"),
+        0.1,
+    ),
     BY_RANK,
     Row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
     Row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),

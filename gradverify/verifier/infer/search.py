@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
@@ -25,7 +26,7 @@ from gradverify.verifier.infer.repairs import (
     repairs,
     unbroadcast,
 )
-from gradverify.verifier.infer.state import State, Waiting
+from gradverify.verifier.infer.state import Begun, State
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
 
@@ -76,14 +77,14 @@ class NoSolution:
 
 def search(
     caller: Caller,
-    started: Iterable[State | Waiting],
+    started: Iterable[Begun],
     parameters: Sequence[str],
     most: int = MOST_TRIES,
 ) -> Solution | NoSolution:
     """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
-    running = _Search(caller, parameters, most)
-    running.push(started)
-    return running.run()
+    heap = [(cost, number, make) for number, (cost, make) in enumerate(started)]
+    heapq.heapify(heap)
+    return _Search(caller, parameters, most, heap, pushed=len(heap)).run()
 
 
 @dataclass
@@ -123,8 +124,9 @@ class _Search:
     caller: Caller
     parameters: Sequence[str]
     most: int
+    heap: list[tuple[float, int, Callable[[], State]]]
+    pushed: int
     tries: int = 0
-    heap: list[tuple[float, int, State | Waiting]] = field(default_factory=list)
     seen: set[tuple[object, ...]] = field(default_factory=set)
     refusals: _Refusals = field(default_factory=_Refusals)
     attempts: list[Attempt] = field(default_factory=list)
@@ -132,19 +134,19 @@ class _Search:
     """Forward accepts it."""
     by_chance: Solution | None = None
     """Both accept it, and it hides mistakes."""
-    pushed: int = 0
 
-    def push(self, states: Iterable[State | Waiting]) -> None:
+    def push(self, states: Iterable[State]) -> None:
         """Put states among those that wait."""
         for state in states:
             self.pushed += 1
-            heapq.heappush(self.heap, (state.cost, self.pushed, state))
+            make: Callable[[], State] = partial(replace, state)
+            heapq.heappush(self.heap, (state.cost, self.pushed, make))
 
     def _next(self) -> State | None:
         """The cheapest state that was not tried."""
         while self.heap and self.tries < self.most:
-            found = heapq.heappop(self.heap)[2]
-            state = found.state if isinstance(found, Waiting) else found
+            cost, _, make = heapq.heappop(self.heap)
+            state = replace(make(), cost=cost)
             key = state.key()
             if key not in self.seen and state.keeps_ranks():
                 self.seen.add(key)

@@ -11,7 +11,7 @@ from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
 from gradverify.verifier.infer.guesses import with_bounds
-from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting
+from gradverify.verifier.infer.state import Argument, Begun, Dim, Guess, Kind, State
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
@@ -50,7 +50,7 @@ def is_weight(name: str) -> bool:
     return bool(_WEIGHT.match(name))
 
 
-def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Waiting]:
+def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Begun]:
     """The states of the likeliest combinations of guesses for each parameter."""
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
@@ -59,7 +59,7 @@ def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evi
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
         made = _Made(names, combination, least, stated, State(parts=evidence.parts))
         if likely != ranks:
-            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in made.states(likely))
+            yield from ((cost - AS_WRITTEN, make) for cost, make in made.states(likely))
         yield from made.states(ranks)
 
 
@@ -95,7 +95,7 @@ class _Made:
     """The same, or those that the source names."""
     empty: State
 
-    def states(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
+    def states(self, ranks: Sequence[int | None]) -> Iterator[Begun]:
         """Those of every hypothesis and number of dimensions; `ranks` where they are known."""
         tensors = [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
         cost = math.fsum(g.cost for g in self.combination)
@@ -107,12 +107,10 @@ class _Made:
             filled = [rank if r is None else r for r in ranks]
             for place, how in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
                 if how != "labels" or (marked and rank):
-                    yield Waiting(
-                        cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
-                    )
+                    yield cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
             for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
                 made = partial(self._layer, ranks, rank, layer)
-                yield Waiting(cost + RANK * order + LAYER * (1 + place), made)
+                yield cost + RANK * order + LAYER * (1 + place), made
 
     def _layer(self, ranks: Sequence[int | None], free: int, kind: str) -> State:
         flat = [(kind == "norm" and is_weight(n)) or bool(_BIAS.match(n.lower())) for n in self.names]

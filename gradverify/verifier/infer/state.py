@@ -280,17 +280,8 @@ class State:
         return argument.name + said
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A state that is made when its turn comes: hundreds wait, and few are tried."""
-
-    cost: float
-    made: Callable[[], State]
-
-    @cached_property
-    def state(self) -> State:
-        """The state, once."""
-        return replace(self.made(), cost=self.cost)
+Begun = tuple[float, Callable[[], State]]
+"""What a state costs, and how it is made when its turn comes: hundreds wait, and few are tried."""
 
 
 def squares(state: State) -> int:

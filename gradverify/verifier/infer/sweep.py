@@ -28,6 +28,9 @@ LEAST_ELEMENTS = 60
 SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
 """Second sizes to try that no other size has."""
 
+MULTIPLES = (4, 2)
+"""What two sizes are of which forward takes no others than multiples of one another."""
+
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
 
@@ -164,24 +167,41 @@ class Apart:
 def apart(caller: Caller, state: State, sizes: Sizes) -> Apart:
     """The same with a size that two tensors shared as two sizes, equal and not, where forward takes that.
 
-    Smaller and larger: what reads as much as there is of both is about one size.
+    First of any sizes, then of multiples, as heads are that share keys in groups.
     """
-    found = Apart(state, sizes)
-    if sum(len(values) > 1 for values in sizes.values()) > MOST_SWEPT:
-        return found
+    splits = list(_splits(state)) if sum(len(v) > 1 for v in sizes.values()) <= MOST_SWEPT else []
+    for ways in (_of_any_sizes, _of_multiples):
+        for wider, first, own in splits:
+            swept = next(
+                (s for s in ways(caller, wider, sizes, first, own) if _all_work(caller, wider, s)), None
+            )
+            if swept is not None:
+                return Apart(wider.at({s: values[0] for s, values in swept.items()}), swept, (first, own))
+    return Apart(state, sizes)
+
+
+def _splits(state: State) -> Iterator[tuple[State, int, int]]:
+    """(inputs with a second size in the place of another for some tensors, both)."""
     for symbol in state.symbols():
-        shared, *_ = sizes[symbol]
         for places in _groups(state, symbol):
             wider, (own,) = state.fresh(1)
             for place in places:
                 dims = wider.arguments[place].dims
                 wider = wider.with_dims(place, (own if d == Dim(symbol) else d for d in dims))
-            if all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
-                several = ({**sizes, own.symbol: (shared, n)} for n in _second_of(sizes, shared))
-                swept = next((s for s in several if _all_work(caller, wider, s)), None)
-                if swept is not None:
-                    return Apart(wider, swept, (symbol, own.symbol))
-    return found
+            yield wider, symbol, own.symbol
+
+
+def _of_any_sizes(caller: Caller, wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
+    """Smaller and larger: what reads as much as there is of both is about one size."""
+    shared, *_ = sizes[first]
+    if all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
+        yield from ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
+
+
+def _of_multiples(_caller: Caller, _wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
+    """One of them twice the other, and both alike."""
+    for values in (MULTIPLES, MULTIPLES[::-1]):
+        yield {**sizes, first: values[:1], own: values}
 
 
 def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
