@@ -20,7 +20,7 @@ from gradverify.deduced import (
     DeducedSize,
     DeducedTensor,
 )
-from gradverify.model import Doubt, Target, TargetKind
+from gradverify.model import Doubt, Target
 from gradverify.verifier.infer.choices import (
     never_otherwise,
     with_optional_tensors,
@@ -31,8 +31,8 @@ from gradverify.verifier.infer.doubts import doubts_of_source
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import guesses
 from gradverify.verifier.infer.kinds import made_complex
-from gradverify.verifier.infer.known import Known, known_of, short_name
-from gradverify.verifier.infer.search import NoSolution, Solution, search
+from gradverify.verifier.infer.known import Known, known_of
+from gradverify.verifier.infer.search import Solution, search
 from gradverify.verifier.infer.siblings import sibling
 from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Argument, Kind, State
@@ -53,13 +53,13 @@ INVENTED = frozenset({Kind.INDEX, Kind.BOOL, Kind.CALLABLE, Kind.SIZE, Kind.LIST
 def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
     found, known = _searched(target, known_of(value, target, module))
-    if isinstance(found, NoSolution):
-        return found.attempts
+    if not isinstance(found, Solution):
+        return found
     entry = _entry_of(target, module, known, found)
     return replace(entry, doubts=(*entry.doubts, *doubts_of_source(value, module, known.evidence)))
 
 
-def _searched(target: Target, known: Known) -> tuple[Solution | NoSolution, Known]:
+def _searched(target: Target, known: Known) -> tuple[Solution | tuple[Attempt, ...], Known]:
     """What the search finds, with what is known for it."""
     defaults = known.caller.defaults
     each = [guesses(p, known.facts(p.name), defaults.get(p.name, ...)) for p in known.parameters]
@@ -90,19 +90,16 @@ def _entry_of(target: Target, module: ModuleType | None, known: Known, found: So
     separated = apart(caller, state, sizes)
     state = separated.state
     written = _Written(state, _size_names(state, known.evidence.facts), optional)
-    reshaped = (
-        [Doubt(found.reshaped, f"the shape of `{found.reshaped}`", of_shape=True)] if found.reshaped else []
-    )
     return Deduced(
         inputs=tuple(map(written.input, written.arguments)),
         sizes=written.sizes(separated),
-        reference=_reference(target, module, known, state),
+        reference=sibling(module, target, caller, state),
         doubts=(
             *(d for a in written.arguments for d in _doubts(a, state, fixed)),
             *(Doubt(n, f"the shape of `{n}`", optional=True, of_shape=True) for n in sorted(optional)),
             *(Doubt(n, f"that `{n}` may be complex") for n in sorted(complexes)),
             *written.doubts(separated),
-            *reshaped,
+            *(Doubt(n, f"the shape of `{n}`", of_shape=True) for n in [found.reshaped] if n),
         ),
         remarks=tuple(remarks),
         never=tuple(never_otherwise(known, state)),
@@ -154,13 +151,6 @@ def _with_complex(known: Known, state: State) -> tuple[State, frozenset[str]]:
         if works(known.caller, changed):
             return changed, frozenset(state.arguments[k].name for k in places)
     return state, frozenset()
-
-
-def _reference(target: Target, module: ModuleType | None, known: Known, state: State) -> str:
-    if module is None or target.kind not in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
-        return ""
-    name = sibling(module, target.name.rpartition(".")[2], known.caller, state)
-    return f"{short_name(module)}:{name}" if name else ""
 
 
 def _size_names(state: State, facts: Mapping[str, Facts]) -> dict[int, str]:

@@ -43,11 +43,6 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     return Known(parameters, evidence, in_training, _caller(value, target, names))
 
 
-def short_name(module: ModuleType | None) -> str:
-    """How a spec beside the module calls it."""
-    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
-
-
 def _evidence(value: Any, target: Target, names: Sequence[str]) -> Evidence:  # noqa: ANN401
     operator = operator_of(value)
     if operator is not None:

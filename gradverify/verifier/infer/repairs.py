@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from gradverify.model import RaisedError
 from gradverify.verifier.infer import kinds, ranks, sizes
@@ -177,12 +178,10 @@ _REFUSED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RefusedGradient:
-    """A gradient that the engine refused for its shape."""
+class RefusedGradient(NamedTuple):
+    """A gradient of a parameter that the engine refused for its shape."""
 
     name: str
-    """Of the parameter."""
     got: tuple[int, ...]
     expected: tuple[int, ...]
 

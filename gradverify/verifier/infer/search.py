@@ -67,21 +67,16 @@ class Solution:
     """An input of another shape got through as well, but then hardly anything was left to be wrong."""
 
 
-@dataclass(frozen=True)
-class NoSolution:
-    """Every attempt failed; the first ones."""
-
-    attempts: tuple[Attempt, ...]
-    tries: int
-
-
 def search(
     caller: Caller,
     started: Iterable[Begun],
     parameters: Sequence[str],
     most: int = MOST_TRIES,
-) -> Solution | NoSolution:
-    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that."""
+) -> Solution | tuple[Attempt, ...]:
+    """Inputs that forward and backward accept; those that forward alone accepts, failing that.
+
+    Where there are none, the first attempts.
+    """
     heap = [(cost, number, make) for number, (cost, make) in enumerate(started)]
     heapq.heapify(heap)
     return _Search(caller, parameters, most, heap, pushed=len(heap)).run()
@@ -154,7 +149,7 @@ class _Search:
                 return state
         return None
 
-    def run(self) -> Solution | NoSolution:
+    def run(self) -> Solution | tuple[Attempt, ...]:
         """Try until inputs tell enough, or the calls are spent."""
         while (state := self._next()) is not None:
             result = attempt(self.caller, state)
@@ -171,8 +166,9 @@ class _Search:
                 return self.refusals.settled(tried)
         if self.by_chance is not None:
             return replace(self.refusals.settled(self.by_chance), tries=self.tries)
-        best = self.fallback
-        return replace(best, tries=self.tries) if best else NoSolution(tuple(self.attempts), self.tries)
+        if self.fallback is not None:
+            return replace(self.fallback, tries=self.tries)
+        return tuple(self.attempts)
 
     def _is_telling(self, found: Solution, *, uneven: bool) -> bool:
         """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""

@@ -254,30 +254,17 @@ class State:
         return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
 
     def described(self) -> str:
-        """The arguments in words: `x [4, 3], index integers [4] below 3, eps=0.75`."""
-        return ", ".join(map(self._described, self.arguments)) or "no arguments"
+        """The arguments in words: `x [4, 3], index integers [4], eps=0.75`."""
+        return ", ".join(a.name + self._described(a) for a in self.arguments) or "no arguments"
 
     def _described(self, argument: Argument) -> str:
-        guess, shape = argument.guess, list(self.shape(argument))
-        match guess.kind:
-            case Kind.LITERAL:
-                said = f"={guess.choices[0]!r}"
-            case Kind.SIZE:
-                said = f"={shape[0]}"
-            case Kind.CALLABLE:
-                said = " a function"
-            case Kind.OMITTED:
-                said = " left out"
-            case Kind.LIST:
-                said = f" {argument.items} tensors {shape}"
-            case Kind.INDEX:
-                below = argument.bound.value(self.values) if argument.bound is not None else 2
-                said = f" integers {shape} below {below}"
-            case Kind.BOOL:
-                said = f" booleans {shape}"
-            case Kind.FLOAT:
-                said = f" {shape}"
-        return argument.name + said
+        kind, shape = argument.guess.kind, list(self.shape(argument))
+        if argument.is_tensor:
+            words = {Kind.INDEX: "integers ", Kind.BOOL: "booleans ", Kind.LIST: f"{argument.items} tensors "}
+            return f" {words.get(kind, '')}{shape}"
+        if kind is Kind.LITERAL:
+            return f"={argument.guess.choices[0]!r}"
+        return f"={shape[0]}" if kind is Kind.SIZE else f" {kind.value}"
 
 
 Begun = tuple[float, Callable[[], State]]
