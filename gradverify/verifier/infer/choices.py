@@ -1,7 +1,7 @@
 """Parameters with a default or an invented number: the path that another value takes, else unverified.
 
 A default always runs, and often goes round a part of the code: a stride that is the size of the window, a
-padding of 0, a flag that is off.
+padding of 0, a flag that is off, a bias that is None.
 """
 
 from __future__ import annotations
@@ -14,14 +14,48 @@ from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, attempt
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
+from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
 
 MOST_VARIED = 6
 """Parameters whose value is varied: each makes more cases, and its values are invented."""
+
+
+MOST_SHAPES = 12
+"""Shapes tried for one optional tensor."""
+
+
+def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[str]]:
+    """The same with a tensor for every optional one whose shape can be found, and the names of all of them.
+
+    A shape counts if forward takes it and backward gives a gradient of that shape by itself.
+    """
+    found = set()
+    for place, argument in enumerate(state.arguments):
+        name = argument.name
+        if argument.is_float and known.caller.defaults.get(name, ...) is None:
+            nothing = Argument(name, Guess(Kind.LITERAL, choices=(None,)))
+            without = attempt(known.caller, state.with_argument(place, nothing))
+            found |= {name} if isinstance(without, Ran) and without.backward is None else set()
+        elif argument.guess.is_nothing and known.facts(name).gradient is True:
+            for dims in _shapes(state):
+                given = state.with_argument(place, Argument(name, Guess(Kind.FLOAT, found=False), dims))
+                ran = attempt(known.caller, given)
+                if isinstance(ran, Ran) and (ran.gradients or {}).get(name) is not None:
+                    state = given
+                    found.add(name)
+                    break
+    return state, frozenset(found)
+
+
+def _shapes(state: State) -> list[tuple[Dim, ...]]:
+    """One dimension first, as a bias has it, the last of the arguments' before others; then whole shapes."""
+    tensors = [a for a in state.arguments if a.is_tensor and a.dims]
+    single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))
+    return list(dict.fromkeys([*single, *(a.dims for a in tensors), ()]))[:MOST_SHAPES]
 
 
 def with_other_values(known: Known, state: State) -> State:
@@ -31,8 +65,7 @@ def with_other_values(known: Known, state: State) -> State:
         if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) > 1:
             continue
         value, facts = argument.guess.choices[0], known.facts(argument.name)
-        default = known.caller.defaults.get(argument.name, ...)
-        is_default = type(value) is type(default) and value == default
+        is_default = _is_default(known, argument)
         # Each string or number of the source names a path of its own; of other numbers one is enough.
         taken = _taken(known.caller, state, place, _named(value, facts), MOST_NAMED)
         others: Iterator[Nested] = iter(())
@@ -45,6 +78,30 @@ def with_other_values(known: Known, state: State) -> State:
             state = with_choices(state, place, (value, *taken))
             varied += 1
     return state
+
+
+def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
+    """(parameter, sentence) of each default with another value that gives what is not finite.
+
+    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
+    """
+    for place, argument in enumerate(state.arguments):
+        name, facts = argument.name, known.facts(argument.name)
+        if not _is_default(known, argument) or len(argument.guess.choices) > 1:
+            continue
+        value = argument.guess.choices[0]
+        for other in (*_named(value, facts), *islice(_others(argument, facts), 1)):
+            ran = attempt(known.caller, with_choices(state, place, (other,)))
+            if isinstance(ran, Ran) and not ran.finite:
+                said = f"with {other!r}, what forward gives at these inputs is not finite"
+                yield name, f"`{name}` is {value!r} in every case: {said}"
+                break
+
+
+def _is_default(known: Known, argument: Argument) -> bool:
+    """Whether the one literal is the default; the same literal in another call proves no more."""
+    default, choices = known.caller.defaults.get(argument.name, ...), argument.guess.choices
+    return bool(choices) and type(choices[0]) is type(default) and choices[0] == default
 
 
 def _taken(

@@ -17,11 +17,12 @@ from gradverify.source import (
     last_name,
     names_read,
     returned,
+    root_name,
+    tree_of,
 )
 from gradverify.source.returned import is_always_none
-from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.helpers import Helpers
-from gradverify.verifier.infer.uses import Context, Reader
+from gradverify.verifier.infer.facts import Context, Evidence, Facts
+from gradverify.verifier.infer.uses import Reader
 
 TRUSTING = re.compile(
     r"chol|triang|(?<![a-z])eig(?!val)|eigvalsh|symeig|potr|trtr|inv_matmul|sqrtm|logm|lobpcg|svd|lstsq|pinv"
@@ -56,7 +57,6 @@ _CUTTING = frozenset(
     {"chunk", "split", "tensor_split", "unbind", "unsafe_chunk", "hsplit", "vsplit", "dsplit"}
 )
 _RESHAPING = frozenset({"view", "reshape", "unflatten", "rearrange", "unfold"})
-_JOINING = frozenset({"cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack"})
 _SIZE_WORDS = ("hidden", "dim", "size", "channels", "units")
 """What the name of a size holds: `2 * hidden` is where a slice ends, and `2 * x` a factor."""
 
@@ -73,14 +73,17 @@ def gather(
     `extra_parameters` is how many stand before the first one: the `ctx`, or none.
     """
     facts = {name: Facts() for name in names}
-    helpers = Helpers(facts, str(getattr(forward, "__module__", None) or "").partition(".")[0])
+    package = str(getattr(forward, "__module__", None) or "").partition(".")[0]
     computing, filling, undoing = (Method.of(f) if f else None for f in (forward, setup_context, backward))
     ctx, called, likely = Context(), dict[str, str](), dict[str, int]()
+    helpers: list[ast.FunctionDef] = []
     if computing is not None:
         order = [p for p in every_parameter(computing.node) if p != computing.variadic]
         called = dict(zip(order[extra_parameters:], names, strict=False))
         given = getattr(inspect.unwrap(forward), "__globals__", {}) if forward is not None else {}
-        Reader(facts, dict(called), ctx, helpers.entering(given)).read(computing.node)
+        reader = Reader(facts, dict(called), ctx, given, package)
+        reader.read(computing.node)
+        helpers += reader.entered.values()
         likely |= _broadcast(computing.nodes, called)
     if filling is not None and len(filling.parameters) > 1:
         Reader(facts, {}, ctx, packed=filling.parameters[1]).read(filling.node)
@@ -94,7 +97,7 @@ def gather(
     indices = [n for n, f in facts.items() if "index" in f.kinds]
     if any(facts[n].rank == 1 for n in indices):
         likely |= {n: 1 for n in indices if facts[n].rank is None and n not in likely}
-    bodies = [*(m.node for m in (computing, filling) if m is not None), *helpers.entered]
+    bodies = [*(m.node for m in (computing, filling) if m is not None), *helpers]
     ahead = [node for body in bodies for node in ast.walk(body)]
     back = list(ast.walk(undoing.node)) if undoing is not None else []
     return _whole(facts, ahead, back, called, likely)
@@ -112,17 +115,24 @@ def _whole(
     routines = [called_name(n) for n in nodes if isinstance(n, ast.Call)]
     cut = {n for node in nodes for n in _parts(node) if 1 < n <= MOST_PARTS}
     asked = [n for n in nodes if isinstance(n, ast.Attribute) and n.attr in OF_COMPLEX]
-    asked += [n for n in nodes if called_name(n) in OF_COMPLEX]  # type: ignore[misc]
+    calls = (n for n in nodes if isinstance(n, ast.Call) and called_name(n) in OF_COMPLEX)
+    parts_of = {_root(n) for n in (*asked, *(a for call in calls for a in call.args[:1]))}
     clamps_ahead, clamps_back = (any(called_name(n) in CLAMPS for n in side) for side in (ahead, back))
     return Evidence(
         facts,
         frozenset(cut),
-        joins=not _JOINING.isdisjoint(routines),
-        complexes=frozenset(name for n in asked for name in names_read(n)) & {*called, *facts},
+        complexes=frozenset(parts_of) & {*called, *facts},
         factorization=next(filter(TRUSTING.search, routines), ""),
         clamps=clamps_back and not clamps_ahead,
         likely=likely,
     )
+
+
+def _root(node: ast.expr) -> str:
+    """The name that an expression is, or a part or a transpose of."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return root_name(node)
 
 
 def _parts(node: ast.AST) -> Iterator[int]:
@@ -249,3 +259,33 @@ def _refusals(backward: Method) -> Iterator[ast.expr]:
                     yield test
             case _:
                 pass
+
+
+def trained(source: str, function: str, names: Sequence[str]) -> frozenset[str]:
+    """Those for which some `function.apply(x, self.weight)` of a layer passes one of its own parameters.
+
+    `names` are those of the target in order; empty where the source cannot be parsed.
+    """
+    try:
+        tree = tree_of(source)
+    except (SyntaxError, ValueError):
+        return frozenset()
+    layers = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    return frozenset(name for layer in layers for name in _of_layer(layer, function, names))
+
+
+def _of_layer(layer: ast.ClassDef, function: str, names: Sequence[str]) -> Iterator[str]:
+    assigned = [n for n in ast.walk(layer) if isinstance(n, ast.Assign)]
+    held = {_own(t) for n in assigned if called_name(n.value) == "Parameter" for t in n.targets} - {""}
+    for node in ast.walk(layer) if held else ():
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr="apply")) if last_name(value) == function:
+                yield from (n for n, a in zip(names, node.args, strict=False) if _own(a) in held)
+            case _:
+                pass
+
+
+def _own(node: ast.expr) -> str:
+    """The `w` of `self.w`, empty for anything else."""
+    is_own = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self"
+    return last_name(node) if is_own else ""

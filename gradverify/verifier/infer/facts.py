@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from gradverify.source import integer
 
 
 @dataclass
@@ -44,8 +47,6 @@ class Evidence:
     facts: Mapping[str, Facts]
     parts: frozenset[int] = frozenset()
     """Numbers of equal parts into which tensors are cut: 4 of `i, f, g, o = gates.chunk(4, 1)`."""
-    joins: bool = False
-    """Something is concatenated: a size may be the sum of two."""
     complexes: frozenset[str] = frozenset()
     """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
@@ -54,3 +55,29 @@ class Evidence:
     """Backward holds something within bounds, and forward does not."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""
+
+
+@dataclass
+class Context:
+    """What forward leaves on ctx, for the methods that are read after it."""
+
+    kept: dict[str, str] = field(default_factory=dict)
+    """Parameters by the attribute that keeps them."""
+    saved: list[str] = field(default_factory=list)
+    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
+
+
+def numbers_beside(operator: ast.cmpop, other: ast.expr) -> list[float]:
+    """Numbers at which a comparison with another one comes out one way and the other."""
+    number = integer(other)
+    match operator, other:
+        case ast.Eq() | ast.NotEq(), ast.Constant(value=float() as real):
+            return [real]
+        case ast.Eq() | ast.NotEq(), _ if number is not None:
+            return [number]
+        case ast.Gt() | ast.LtE(), _ if number is not None:
+            return [number + 1, number]
+        case ast.Lt() | ast.GtE(), _ if number is not None:
+            return [number, number - 1]
+        case _:
+            return []

@@ -106,7 +106,10 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
         cost = {True: 1.2, False: DEFAULT, None: 0.4}[facts.gradient]
         yield Guess(Kind.LITERAL, cost, (None,))
     elif isinstance(default, bool | int | float | str):
-        yield Guess(Kind.LITERAL, DEFAULT, swept(default, parameter.name))
+        # Beside a factor that would hide a mistake another one.
+        hides = isinstance(default, float) and default in {0.0, 1.0, 2.0}
+        beside = (FACTORS[0],) if hides and not parameter.name.startswith("eps") else ()
+        yield Guess(Kind.LITERAL, DEFAULT, (default, *beside))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
         yield Guess(Kind.LITERAL, DEFAULT, (default,))
     else:
@@ -124,12 +127,6 @@ def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:
 def looks_real(name: str, facts: Facts) -> bool:
     """Whether a number of that name is likelier a real one than an integer."""
     return "float" in facts.kinds or Habit.FLOAT in habits_of(name)
-
-
-def swept(value: Nested, name: str) -> tuple[Nested, ...]:
-    """A literal of the source, and beside a factor that would hide a mistake another one."""
-    hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
-    return (value, FACTORS[0]) if hides else (value,)
 
 
 def _of(kind: Kind, cost: float, *, found: bool = False, structure: str = "") -> Guess:

@@ -14,43 +14,31 @@ from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, l
 COMPLEX = "complex128"
 
 
-def as_integers(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
-    """A suspect is of integers."""
-    del found
+def as_kind(state: State, _found: re.Match[str], suspects: Sequence[int], kind: Kind) -> Iterator[State]:
+    """A suspect is of integers, or of truths."""
     for place in suspects:
-        if state.arguments[place].is_float:
-            guess = Guess(Kind.INDEX, found=False)
-            yield state.with_argument(place, replace(state.arguments[place], guess=guess, bound=Dim(plus=3)))
+        argument, bound = state.arguments[place], Dim(plus=3) if kind is Kind.INDEX else None
+        if argument.guess.kind in {Kind.FLOAT, Kind.INDEX} - {kind}:
+            guess = Guess(kind, found=False)
+            yield state.with_argument(place, replace(argument, guess=guess, bound=bound))
 
 
-def as_truths(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
-    """A suspect is of truths."""
-    del found
-    for place in suspects:
-        if state.arguments[place].guess.kind in {Kind.FLOAT, Kind.INDEX}:
-            guess = Guess(Kind.BOOL, found=False)
-            yield state.with_argument(place, replace(state.arguments[place], guess=guess, bound=None))
-
-
-def as_narrow(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def as_narrow(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State]:
     """All integers are of the width that the code asks for; `Int` is torch's word for int32."""
-    del suspects
     for place in state.places(Kind.INDEX):
         state = state.with_argument(place, replace(state.arguments[place], dtype=found[1] or "int32"))
     yield state
 
 
-def as_number(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def as_number(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """A suspect is one number in place of many."""
-    del found
     for place in suspects:
         if state.arguments[place].is_tensor and state.arguments[place].dims:
             yield state.with_dims(place, ())
 
 
-def as_complex(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def as_complex(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """Each suspect is complex, or all of them are."""
-    del found
     real = [k for k in suspects if state.arguments[k].is_real]
     for places in dict.fromkeys([*((k,) for k in real), tuple(real)]):
         if places:
@@ -64,9 +52,8 @@ def made_complex(state: State, places: Sequence[int]) -> State:
     return state
 
 
-def as_returning(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def as_returning(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State]:
     """A function that was put in returns as many values as it is unpacked to."""
-    del suspects
     for place in state.places(Kind.CALLABLE):
         returning = Guess(Kind.CALLABLE, found=False, returns=(int(found[1]),))
         yield state.with_argument(place, Argument(state.arguments[place].name, returning))
@@ -101,9 +88,8 @@ def as_tensor(state: State, found: re.Match[str], suspects: Sequence[int]) -> It
                 yield state.with_argument(place, Argument(argument.name, Guess(Kind.FLOAT), dims))
 
 
-def as_sizes(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
+def as_sizes(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
     """What is no tuple of sizes is that of the last dimensions of a tensor, which are fixed by it."""
-    del found
     shaped = next((k for k, a in enumerate(state.arguments) if a.is_float and a.dims), None)
     for place in suspects if shaped is not None else ():
         if place == shaped or not state.arguments[place].is_tensor:
@@ -118,19 +104,10 @@ def as_sizes(state: State, found: re.Match[str], suspects: Sequence[int]) -> Ite
             yield changed
 
 
-def as_definite(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
-    """A factorization that refuses any other matrix takes a positive definite one."""
-    del found
-    yield from _structured(state, suspects, "spd")
-
-
-def as_symmetric(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
-    """What reads one triangle, and takes the other one for the same, takes a symmetric matrix."""
-    del found
-    yield from _structured(state, suspects, "symmetric")
-
-
-def _structured(state: State, suspects: Sequence[int], structure: str) -> Iterator[State | None]:
+def as_structure(
+    state: State, _found: re.Match[str], suspects: Sequence[int], structure: str
+) -> Iterator[State | None]:
+    """What a factorization takes instead of any matrix; it may read one triangle for both."""
     for place in suspects:
         argument = state.arguments[place]
         if argument.is_float and len(argument.dims) > 1 and not argument.structure:

@@ -1,9 +1,9 @@
-"""What is known of a target before anything is tried, and the states that the search starts from."""
+"""What is known of a target before anything is tried."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -12,12 +12,8 @@ from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.infer.call_sites import trained
-from gradverify.verifier.infer.evidence import gather
+from gradverify.verifier.infer.evidence import gather, trained
 from gradverify.verifier.infer.facts import Evidence, Facts
-from gradverify.verifier.infer.guesses import guesses, with_bounds
-from gradverify.verifier.infer.starting import started
-from gradverify.verifier.infer.state import Waiting
 from gradverify.verifier.infer.trial import Caller
 
 
@@ -45,19 +41,6 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     evidence = _evidence(value, target, names)
     in_training = trained(_source(module), getattr(value, "__name__", ""), names)
     return Known(parameters, evidence, in_training, _caller(value, target, names))
-
-
-def begun(known: Known) -> Iterator[Waiting]:
-    """The states to begin with, of the likeliest guesses first."""
-    defaults = known.caller.defaults
-    each = [guesses(p, known.facts(p.name), defaults.get(p.name, ...)) for p in known.parameters]
-    names = [p.name for p in known.parameters]
-    yield from started(names, with_bounds(names, each), known.evidence)
-
-
-def short_name(module: ModuleType | None) -> str:
-    """How a spec beside the module calls it."""
-    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
 
 
 def _evidence(value: Any, target: Target, names: Sequence[str]) -> Evidence:  # noqa: ANN401

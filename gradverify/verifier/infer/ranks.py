@@ -18,8 +18,12 @@ NAMED = re.compile(
 )
 """Messages that name the rank they want."""
 
-_MATRIX = re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor")
-_VECTOR = re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector")
+_IN_WORDS = {
+    2: re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor"),
+    1: re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector"),
+}
+"""The same without a number."""
+
 _AT_MOST_TWO = re.compile(r"<= 2 dimensions|too many values to unpack")
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
@@ -32,7 +36,7 @@ _OF_AXES = re.compile(r"Dimension out of range \(expected to be in range of \[-?
 def names_rank(message: str) -> bool:
     """Whether a message says how many dimensions it wants, and not only that there are too few."""
     of_gradients = "number of gradients" in message  # which are counted, too
-    patterns = (NAMED, _MATRIX, _VECTOR, _OF_AXES)
+    patterns = (NAMED, *_IN_WORDS.values(), _OF_AXES)
     return not of_gradients and any(p.search(message) for p in patterns)
 
 
@@ -50,8 +54,7 @@ def by_rank(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iter
 
 def _wanted(state: State, message: str, current: set[int]) -> list[int]:
     wanted = [int(n) for m in NAMED.finditer(message) for n in m.groups() if n]
-    wanted += [2] if _MATRIX.search(message) else []
-    wanted += [1] if _VECTOR.search(message) else []
+    wanted += [rank for rank, words in _IN_WORDS.items() if words.search(message)]
     if _DEEPER.search(message):
         wanted += [r + 1 for r in sorted(current)] + [r + 2 for r in sorted(current)]
     if "same number of dimensions" in message:
@@ -74,9 +77,8 @@ def reranked(state: State, places: Sequence[int], rank: int) -> State | None:
     return None if changed is state else changed
 
 
-def by_condition(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
+def by_condition(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State | None]:
     """After a condition such as `x.dim() == 2`."""
-    del suspects
     name = found["of"] or found["whole"]
     places = [k for k, a in enumerate(state.arguments) if a.name == name and a.is_tensor]
     yield reranked(state, places, int(found["rank"]))
@@ -93,18 +95,16 @@ def lower_ranks(state: State) -> Iterator[State]:
                 yield state.with_dims(place, dims)
 
 
-def without_last(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def without_last(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
-    del found
     for place in suspects:
         argument = state.arguments[place]
         if argument.is_float and len(argument.dims) > 1:
             yield state.with_dims(place, argument.dims[:-1])
 
 
-def broadcast(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def broadcast(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
     """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
-    del found
     several = [k for k in suspects if state.arguments[k].is_float and state.arguments[k].dims]
     for place in reversed(several) if len(several) > 1 else ():
         for dims in dict.fromkeys((state.arguments[place].dims[:-1], ())):

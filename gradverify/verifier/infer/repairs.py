@@ -7,10 +7,12 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from gradverify.model import RaisedError
 from gradverify.verifier.infer import kinds, ranks, sizes
-from gradverify.verifier.infer.state import Dim, State
+from gradverify.verifier.infer.state import Dim, Kind, State
 
 MOST_LINES = 6
 """From a condition to the `raise` under it."""
@@ -18,9 +20,9 @@ MOST_LINES = 6
 
 @dataclass(frozen=True)
 class Row:
-    """A repair: what the message holds, what to do, and what that and each further way costs."""
+    """A repair: what the message holds, a pattern; what to do; what that and each further way costs."""
 
-    seen: re.Pattern[str]
+    seen: str
     repair: Callable[[State, re.Match[str], Sequence[int]], Iterator[State | None]]
     """(state, match in the message, places of the suspects) -> states in which the error would not have been
     raised; None for one that cannot be."""
@@ -29,57 +31,48 @@ class Row:
     step: float = 0.0
 
 
-def _row(
-    pattern: str,
-    repair: Callable[[State, re.Match[str], Sequence[int]], Iterator[State | None]],
-    cost: float = 0.0,
-    step: float = 0.0,
-) -> Row:
-    return Row(re.compile(pattern), repair, cost, step)
-
-
 _SIZE = r"(?P<of{0}>\w+)\.(?:shape\[|size\()(?P<at{0}>-?\d)[\])]"
 
-BY_RANK = _row("", ranks.by_rank, 0.15, 0.05)
+BY_RANK = Row("", ranks.by_rank, 0.15, 0.05)
 
 TABLE = (
     # A real tensor is refused, or one that is not complex like another.
-    _row(
+    Row(
         r"(?i)non-complex|only supported for complex|ComplexDouble|c10::complex|complex<double>"
         r"|(?:must|should|ha(?:s|ve) to|expects?|expected|requires?|needs?) .{0,30}complex",
         kinds.as_complex,
         0.1,
     ),
-    _row(
+    Row(
         r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
         r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
         r"|applicable to (?:index|integral) tensor",
-        kinds.as_integers,
+        partial(kinds.as_kind, kind=Kind.INDEX),
         0.1,
         0.02,
     ),
-    _row(
+    Row(
         r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)",
-        kinds.as_truths,
+        partial(kinds.as_kind, kind=Kind.BOOL),
         0.1,
         0.02,
     ),
-    _row(r"\b(?:torch\.)?(u?int(?:8|16|32))\b|(?:scalar|found) type Int\b", kinds.as_narrow, 0.1),
-    _row(
+    Row(r"\b(?:torch\.)?(u?int(?:8|16|32))\b|(?:scalar|found) type Int\b", kinds.as_narrow, 0.1),
+    Row(
         r"only one element tensors|cannot be converted to Scalar|Boolean value of Tensor"
         r"|only be called on tensors with one|only tensors with one element|single element can be converted",
         kinds.as_number,
         0.15,
     ),
-    _row(r"(?:not enough|too many) values to unpack \(expected (\d+)", kinds.as_returning, 0.1),
-    _row(
+    Row(r"(?:not enough|too many) values to unpack \(expected (\d+)", kinds.as_returning, 0.1),
+    Row(
         r"not enough values to unpack \(expected (\d)|type 'List\[Tensor\]'|must be 2-tuple"
         r"|'(?:float|int|NoneType)' object is not iterable|expected Tensor as element",
         kinds.as_several,
         0.1,
     ),
     # A number where a tensor is meant; with the attribute that it is asked for, if it is one.
-    _row(
+    Row(
         r"'(?:float|int|bool|NoneType)' object has no attribute '(?P<attribute>\w+)'"
         r"|must be Tensor, not (?:float|int|bool|NoneType)|'(?:float|int)' object is not subscriptable"
         r"|expected Tensor as|(?:float|int)\b.* has no len\(\)|'NoneType'",
@@ -87,41 +80,48 @@ TABLE = (
         0.1,
         0.02,
     ),
-    _row(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts", kinds.as_sizes, 0.1, 0.05),
-    _row(
+    Row(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts", kinds.as_sizes, 0.1, 0.05),
+    Row(
         r"(?i)positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor",
-        kinds.as_definite,
+        partial(kinds.as_structure, structure="spd"),
         0.1,
     ),
-    _row(r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square", kinds.as_symmetric, 0.1),
+    Row(
+        r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square",
+        partial(kinds.as_structure, structure="symmetric"),
+        0.1,
+    ),
     BY_RANK,
-    _row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
-    _row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),
+    Row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
+    Row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),
+    Row(
+        r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 0.6, 0.02
+    ),
     # Into parts whose number does not divide a dimension.
-    _row(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+", sizes.by_reshape),
-    _row(r"values to unpack \(expected (\d+)", sizes.by_unpacking),
-    _row(
+    Row(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+", sizes.by_reshape),
+    Row(r"values to unpack \(expected (\d+)", sizes.by_unpacking),
+    Row(
         r"have size (\d+) in (?:the )?last dimension"
         r"|last dimension (?:of |must be |should be |to be )(?:of )?(?:size |a )*(\d+)",
         sizes.by_last_size,
     ),
-    _row(r"index (\d+) is out of bounds for dimension (\d+) with size \d+", sizes.by_index),
-    _row("", sizes.by_size),
+    Row(r"index (\d+) is out of bounds for dimension (\d+) with size \d+", sizes.by_index),
+    Row("", sizes.by_size),
 )
 """Repairs by what a message says."""
 
 CONDITIONS = (
-    _row(
+    Row(
         r"(?:(?P<of>\w+)\.(?:dim\(\)|ndim\b)|len\((?P<whole>\w+)\.shape\)) *[!=]= *(?P<rank>\d)",
         ranks.by_condition,
         0.05,
     ),
-    _row(
+    Row(
         _SIZE.format(1) + r"(?: *% *(?P<divisor>\d+))? *[!=]= *(?:(?P<number>\d+)|" + _SIZE.format(2) + ")",
         sizes.by_condition,
         0.05,
     ),
-    _row(
+    Row(
         r"(?i)(?P<share>[\[(]0(?:\.0)?, ?1(?:\.0)?[\])]|between (?:0|zero) and (?:1|one)|probabilit)"
         r"|non-?negative|positive|negative values|>=? ?0\b|<=? ?0\b"
         r"|greater than (?:or equal to )?(?:0|zero)",
@@ -132,16 +132,11 @@ CONDITIONS = (
 )
 """Repairs by what the author's own condition, or the message about it, says."""
 
-BROADCAST = _row(
-    r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 0.3, 0.02
-)
-"""Among all else that shapes may be this finds what hides mistakes, so it is for a second search."""
 
-
-def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> Iterator[State]:
-    """States to try next, each with its own cost; by `further` rows as well."""
+def repairs(state: State, error: RaisedError) -> Iterator[State]:
+    """States to try next, each with its own cost."""
     suspects, message = suspects_of(state, error), error.message
-    rows = [(row, message) for row in (*TABLE, *further)]
+    rows = [(row, message) for row in TABLE]
     if error.deliberate:
         rows = [*((row, f"{condition_of(error)} {message}") for row in CONDITIONS), *rows]
     for row, text in rows:
@@ -150,7 +145,7 @@ def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> It
 
 def applied(row: Row, state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
     """What one row offers after a message."""
-    found = row.seen.search(message)
+    found = re.search(row.seen, message)
     changed = row.repair(state, found, suspects) if found is not None else iter(())
     for number, one in enumerate(filter(None, changed)):
         yield one.dearer(row.cost + row.step * number)
@@ -183,12 +178,10 @@ _REFUSED = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class RefusedGradient:
-    """A gradient that the engine refused for its shape."""
+class RefusedGradient(NamedTuple):
+    """A gradient of a parameter that the engine refused for its shape."""
 
     name: str
-    """Of the parameter."""
     got: tuple[int, ...]
     expected: tuple[int, ...]
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gradverify.model import Target, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import State
@@ -23,13 +24,14 @@ AGREES = 1e-6
 """Relative difference up to which two forwards compute the same; a different one computes something else."""
 
 
-def sibling(module: ModuleType, target: str, caller: Caller, state: State) -> str:
-    """Name of a sibling whose forward agrees on these inputs and can be differentiated; empty for none.
-
-    `target` is the name of the Function or operator.
-    """
-    agreeing = (name for name, one in _candidates(module, target) if _agrees(one, target, caller, state))
-    return next(agreeing, "")
+def sibling(module: ModuleType | None, target: Target, caller: Caller, state: State) -> str:
+    """`module:name` of one whose forward agrees on these inputs and can be differentiated; empty for none."""
+    if module is None or target.kind not in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
+        return ""
+    own = target.name.rpartition(".")[2]
+    agreeing = (name for name, one in _candidates(module, own) if _agrees(one, own, caller, state))
+    place = module.__name__.rpartition(".")[2].removeprefix("_gradverify_target_")
+    return next((f"{place}:{name}" for name in agreeing), "")
 
 
 def _candidates(module: ModuleType, target: str) -> Iterator[tuple[str, Callable[..., Any]]]:

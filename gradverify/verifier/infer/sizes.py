@@ -25,7 +25,7 @@ CUT = 0.06
 """What a multiple costs where the source cuts into so many parts, and the message names one of them."""
 
 RELATED = 0.2
-"""What a sum costs, less than a number of its own, more than that two sizes agree."""
+"""What a size of one tensor alone costs, less than a number that stands for it everywhere."""
 
 NEXT, NEXT_PAIR = 0.05, 0.1
 """What each further way costs, and each further pair of sizes."""
@@ -72,12 +72,11 @@ def numbers_in(message: str) -> list[int]:
     return list(dict.fromkeys(map(int, found)))[:MOST_NUMBERS]
 
 
-def by_size(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
+def by_size(state: State, found: re.Match[str], _suspects: Sequence[int]) -> States:
     """After sizes that disagree: they agree, or one of them follows from another, or is a number.
 
     Those that a message of torch tells to disagree come first, then any that stand in it.
     """
-    del suspects
     values, message = state.values, found.string
     told = [(int(m[1]), int(m[2])) for p in _TOLD for m in p.finditer(message)]
     pairs = list(itertools.combinations(numbers_in(message), 2))
@@ -95,9 +94,6 @@ def by_size(state: State, found: re.Match[str], suspects: Sequence[int]) -> Stat
     for place, pair in enumerate(told):
         for part, wanted in (pair, pair[::-1]):
             yield from _of_parts(state, part, wanted, NEXT_PAIR * place)
-    for place, pair in enumerate((told or pairs) if state.joins else ()):
-        for total, other in (pair, pair[::-1]):
-            yield from _summed(state, total, other, NEXT_PAIR * place)
 
 
 def _derived(state: State, symbol: int, wanted: int, cost: float) -> States:
@@ -140,15 +136,6 @@ def _wholes(state: State, part: int) -> Iterator[tuple[int, int]]:
         size = state.values[symbol]
         if part in {-(-size // count), size // count} and size != part:
             yield symbol, count
-
-
-def _summed(state: State, total: int, other: int, cost: float) -> States:
-    """Where something is concatenated, one of two sizes is the sum of two others."""
-    values, symbols = state.values, state.symbols()
-    for symbol in (s for s in symbols if values[s] == other):
-        for first, second in itertools.combinations(symbols, 2):
-            if values[first] + values[second] == total and symbol not in {first, second}:
-                yield state.dearer(RELATED + cost).substituted(symbol, Dim(first, added=second))
 
 
 def by_reshape(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
@@ -197,9 +184,8 @@ def _fixed(state: State, suspects: Sequence[int], along: int, size: int) -> Stat
             yield state.with_dim(place, along % len(dims), Dim(plus=size)).dearer(RELATED + NEXT * number)
 
 
-def by_condition(state: State, found: re.Match[str], suspects: Sequence[int]) -> States:
+def by_condition(state: State, found: re.Match[str], _suspects: Sequence[int]) -> States:
     """After a condition such as `x.shape[1] == 3`, `x.size(0) != w.shape[1]` or `x.shape[-1] % 2 == 0`."""
-    del suspects
     dim, other = (_dim_of(state, found[f"of{k}"], found[f"at{k}"]) for k in (1, 2))
     if dim is None or not dim.is_plain:
         return

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
-from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State, Waiting, combined
+from gradverify.verifier.infer.guesses import with_bounds
+from gradverify.verifier.infer.state import Argument, Begun, Dim, Guess, Kind, State
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
@@ -25,9 +27,8 @@ LAYERS = ("layer", "norm")
 """Where something is called a bias, before all others: weights are matrices of their own and a bias has one
 dimension; as a normalisation has them, weights have one dimension as well."""
 
-RANK, HYPOTHESIS, LAYER, APART = 0.5, 0.3, 0.1, 0.05
-"""What each further number of dimensions costs, each hypothesis, each layer, and vectors that share no size
-with the tensors beside them."""
+RANK, HYPOTHESIS, LAYER = 0.5, 0.3, 0.1
+"""What each further number of dimensions costs, each hypothesis, and each layer."""
 
 RANKS = (2, 3, 4, 1, 0, 5)
 """Numbers of dimensions where the source says none, the likeliest first."""
@@ -49,28 +50,27 @@ def is_weight(name: str) -> bool:
     return bool(_WEIGHT.match(name))
 
 
-def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Waiting]:
+def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Begun]:
     """The states of the likeliest combinations of guesses for each parameter."""
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
-    for combination in combinations(each, MOST_COMBINATIONS):
+    for combination in _combinations(with_bounds(names, each)):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
-        made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
+        made = _Made(names, combination, least, stated, State(parts=evidence.parts))
         if likely != ranks:
-            written = (*made.states(likely), *made.vectors_apart(likely))
-            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
+            yield from ((cost - AS_WRITTEN, make) for cost, make in made.states(likely))
         yield from made.states(ranks)
 
 
-def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[Guess, ...]]:
-    """Combinations of one guess for each parameter, cheapest first, at most so many."""
+def _combinations(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
+    """Combinations of one guess for each parameter, cheapest first."""
     if not all(each):
         return
     first = (0,) * len(each)
-    heap = [(combined([g[0] for g in each]), first)]
+    heap = [(math.fsum(g[0].cost for g in each), first)]
     seen = {first}
-    for _ in range(most):
+    for _ in range(MOST_COMBINATIONS):
         if not heap:
             return
         _, chosen = heapq.heappop(heap)
@@ -79,7 +79,7 @@ def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[G
             further = (*chosen[:place], chosen[place] + 1, *chosen[place + 1 :])
             if further[place] < len(each[place]) and further not in seen:
                 seen.add(further)
-                cost = combined([g[k] for g, k in zip(each, further, strict=True)])
+                cost = math.fsum(g[k].cost for g, k in zip(each, further, strict=True))
                 heapq.heappush(heap, (cost, further))
 
 
@@ -95,14 +95,10 @@ class _Made:
     """The same, or those that the source names."""
     empty: State
 
-    @property
-    def tensors(self) -> list[int]:
-        """Places of the tensors."""
-        return [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
-
-    def states(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
+    def states(self, ranks: Sequence[int | None]) -> Iterator[Begun]:
         """Those of every hypothesis and number of dimensions; `ranks` where they are known."""
-        tensors, cost = self.tensors, combined(self.combination)
+        tensors = [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
+        cost = math.fsum(g.cost for g in self.combination)
         least = max((self.least[k] for k in tensors), default=0)
         free = tuple(r for r in RANKS if r >= least) or (least,)
         marked = any(self.combination[k].kind in {Kind.INDEX, Kind.BOOL} for k in tensors)
@@ -111,22 +107,10 @@ class _Made:
             filled = [rank if r is None else r for r in ranks]
             for place, how in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
                 if how != "labels" or (marked and rank):
-                    yield Waiting(
-                        cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
-                    )
+                    yield cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
             for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
                 made = partial(self._layer, ranks, rank, layer)
-                yield Waiting(cost + RANK * order + LAYER * (1 + place), made)
-
-    def vectors_apart(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
-        """The state in which vectors share no size with the tensors beside them, if all ranks are known."""
-        tensors = self.tensors
-        vectors = frozenset(self.names[k] for k in tensors if ranks[k] == 1)
-        if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
-            filled = [r or 0 for r in ranks]
-            yield Waiting(
-                combined(self.combination) + APART, partial(self._shaped, filled, "leading", vectors)
-            )
+                yield cost + RANK * order + LAYER * (1 + place), made
 
     def _layer(self, ranks: Sequence[int | None], free: int, kind: str) -> State:
         flat = [(kind == "norm" and is_weight(n)) or bool(_BIAS.match(n.lower())) for n in self.names]

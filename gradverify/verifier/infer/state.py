@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -61,30 +61,27 @@ def literal(value: Nested, cost: float = 0.0) -> Guess:
 
 @dataclass(frozen=True)
 class Dim:
-    """`times * symbol // over + plus + added`; without a symbol, the constant `plus`."""
+    """`times * symbol // over + plus`; without a symbol, the constant `plus`."""
 
     symbol: int = -1
     times: int = 1
     over: int = 1
     plus: int = 0
-    added: int = -1
-    """Another symbol, of what stands beside it in a concatenation."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a symbol by itself."""
-        return self.symbol >= 0 and (self.times, self.over, self.plus, self.added) == (1, 1, 0, -1)
+        return self.symbol >= 0 and (self.times, self.over, self.plus) == (1, 1, 0)
 
     @property
     def symbols(self) -> tuple[int, ...]:
-        """Those it is made of."""
-        return tuple(s for s in (self.symbol, self.added) if s >= 0)
+        """The one it is made of, if any."""
+        return (self.symbol,) if self.symbol >= 0 else ()
 
     def value(self, sizes: Mapping[int, int]) -> int:
         """Its size."""
-        beside = sizes[self.added] if self.added >= 0 else 0
         own = 0 if self.symbol < 0 else sizes[self.symbol] * self.times // self.over
-        return own + self.plus + beside
+        return own + self.plus
 
     def written(self, names: Mapping[int, str]) -> str:
         """As a size expression."""
@@ -93,7 +90,6 @@ class Dim:
         text = names[self.symbol]
         text = f"{self.times}*{text}" if self.times != 1 else text
         text = f"{text}//{self.over}" if self.over != 1 else text
-        text = f"{text} + {names[self.added]}" if self.added >= 0 else text
         return text if not self.plus else f"{text} {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
 
     def substituted(self, symbol: int, by: Dim) -> Dim | None:
@@ -102,12 +98,9 @@ class Dim:
             return self
         if self.is_plain:
             return by
-        if self.added == symbol:
-            return replace(self, added=by.symbol) if by.is_plain and self.symbol != symbol else None
         if by.is_plain:
             return replace(self, symbol=by.symbol)
-        constant = by.symbol < 0 and self.added < 0
-        return Dim(plus=by.plus * self.times // self.over + self.plus) if constant else None
+        return Dim(plus=by.plus * self.times // self.over + self.plus) if by.symbol < 0 else None
 
 
 @dataclass(frozen=True)
@@ -146,6 +139,11 @@ class Argument:
         return self.guess.kind is Kind.FLOAT
 
     @property
+    def dtype_name(self) -> str:
+        """The dtype of a tensor."""
+        return self.dtype or {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(self.guess.kind, "float64")
+
+    @property
     def is_real(self) -> bool:
         """Whether it holds real numbers of any sign and no structure."""
         plain = self.is_float and not self.structure and self.domain == "real"
@@ -175,8 +173,6 @@ class State:
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
     parts: frozenset[int] = frozenset()
     """Numbers of parts into which the source cuts tensors up."""
-    joins: bool = False
-    """The source joins tensors."""
 
     @cached_property
     def values(self) -> dict[int, int]:
@@ -258,50 +254,23 @@ class State:
         return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
 
     def described(self) -> str:
-        """The arguments in words: `x [4, 3], index integers [4] below 3, eps=0.75`."""
-        return ", ".join(map(self._described, self.arguments)) or "no arguments"
+        """The arguments in words: `x [4, 3], index integers [4], eps=0.75`."""
+        return ", ".join(a.name + self._described(a) for a in self.arguments) or "no arguments"
 
     def _described(self, argument: Argument) -> str:
-        guess, shape = argument.guess, list(self.shape(argument))
-        match guess.kind:
-            case Kind.LITERAL:
-                said = f"={guess.choices[0]!r}"
-            case Kind.SIZE:
-                said = f"={shape[0]}"
-            case Kind.CALLABLE:
-                said = " a function"
-            case Kind.OMITTED:
-                said = " left out"
-            case Kind.LIST:
-                said = f" {argument.items} tensors {shape}"
-            case Kind.INDEX:
-                below = argument.bound.value(self.values) if argument.bound is not None else 2
-                said = f" integers {shape} below {below}"
-            case Kind.BOOL:
-                said = f" booleans {shape}"
-            case Kind.FLOAT:
-                said = f" {shape}"
-        return argument.name + said
+        kind, shape = argument.guess.kind, list(self.shape(argument))
+        if argument.is_tensor:
+            words = {Kind.INDEX: "integers ", Kind.BOOL: "booleans ", Kind.LIST: f"{argument.items} tensors "}
+            return f" {words.get(kind, '')}{shape}"
+        if kind is Kind.LITERAL:
+            return f"={argument.guess.choices[0]!r}"
+        return f"={shape[0]}" if kind is Kind.SIZE else f" {kind.value}"
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A state that is made when its turn comes: hundreds wait, and few are tried."""
-
-    cost: float
-    made: Callable[[], State]
-
-    @cached_property
-    def state(self) -> State:
-        """The state, once."""
-        return replace(self.made(), cost=self.cost)
+Begun = tuple[float, Callable[[], State]]
+"""What a state costs, and how it is made when its turn comes: hundreds wait, and few are tried."""
 
 
 def squares(state: State) -> int:
     """How many tensors have two dimensions of one size."""
     return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
-
-
-def combined(several: Sequence[Guess]) -> float:
-    """What a combination of guesses costs."""
-    return math.fsum(g.cost for g in several)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from gradverify.model import RaisedError
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import Dim, Kind, State
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
 
@@ -22,11 +28,20 @@ LEAST_ELEMENTS = 60
 SECOND = (2, 5, 3, 6, 7, 8, 4, 9, 10, 12)
 """Second sizes to try that no other size has."""
 
+MULTIPLES = (4, 2)
+"""What two sizes are of which forward takes no others than multiples of one another."""
+
 MOST_ENTRIES = 20_000
 """Entries of all Jacobians of a sweep, roughly: some seconds of work."""
 
 MOST_SWEPT = 3
 """Sizes that get a second value: two values each make eight combinations, all of which are run here."""
+
+STEPS = (0.37, 7.3, -7.3)
+"""How far the entries of a slice are moved: far enough to cross a threshold, too."""
+
+PAIR = Dim(plus=2)
+"""The last dimension that is tried where a part of a larger one is never read."""
 
 Sizes = Mapping[int, tuple[int, ...]]
 """Those to sweep, by symbol."""
@@ -145,31 +160,48 @@ class Apart:
 
     state: State
     sizes: Sizes
-    pairs: tuple[tuple[int, int], ...] = ()
-    """Of each size that was one: the size, and what it is for some tensors by now."""
+    pair: tuple[int, ...] = ()
+    """Of a size that was one: the size, and what it is for some tensors by now."""
 
 
 def apart(caller: Caller, state: State, sizes: Sizes) -> Apart:
     """The same with a size that two tensors shared as two sizes, equal and not, where forward takes that.
 
-    Smaller and larger: what reads as much as there is of both is about one size.
+    First of any sizes, then of multiples, as heads are that share keys in groups.
     """
-    found = Apart(state, sizes)
-    if sum(len(values) > 1 for values in sizes.values()) > MOST_SWEPT:
-        return found
+    splits = list(_splits(state)) if sum(len(v) > 1 for v in sizes.values()) <= MOST_SWEPT else []
+    for ways in (_of_any_sizes, _of_multiples):
+        for wider, first, own in splits:
+            swept = next(
+                (s for s in ways(caller, wider, sizes, first, own) if _all_work(caller, wider, s)), None
+            )
+            if swept is not None:
+                return Apart(wider.at({s: values[0] for s, values in swept.items()}), swept, (first, own))
+    return Apart(state, sizes)
+
+
+def _splits(state: State) -> Iterator[tuple[State, int, int]]:
+    """(inputs with a second size in the place of another for some tensors, both)."""
     for symbol in state.symbols():
-        shared, *_ = sizes[symbol]
         for places in _groups(state, symbol):
             wider, (own,) = state.fresh(1)
             for place in places:
                 dims = wider.arguments[place].dims
                 wider = wider.with_dims(place, (own if d == Dim(symbol) else d for d in dims))
-            if all(works(caller, wider.at({own.symbol: n})) for n in (shared + 1, max(2, shared - 1))):
-                several = ({**sizes, own.symbol: (shared, n)} for n in _second_of(sizes, shared))
-                swept = next((s for s in several if _all_work(caller, wider, s)), None)
-                if swept is not None:
-                    return Apart(wider, swept, ((symbol, own.symbol),))
-    return found
+            yield wider, symbol, own.symbol
+
+
+def _of_any_sizes(caller: Caller, wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
+    """Smaller and larger: what reads as much as there is of both is about one size."""
+    shared, *_ = sizes[first]
+    if all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
+        yield from ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
+
+
+def _of_multiples(_caller: Caller, _wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
+    """One of them twice the other, and both alike."""
+    for values in (MULTIPLES, MULTIPLES[::-1]):
+        yield {**sizes, first: values[:1], own: values}
 
 
 def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
@@ -186,3 +218,64 @@ def _all_work(caller: Caller, state: State, sizes: Sizes) -> bool:
     """Whether forward and backward take every combination of sizes, the last ones first, and of choices."""
     those = [state, *other_choices(state)]
     return all(works(caller, one.at(row)) for row in reversed(rows(sizes)) for one in those)
+
+
+def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
+    """The same with a last dimension of two where forward leaves the rest of a larger one unread.
+
+    Of all that share the size, or of one alone where another is read whole. Only where everything is read
+    then: a scan leaves its first factor unread at every size, and has nothing to be wrong at a length of one.
+    """
+    for place in range(len(state.arguments)):
+        argument = state.arguments[place]  # as it is by now: a size may have been resized with another one
+        plain = argument.is_float and argument.dims and argument.dims[-1].is_plain
+        if not plain or _is_read_whole(caller, ran.arguments, place):
+            continue
+        symbol = argument.dims[-1].symbol
+        sharing = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
+        last = {k: state.arguments[k].dims[-1:] for k in sharing}
+        if any(argument.dims[-1:] != last[k] or _is_read_whole(caller, ran.arguments, k) for k in sharing):
+            changed: State | None = state.with_dim(place, len(argument.dims) - 1, PAIR)
+        else:
+            changed = state.substituted(symbol, PAIR)
+        again = attempt(caller, changed) if changed is not None else None
+        good = isinstance(again, Ran) and again.finite and again.backward is None
+        if changed and isinstance(again, Ran) and good and _is_read_whole(caller, again.arguments, place):
+            state, ran = changed, again
+    return state, ran
+
+
+def _is_read_whole(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
+    """Whether forward reads every slice along the last dimension; also where that cannot be told."""
+    given = arguments[place] if place < len(arguments) else None
+    if (
+        not isinstance(given, Tensor)
+        or not given.dim()
+        or not (given.is_floating_point() or given.is_complex())
+    ):
+        return True
+    base = _outputs(caller, arguments, place, given)
+    return base is None or all(_is_read(caller, arguments, place, k, base) for k in range(given.shape[-1]))
+
+
+def _is_read(caller: Caller, arguments: Sequence[Any], place: int, k: int, base: Sequence[Tensor]) -> bool:
+    for step in STEPS:
+        moved = arguments[place].detach().clone()
+        moved[..., k] += step
+        outputs = _outputs(caller, arguments, place, moved)
+        if outputs is None or any(not torch.equal(a, b) for a, b in zip(outputs, base, strict=True)):
+            return True
+    return False
+
+
+def _outputs(caller: Caller, arguments: Sequence[Any], place: int, value: Tensor) -> Sequence[Tensor] | None:
+    """What forward returns, on copies of its tensors; None where it refuses them."""
+    given = [value if k == place else a for k, a in enumerate(arguments)]
+    copied = [g.detach().clone() if isinstance(g, Tensor) else g for g in given]
+    guard.RandomStates(0).replay()
+    with torch.no_grad():
+        result = guard.call(caller.call, *copied)
+    if isinstance(result, Raised):
+        return None
+    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
+    return [r.clone() for r in returned if isinstance(r, Tensor) and r.layout is torch.strided] or None

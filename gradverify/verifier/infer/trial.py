@@ -100,13 +100,6 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     return _gone_back(forwards, connected, made.leaves) if connected else forwards
 
 
-def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
-    """The same with what backward gave."""
-    jacobian = sum(o.numel() for o in outputs) * sum(leaf.numel() for s in leaves.values() for leaf in s)
-    backward, gradients = _backward(outputs, leaves)
-    return replace(ran, backward=backward, jacobian=jacobian, gradients=gradients)
-
-
 def works(caller: Caller, state: State) -> bool:
     """Whether forward and backward take it, and something flows back."""
     ran = attempt(caller, state)
@@ -129,20 +122,21 @@ def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
     return values, all(bool(v.isfinite().all()) for v in values)
 
 
-def _backward(
-    outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]
-) -> tuple[RaisedError | None, Mapping[str, Tensor | None] | None]:
+def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
+    """The same with what backward gave."""
     flat = [(name, leaf) for name, several in leaves.items() for leaf in several]
+    jacobian = sum(o.numel() for o in outputs) * sum(leaf.numel() for _, leaf in flat)
     if not flat:
-        return None, {}
+        return replace(ran, gradients={})
     generator = torch.Generator().manual_seed(SEED)
     drawn = (torch.complex128 if o.is_complex() else torch.float64 for o in outputs)
     pairs = zip(outputs, drawn, strict=True)
     weights = [torch.randn(o.shape, generator=generator, dtype=d).to(o.dtype) for o, d in pairs]
     result = guard.call(vjp, outputs, [leaf for _, leaf in flat], weights)
     if isinstance(result, Raised):
-        return result.error, None
-    return None, {name: g for (name, _), g in zip(flat, result.value, strict=True)}
+        return replace(ran, jacobian=jacobian, backward=result.error)
+    given = {name: g for (name, _), g in zip(flat, result.value, strict=True)}
+    return replace(ran, jacobian=jacobian, gradients=given)
 
 
 @dataclass(frozen=True)
@@ -193,12 +187,11 @@ class _Arguments:
 
 def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInput:
     """A tensor of a state as the verifier knows it."""
-    plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
     shape, bound = state.shape(argument), argument.bound
     return TensorInput(
         name or argument.name,
         shape,
-        dtype=argument.dtype or plain,
+        dtype=argument.dtype_name,
         domain=argument.domain,
         range=None if bound is None else (0.0, float(bound.value(state.values))),
         structure=argument.structure,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from gradverify.source import called_name, integer, parameters_of, root_name
-from gradverify.verifier.infer.facts import Facts
+from gradverify.source import called_name, definition, integer, parameters_of, root_name
+from gradverify.verifier.infer.facts import Context, Facts, numbers_beside
+from gradverify.verifier.infer.helpers import function_called
 from gradverify.verifier.infer.routines import (
     INDEX_ARGUMENT,
     KEEPING_SHAPE,
@@ -20,18 +23,14 @@ from gradverify.verifier.infer.routines import (
     TENSOR_ATTRIBUTES,
 )
 
+DEEPEST = 3
+"""Functions within functions that are read."""
+
+MOST_ENTERED = 30
+"""Functions that are read for one target."""
+
 _OF_OBJECTS = frozenset({"append", "lower", "upper", "items", "keys"})
 """Methods that no tensor has."""
-
-
-@dataclass
-class Context:
-    """What forward leaves on ctx, for the methods that are read after it."""
-
-    kept: dict[str, str] = field(default_factory=dict)
-    """Parameters by the attribute that keeps them."""
-    saved: list[str] = field(default_factory=list)
-    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
 
 
 @dataclass
@@ -42,8 +41,13 @@ class Reader:
     alias: dict[str, str]
     """Parameters by the names that they have in this body."""
     ctx: Context = field(default_factory=Context)
-    entered: Callable[[ast.Call, Mapping[str, str]], None] | None = None
-    """Told of every call, and of what the names of this body are there."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Global names of the body, for the user's own functions that it calls; empty to read none of them."""
+    package: str = ""
+    """What they belong to."""
+    depth: int = 0
+    entered: dict[tuple[object, ...], ast.FunctionDef] = field(default_factory=dict)
+    """Those that were read, by what was passed."""
     packed: str = ""
     """A name that holds all parameters in order, as `inputs` of `setup_context` does."""
 
@@ -199,8 +203,24 @@ class Reader:
         if name == "save_for_backward" and not self.ctx.saved:
             starred = any(isinstance(a, ast.Starred) for a in node.args)
             self.ctx.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
-        if self.entered is not None:
-            self.entered(node, self.alias)
+        self._enter(node)
+
+    def _enter(self, call: ast.Call) -> None:
+        """Read one of the user's own functions, under its own names of what is passed before any `*args`."""
+        called = function_called(call.func, self.given, self.package) if self.depth < DEEPEST else None
+        body = definition(called) if called is not None else None
+        if body is None or len(self.entered) == MOST_ENTERED:
+            return
+        plain = itertools.takewhile(lambda a: not isinstance(a, ast.Starred), call.args)
+        passed = dict(zip(parameters_of(body), plain, strict=False))
+        passed |= {k.arg: k.value for k in call.keywords if k.arg is not None}
+        behind = {name: name_behind(value) for name, value in passed.items()}
+        own = {name: self.alias[value] for name, value in behind.items() if value in self.alias}
+        key = (called, *sorted(own.items()))
+        if own and key not in self.entered:
+            self.entered[key] = body
+            given = getattr(called, "__globals__", {})
+            Reader(self.facts, own, Context(), given, self.package, self.depth + 1, self.entered).read(body)
 
     def _ranks(self, name: str, operands: Sequence[ast.expr]) -> None:
         """Note the dimensions that a routine asks of its operands."""
@@ -262,22 +282,6 @@ def name_behind(value: ast.expr) -> str:
             return ""
         value = value.func.value
     return value.id if isinstance(value, ast.Name) else ""
-
-
-def numbers_beside(operator: ast.cmpop, other: ast.expr) -> list[float]:
-    """Numbers at which a comparison with another one comes out one way and the other."""
-    number = integer(other)
-    match operator, other:
-        case ast.Eq() | ast.NotEq(), ast.Constant(value=float() as real):
-            return [real]
-        case ast.Eq() | ast.NotEq(), _ if number is not None:
-            return [number]
-        case ast.Gt() | ast.LtE(), _ if number is not None:
-            return [number + 1, number]
-        case ast.Lt() | ast.GtE(), _ if number is not None:
-            return [number, number - 1]
-        case _:
-            return []
 
 
 def _is_next(index: ast.expr) -> bool:

@@ -1,7 +1,6 @@
 """Evidence from the source of a target and of the module that calls it."""
 
-from gradverify.verifier.infer.call_sites import trained
-from gradverify.verifier.infer.evidence import gather
+from gradverify.verifier.infer.evidence import gather, trained
 
 
 def forward(ctx, x, index, mask, reduction, dim, n=3):
@@ -127,6 +126,6 @@ class Cell:
         return x.conj() * i
 
 
-def test_parts_and_joins_are_read_off_the_source():
+def test_parts_and_what_is_complex_are_read_off_the_source():
     found = gather(("x", "h", "w"), Cell.forward)
-    assert (found.parts, found.joins, found.complexes) == ({4}, True, {"x"})
+    assert (found.parts, found.complexes) == ({4}, {"x"})
