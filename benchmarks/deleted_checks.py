@@ -53,10 +53,7 @@ def _without(whole):
 TargetState._marked = _without(TargetState._marked)
 """,
     "gradverify.lint.reading": """
-def _without(whole):
-    return lambda *given: (pair for pair in whole(*given) if pair[1].code != {code!r})
-
-_alarms = _without(_alarms)
+CHECKS = dict(pair for pair in CHECKS.items() if pair[0] != {code!r})
 """,
 }
 """Where findings leave: what the module runs after its own source."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from pathlib import Path
 
 from gradverify.cli.formats import Format
@@ -64,9 +63,10 @@ def targets(incomplete: str) -> list[str]:
 
 def _names_in(file: Path) -> list[str]:
     """Top-level classes first, since a Function is one; then functions, which a spec may name."""
+    from gradverify.source import tree_of  # noqa: PLC0415 - only the shell asks for them
+
     try:
-        with warnings.catch_warnings(action="ignore"):
-            body = ast.parse(file.read_bytes()).body
+        body = tree_of(file.read_bytes()).body
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     classes = [node.name for node in body if isinstance(node, ast.ClassDef) and node.bases]

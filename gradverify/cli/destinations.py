@@ -24,10 +24,7 @@ def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
             raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
         file = Path(path)
         refuse_source(file, "--report")
-        if file.is_dir() or not file.parent.is_dir():
-            raise UsageError(f"--report: `{path}` cannot be written: {_why_not(file)}")
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
-            raise UsageError(f"--report: `{path}` cannot be written: permission denied")
+        refuse_unwritable(file, "--report")
         files.append((Format(name), file))
     if len({path.resolve() for _, path in files}) < len(files):
         raise UsageError("--report: two reports to one file")
@@ -58,5 +55,14 @@ def refuse_source(file: Path, option: str) -> None:
         raise UsageError(f"{option}: `{file}` is named like a module, a spec or a configuration")
 
 
-def _why_not(file: Path) -> str:
-    return "it is a folder" if file.is_dir() else f"there is no folder `{file.parent}`"
+def refuse_unwritable(file: Path, option: str) -> None:
+    """Raise `UsageError` for a file that cannot be written: before the work."""
+    reason = ""
+    if file.is_dir():
+        reason = "it is a folder"
+    elif not file.parent.is_dir():
+        reason = f"there is no folder `{file.parent}`"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        reason = "permission denied"
+    if reason:
+        raise UsageError(f"{option}: `{file}` cannot be written: {reason}")

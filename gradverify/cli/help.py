@@ -33,7 +33,32 @@ Rows = list[tuple[str, str]]
 # The formatter and the parameters are click's, which typer carries with it or depends on, by its version.
 
 
-class ManualCommand(TyperCommand):
+class _Manual:
+    """What a command and the program have in common."""
+
+    name: str | None
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
+        """Write what stands below the options, its lines as they are."""
+        epilog = page_of(self.name or "")
+        if epilog:
+            formatter.write_paragraph()
+            formatter.write(epilog)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
+        """Parse the arguments.
+
+        Typer's own flags (`--help`) are off where they are not given. They stand at None, and to make a truth
+        value of that typer loads pydantic, which takes longer than all else.
+        """
+        for parameter in self.get_params(ctx):  # type: ignore[attr-defined]
+            if getattr(parameter, "is_flag", False) and parameter.default is None:
+                parameter.default = False
+        parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        return parsed
+
+
+class ManualCommand(_Manual, TyperCommand):
     """A command whose help is a manual page."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
@@ -42,21 +67,12 @@ class ManualCommand(TyperCommand):
             with formatter.section(title):
                 formatter.write_dl(rows)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
-        """Write what stands below the options, its lines as they are."""
-        _write_epilog(self.name, formatter)
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Parse the arguments."""
-        _unset_flags(self, ctx)
-        return super().parse_args(ctx, args)
-
     def get_short_help_str(self, limit: int = 45) -> str:
         """Return the line for the list of commands."""
         return SHORT.get(self.name or "") or super().get_short_help_str(limit)
 
 
-class ManualGroup(TyperGroup):
+class ManualGroup(_Manual, TyperGroup):
     """A program whose commands are listed, and found, without loading any other."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
@@ -67,25 +83,6 @@ class ManualGroup(TyperGroup):
         """Write the commands, each with its line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, SHORT[name]) for name in self.list_commands(ctx)])
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
-        """Parse the arguments in front of the command's."""
-        _unset_flags(self, ctx)
-        return super().parse_args(ctx, args)
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
-        """Write what stands below the commands, its lines as they are."""
-        _write_epilog(self.name, formatter)
-
-
-def _unset_flags(command: TyperCommand | TyperGroup, ctx: Any) -> None:  # noqa: ANN401
-    """Say of typer's own flags (`--help`) that they are off where they are not given.
-
-    They stand at None: typer loads pydantic to make a truth value of that, which takes longer than all else.
-    """
-    for parameter in command.get_params(ctx):
-        if getattr(parameter, "is_flag", False) and parameter.default is None:
-            parameter.default = False
 
 
 def _sections(command: TyperCommand, ctx: Any) -> list[tuple[str, Rows]]:  # noqa: ANN401
@@ -104,7 +101,6 @@ def _sections(command: TyperCommand, ctx: Any) -> list[tuple[str, Rows]]:  # noq
 
 
 def _grouped() -> dict[str, str]:
-    """The heading of each option that has one."""
     from gradverify.cli.options import GROUPS  # noqa: PLC0415 - the list of commands needs none of them
 
     return {f.name: title for title, groups in GROUPS for group in groups for f in fields(group)}
@@ -115,10 +111,3 @@ def page_of(name: str) -> str:
     page = MANUAL / f"{name}.txt"
     codes = (MANUAL / "exit_codes.txt").read_text("utf-8")
     return page.read_text("utf-8").replace("{exit codes}\n", codes) if page.is_file() else ""
-
-
-def _write_epilog(name: str | None, formatter: Any) -> None:  # noqa: ANN401
-    epilog = page_of(name or "")
-    if epilog:
-        formatter.write_paragraph()
-        formatter.write(epilog)

@@ -147,15 +147,17 @@ def _rendered(found: Report, style: TextStyle, output: Format) -> str:
 
 def lint_text(found: LintReport, style: TextStyle, output: LintFormat) -> str:
     """What `lint` prints in a format."""
-    if output is LintFormat.JSON:
-        from gradverify.report.lint_json import render_lint_json  # noqa: PLC0415
-
-        return render_lint_json(found)
     from gradverify.report import lint  # noqa: PLC0415
 
-    if output is LintFormat.GITHUB:
-        return lint.render_lint_github(found)
-    return (lint.render_lint if output is LintFormat.TEXT else lint.render_lint_concise)(found, style)
+    match output:
+        case LintFormat.JSON:
+            return lint.render_lint_json(found)
+        case LintFormat.GITHUB:
+            return lint.render_lint_github(found)
+        case LintFormat.CONCISE:
+            return lint.render_lint_concise(found, style)
+        case LintFormat.TEXT:
+            return lint.render_lint(found, style)
 
 
 def write_file(path: Path, text: str, option: str) -> None:

@@ -96,8 +96,6 @@ def watch_and_check(asked: Callable[[], Request], config: Path | None, printing:
 
 
 class _Screen:
-    """What is printed on rounds."""
-
     def __init__(self, printing: Printing, *, terminal: bool) -> None:
         self._printing, self._terminal = printing, terminal
         self._messages = sys.stdout if terminal else sys.stderr

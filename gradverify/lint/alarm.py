@@ -12,7 +12,6 @@ from gradverify.model import Severity
 class Alarm:
     """One place that a rule complains about."""
 
-    code: str
     node: ast.AST
     message: str
     hint: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from gradverify.lint.alarm import Alarm
@@ -72,36 +73,25 @@ def _lines(source: bytes) -> list[str]:
 def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
     functions = functions_of(tree)
     found: dict[tuple[Location, str], LintFinding] = {}
-    for function, alarm in _alarms(functions):
-        finding = _finding(function, alarm, lines, shown_path)
-        found.setdefault((finding.location, finding.code), finding)
+    # A method's own class before those that inherit it.
+    for function, (code, check) in product(functions, CHECKS.items()):
+        for alarm in check(function):
+            finding = _finding(function, code, alarm, lines, shown_path)
+            found.setdefault((finding.location, code), finding)
     findings = [found[key] for key in sorted(found)]
     waived = tuple(f for f in findings if is_suppressed(f.source_line, f.code))
     kept = tuple(f for f in findings if f not in waived)
     return Linted(tuple(f.name for f in functions), kept, waived)
 
 
-def _alarms(functions: Sequence[Function]) -> Iterator[tuple[Function, Alarm]]:
-    """Every alarm, a method's own class before those that inherit it."""
-    for function in functions:
-        for check in CHECKS:
-            for alarm in check(function):
-                yield function, alarm
-
-
-def _finding(function: Function, alarm: Alarm, lines: Sequence[str], shown_path: str) -> LintFinding:
+def _finding(
+    function: Function, code: str, alarm: Alarm, lines: Sequence[str], shown_path: str
+) -> LintFinding:
     line, start, end = _place(alarm.node, lines)
     text = lines[line - 1] if line <= len(lines) else ""
-    return LintFinding(
-        alarm.code,
-        alarm.severity or rule(alarm.code).severity,
-        Location(shown_path, line, start + 1),
-        function.name,
-        alarm.message,
-        alarm.hint,
-        text.rstrip(),
-        max(1, end - start),
-    )
+    severity, place = alarm.severity or rule(code).severity, Location(shown_path, line, start + 1)
+    said = (alarm.message, alarm.hint, text.rstrip())
+    return LintFinding(code, severity, place, function.name, *said, max(1, end - start))
 
 
 def _place(node: ast.AST, lines: Sequence[str]) -> tuple[int, int, int]:

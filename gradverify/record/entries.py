@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gradverify.record.forms import Place
-from gradverify.record.reading import Note
-from gradverify.record.sizes import LARGEST_KEPT, Dimensions
+from gradverify.record.reading import Note, Place
+from gradverify.record.sizes import LARGEST_KEPT, Dimensions, Sizing
 
 FLOATING = ("float64", "float32", "float16", "bfloat16")
 COMPLEX = ("complex128", "complex64", "complex32")
@@ -28,14 +27,6 @@ TO_FILL_IN = {"object": "module:attribute"}
 
 class UnwritableError(Exception):
     """An argument that no spec can say; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """The sizes of an entry: values by symbol, and those symbols that are expressions of others."""
-
-    values: Mapping[str, Sequence[int]]
-    derived: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -251,7 +242,6 @@ def _rounded(value: float, how: Any) -> float:  # noqa: ANN401
 
 
 def _remarks(name: str, notes: Sequence[Note], constant: bool, in_list: bool) -> Iterator[str]:  # noqa: FBT001
-    """What was recorded of a tensor."""
     prefix = f"{name}: " if in_list else ""
     shapes = list(dict.fromkeys(" x ".join(map(str, n["shape"])) or "a number" for n in notes))
     more = f" and {len(shapes) - 2} more" if len(shapes) > 2 else ""

@@ -1,4 +1,4 @@
-"""Recorded dimensions as symbolic sizes: equal in every call means one symbol; then they are shrunk."""
+"""Recorded dimensions as symbolic sizes: equal in every call means one symbol; then which values to try."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 from math import prod
 
-from gradverify.record.forms import Form, Place
+from gradverify.record.reading import Form, Place
 
 NAMES = ("n", "d", "m", "k", "h", "w", "p", "q", "r", "s", "t", "u")
 """Sizes in the order they are named; what follows is s1, s2, …"""
@@ -20,6 +20,14 @@ SMALLEST_SHRUNK = 3
 
 Vector = tuple[int | None, ...]
 """A dimension's size in each call; None where its tensor is not given."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The sizes of an entry: values by symbol, and those symbols that are expressions of others."""
+
+    values: Mapping[str, Sequence[int]]
+    derived: Mapping[str, str]
 
 
 @dataclass
@@ -140,3 +148,37 @@ def _equal(vector: Vector, other: Sequence[int | None]) -> bool:
     """Whether two sizes agree in every call that has the first."""
     rows = [(a, b) for a, b in zip(vector, other, strict=True) if a is not None]
     return bool(rows) and all(a == b for a, b in rows)
+
+
+def sizings(found: Dimensions) -> Iterator[Sizing]:
+    """Yield sizes to be tried; the last ones are as recorded, in the call with the fewest entries."""
+    base, strong = found.recorded(found.base), strong_relations(found)
+    small = {symbol: shrunk(base.values())[size] for symbol, size in base.items()}
+    other = _another(found, base)
+    both = shrunk([*base.values(), *other.values()])
+    if other != base:
+        values = {s: tuple(dict.fromkeys((both[base[s]], both[other[s]]))) for s in base}
+        yield _sizing(values, strong)
+    yield _sizing({s: (size,) for s, size in small.items()}, strong)
+    related = relations(found)
+    if related != strong:
+        yield _sizing({s: (size,) for s, size in small.items()}, related)
+    for symbol, size in base.items():
+        if size != small[symbol]:
+            yield _sizing({**{s: (v,) for s, v in small.items()}, symbol: (size,)}, {})
+    yield as_recorded(found)
+
+
+def as_recorded(found: Dimensions) -> Sizing:
+    """The sizes of the smallest call."""
+    return _sizing({s: (size,) for s, size in found.recorded(found.base).items()}, {})
+
+
+def _another(found: Dimensions, base: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes of the call in which most of them differ."""
+    calls = [found.recorded(call) for call in range(len(found.form.calls))]
+    return max(calls, key=lambda sizes: sum(sizes[s] != base[s] for s in base), default=base)
+
+
+def _sizing(values: Mapping[str, tuple[int, ...]], derived: Mapping[str, str]) -> Sizing:
+    return Sizing({s: v for s, v in values.items() if s not in derived}, derived)

@@ -44,7 +44,6 @@ def block_lines(report: TargetReport, style: TextStyle, explained: set[str]) -> 
 
 
 def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> list[Text]:
-    """Set every finding of a failed target under one heading."""
     shown = [found for found in report.findings if is_shown(found, style)]
     if not shown:
         return _heading(report, None, because("failed", report), style)
@@ -85,7 +84,6 @@ def _also(found: Finding, before: Finding, style: TextStyle) -> list[Text]:
 
 
 def _body(found: Finding, style: TextStyle, explained: set[str], before: Finding | None = None) -> list[Text]:
-    """Set the fields of a finding; of a warning the hint only, unless verbose."""
     if found.severity is not Severity.ERROR and style.verbosity <= 0:
         return field("hint", found.hint, style) if found.hint else []
     lines = one.fields(found, style, before)

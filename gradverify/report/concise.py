@@ -20,7 +20,9 @@ _SAID = (Verdict.FAILED, Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
 def render_concise(report: Report, style: TextStyle) -> str:
     """Return one line for each finding, mistake and target that is not verified; the summary last."""
     lines = [line for target in report.targets for line in _target(target, style)]
-    lines += [Text(_mistake(m.location, m.message)) for m in report.errors]
+    for mistake in report.errors:
+        place = f"{spot(mistake.location)}: " if mistake.location else ""
+        lines.append(Text(f"{place}{clean(mistake.message)}"))
     if not report.targets and not report.errors:
         return emit([*lines, Text("nothing was checked")], style)
     return emit([*lines, *summary_lines(report, style)], style)
@@ -55,7 +57,3 @@ def _worst(found: Finding) -> str:
     actual, expected = figures(entry.actual, entry.expected)
     wrong = f"({found.entries.wrong}/{found.entries.checked} wrong)"
     return f"{short_name(entry, found)}: {actual}, {heads_of(found)[1]} {expected} {wrong}"
-
-
-def _mistake(where: Location | None, message: str) -> str:
-    return clean(message) if where is None else f"{spot(where)}: {clean(message)}"

@@ -21,7 +21,7 @@ _VALUES = ("value", "reference")
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
     """One entry in figures."""
 
     name: str
@@ -38,7 +38,7 @@ def entry_lines(finding: Finding, style: TextStyle) -> list[Text]:
     found = finding.entries
     shown = found.worst if style.verbosity > 0 else found.worst[:WORST]
     heads = heads_of(finding)
-    rows = [_row(entry, finding, style) for entry in shown]
+    rows = [row_of(entry, finding, style) for entry in shown]
     lines = _table(rows, heads)
     if style.width is not None and INDENT + LABEL + max(map(cell_len, lines)) > style.width:
         lines = [line for row in rows for line in _stacked(row, heads)]
@@ -58,13 +58,13 @@ def short_name(entry: Entry, finding: Finding) -> str:
     return _name(entry, finding).removeprefix("d ").replace(" / d ", "/")
 
 
-def _row(entry: Entry, finding: Finding, style: TextStyle) -> _Row:
+def row_of(entry: Entry, finding: Finding, style: TextStyle) -> Row:
     """Put one entry into figures."""
     actual, expected = figures(entry.actual, entry.expected)
     sign = "±" if style.unicode else "+-"
     bound = f"{sign} {small(entry.error_bound)}" if entry.error_bound else ""
     difference = number(abs(entry.actual - entry.expected))
-    return _Row(_name(entry, finding), actual, expected, bound, difference)
+    return Row(_name(entry, finding), actual, expected, bound, difference)
 
 
 def _name(entry: Entry, finding: Finding) -> str:
@@ -97,8 +97,7 @@ def _without_index(label: str) -> str:
     return label.removesuffix(f".{Part.REAL.name.lower()}").partition("[")[0]
 
 
-def _table(rows: Sequence[_Row], heads: tuple[str, str]) -> list[str]:
-    """Set the rows under headings, figures to the right."""
+def _table(rows: Sequence[Row], heads: tuple[str, str]) -> list[str]:
     cells = [
         ("", *heads, "", "difference"),
         *((r.name, r.actual, r.expected, r.bound, r.difference) for r in rows),
@@ -112,7 +111,7 @@ def _table(rows: Sequence[_Row], heads: tuple[str, str]) -> list[str]:
     return lines
 
 
-def _stacked(row: _Row, heads: tuple[str, str]) -> list[str]:
+def _stacked(row: Row, heads: tuple[str, str]) -> list[str]:
     """Set one entry on four lines, for names too long for the table."""
     pairs = (
         (heads[0], row.actual),

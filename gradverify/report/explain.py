@@ -40,5 +40,4 @@ def render_rules_table() -> str:
 
 
 def _paragraph(prose: str) -> str:
-    """Set prose, indented."""
     return "\n".join(f"  {line}" for line in wrap(prose, WIDTH, 2, 2))

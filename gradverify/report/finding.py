@@ -14,7 +14,7 @@ from gradverify.report.words import clean, figures, plural
 MAP_INDENT = 4
 """Columns before the map: it is wide, so it begins left of the fields."""
 
-_DECIDING = frozenset({"GV001", "GV109", "GV902", "GV903"})
+DECIDING = frozenset({"GV001", "GV109", "GV902", "GV903"})
 """Warnings that make a target inconclusive or unchecked."""
 
 
@@ -27,7 +27,7 @@ def label(finding: Finding) -> str:
 
 def has_severity(finding: Finding) -> bool:
     """Tell whether the severity must be said: an error fails its target, some warnings decide the verdict."""
-    decides = finding.severity is Severity.WARNING and finding.code in _DECIDING
+    decides = finding.severity is Severity.WARNING and finding.code in DECIDING
     return finding.severity is not Severity.ERROR and not decides
 
 
@@ -41,31 +41,30 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
 
     `before` is the finding just above it on the same target: unless verbose, only what this one adds is set.
     """
-    further = before is not None and style.verbosity <= 0
+    above = before if style.verbosity <= 0 else None
+
+    def is_new(name: str) -> bool:
+        return above is None or getattr(finding, name) != getattr(above, name)
+
     lines: list[Text] = []
-    if finding.case is not None and not (further and before and finding.case == before.case):
+    if finding.case is not None and is_new("case"):
         lines += field("case", case_words(finding.case, finding.cases_affected), style)
     if finding.raised is not None:
         lines += raised(finding.raised, style)
-    if not further:
+    if above is None:
         lines += entry_lines(finding, style)
         if finding.map is not None and (drawn := map_lines(finding.map, style, MAP_INDENT)):
             lines += [Text(), *drawn, Text()]
         if not _same_inputs(finding, before):
             lines += _inputs(finding, style)
         lines += captured(finding.captured, style)
-    if finding.cause and not (further and before and finding.cause == before.cause):
+    if finding.cause and is_new("cause"):
         lines += field("cause", finding.cause + factor_words(finding.factor), style)
-    if finding.hint and not (further and before and finding.hint == before.hint):
+    if finding.hint and is_new("hint"):
         lines += field("hint", finding.hint, style)
-    if finding.reproduce and not (further and before and finding.reproduce == before.reproduce):
+    if finding.reproduce and is_new("reproduce"):
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines + _dump(finding)
-
-
-def _dump(finding: Finding) -> list[Text]:
-    """Name the file that shows it without gradverify."""
-    return verbatim("dump", [finding.dump]) if finding.dump else []
+    return lines + (verbatim("dump", [finding.dump]) if finding.dump else [])
 
 
 def factor_words(factor: float | None) -> str:
@@ -100,14 +99,12 @@ def _shrunk_words(case: CasePoint) -> str:
 
 
 def _same_inputs(finding: Finding, before: Finding | None) -> bool:
-    """Tell whether the inputs were shown just above already."""
     if before is None or not finding.shown_inputs:
         return False
     return (finding.case, finding.shown_inputs) == (before.case, before.shown_inputs)
 
 
 def _inputs(finding: Finding, style: TextStyle) -> list[Text]:
-    """Set the arguments, each on a line of its own."""
     names = [clean(shown.name) for shown in finding.shown_inputs]
     longest = max(map(len, names), default=0)
     lines: list[Text] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from gradverify.model import Entry, Finding, Report, Severity, TargetReport
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
-from gradverify.report.entries import heads_of, short_name
+from gradverify.report.entries import heads_of, row_of, short_name
 from gradverify.report.html_pictures import error_scale, jacobians
 from gradverify.report.layout import raised
 from gradverify.report.mistakes import mistake_lines
@@ -17,7 +17,7 @@ from gradverify.report.particulars import particulars
 from gradverify.report.places import NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import cases_words, verdict_words
 from gradverify.report.text import not_judged, not_named, summary_lines
-from gradverify.report.words import clean, clean_lines, figures, number, small
+from gradverify.report.words import clean, clean_lines
 
 HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")
 """All that stands before the report's own content: its style, and a policy that lets it load nothing."""
@@ -116,13 +116,11 @@ def _finding(found: Finding, report: Report, *, is_open: bool) -> str:
     code = f'<a href="{help_uri(found.code)}">{h(found.code)}</a>'
     said = f"{code} {found.severity}{expected}: {h(found.message)}"
     parts = [f'<details class="finding {found.severity}"{opened}><summary>{said}</summary>']
-    pairs: list[tuple[str, str]] = []
-    if found.case is not None:
-        pairs.append(("case", one.case_words(found.case, found.cases_affected)))
-    if found.cause:
-        pairs.append(("cause", found.cause + one.factor_words(found.factor)))
-    if found.hint:
-        pairs.append(("hint", found.hint))
+    case = one.case_words(found.case, found.cases_affected) if found.case is not None else ""
+    cause = found.cause and found.cause + one.factor_words(found.factor)
+    pairs = [
+        (name, words) for name, words in (("case", case), ("cause", cause), ("hint", found.hint)) if words
+    ]
     parts.append("<dl>" + "".join(f"<dt>{name}</dt><dd>{h(words)}</dd>" for name, words in pairs) + "</dl>")
     if found.raised is not None:
         parts.append(_pre(emit(raised(found.raised, _PLAIN), _PLAIN).splitlines()))
@@ -154,11 +152,9 @@ def _entries(found: Finding, rtol: float) -> str:
 
 
 def _entry(entry: Entry, found: Finding) -> str:
-    actual, expected = figures(entry.actual, entry.expected)
-    cells = (actual, expected, number(abs(entry.actual - entry.expected)))
-    bound = f"± {small(entry.error_bound)}" if entry.error_bound else ""
-    numbers = "".join(f"<td>{cell}</td>" for cell in (*cells, bound))
-    return f"<tr><td>{h(short_name(entry, found))}</td>{numbers}</tr>"
+    row = row_of(entry, found, _PLAIN)
+    cells = (h(short_name(entry, found)), row.actual, row.expected, row.difference, row.bound)
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _pre(lines: Sequence[str]) -> str:

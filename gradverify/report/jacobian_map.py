@@ -75,7 +75,6 @@ def _groups(labels: Sequence[str]) -> list[_Group]:
 
 
 def _row(levels: Sequence[int], groups: Sequence[_Group], style: TextStyle) -> Text:
-    """Draw one row of the Jacobian."""
     row = Text()
     for group in groups:
         if row:
@@ -87,14 +86,12 @@ def _row(levels: Sequence[int], groups: Sequence[_Group], style: TextStyle) -> T
 
 
 def _cell(level: int, style: TextStyle) -> Text:
-    """Draw one entry."""
     if level < 0:
         return Text(_UNJUDGED, "dim")
     return Text((_UNICODE if style.unicode else _ASCII)[level], _LOOKS[level])
 
 
 def _legend(picture: JacobianMap, style: TextStyle) -> list[Text]:
-    """Explain the characters, those of the picture only."""
     words = ["right", *(f"< {small(bound)}" for bound in picture.thresholds), "larger"]
     used = {level for row in picture.levels for level in row}
     lines = [Text("|difference|", "dim")]

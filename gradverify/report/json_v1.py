@@ -16,7 +16,6 @@ from gradverify.model import (
     Entries,
     Entry,
     Finding,
-    Frame,
     Mistake,
     Mutation,
     Outcome,
@@ -90,13 +89,11 @@ def mistake_place(mistake: Mapping[str, Any]) -> tuple[str, int, int, str]:
 
 
 def _finding_order(found: Finding) -> tuple[int, str, int, str]:
-    """Order findings: errors first, then by code, output and input."""
     output = -1 if found.output is None else found.output
     return list(Severity).index(found.severity), found.code, output, found.input or ""
 
 
 def _target(report: TargetReport) -> dict[str, Json]:
-    """Return one target."""
     target = report.target
     shape: dict[str, Json] = {
         "target": target.id,
@@ -119,22 +116,16 @@ def _target(report: TargetReport) -> dict[str, Json]:
     }
     if report.duration_s is not None:
         shape["duration_s"] = report.duration_s
-    if report.reason:
-        shape["reason"] = report.reason
-    if report.ignored:
-        shape["ignored"] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
-    if report.left_out:
-        shape["left_out"] = [*report.left_out]
+    ignored: list[Json] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
+    shape |= _some(reason=report.reason, ignored=ignored, left_out=[*report.left_out])
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
-    if report.swept.precision:
-        shape["precision"] = [_precision(one) for one in report.swept.precision]
+    shape |= _some(precision=[_precision(one) for one in report.swept.precision])
     shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
     return shape
 
 
 def _mutation(mutation: Mutation) -> Json:
-    """Return what became of one planted fault."""
     return {
         "fault": mutation.fault,
         "inputs": [*mutation.inputs],
@@ -145,7 +136,6 @@ def _mutation(mutation: Mutation) -> Json:
 
 
 def _swept(report: TargetReport) -> Json:
-    """Return how much was swept of what a gradient must not depend on."""
     return {
         "sizes": report.sizes_swept,
         "points": report.points,
@@ -163,7 +153,6 @@ def _swept(report: TargetReport) -> Json:
 
 
 def _precision(one: Precision) -> Json:
-    """Return what became of one value in one native dtype."""
     return {
         "dtype": one.dtype,
         "value": one.value or None,
@@ -181,7 +170,6 @@ def _dtypes(report: TargetReport) -> list[Json]:
 
 
 def _finding(found: Finding) -> Json:
-    """Return one finding."""
     shape: dict[str, Json] = {
         "code": found.code,
         "name": rule(found.code).name,
@@ -197,18 +185,11 @@ def _finding(found: Finding) -> Json:
         "cases_affected": found.cases_affected,
         "entries": _entries(found.entries) if found.entries else None,
     }
-    if found.changes:
-        shape["changes"] = [
-            {"file": c.file, "line": c.line, "before": c.before, "after": c.after} for c in found.changes
-        ]
-    if found.raised:
-        shape["raised"] = _raised(found.raised)
-    if found.captured:
-        shape["captured"] = found.captured
-    shape["reproduce"] = found.reproduce or None
-    if found.dump:
-        shape["dump"] = found.dump
-    return shape
+    changes: list[Json] = [
+        {"file": c.file, "line": c.line, "before": c.before, "after": c.after} for c in found.changes
+    ]
+    shape |= _some(changes=changes, raised=_raised(found.raised), captured=found.captured)
+    return {**shape, "reproduce": found.reproduce or None, **_some(dump=found.dump)}
 
 
 def _case(case: CasePoint) -> Json:
@@ -216,28 +197,27 @@ def _case(case: CasePoint) -> Json:
     options: dict[str, Json] = {}
     for name, value in case.options:
         options |= _exact(name, value)
-    shape: dict[str, Json] = {
+    there = case.shrunk
+    shrunk: Json = None
+    if there is not None:
+        shrunk = {"sizes": dict(there.sizes), "point": there.point, "draw": there.draw}
+    return {
         "id": case.id,
         "sizes": dict(case.sizes),
         "options": options,
         "point": case.point,
         "draw": case.draw,
+        **_some(shrunk=shrunk),
     }
-    if case.shrunk is not None:
-        there = case.shrunk
-        shape["shrunk"] = {"sizes": dict(there.sizes), "point": there.point, "draw": there.draw}
-    return shape
 
 
 def _entries(entries: Entries) -> Json:
-    """Return how many entries are wrong, and the worst."""
     keys = ("value", "reference") if entries.compared_with == "reference" else ("analytical", "numerical")
     worst: list[Json] = [_entry(entry, keys) for entry in entries.worst]
     return {"wrong": entries.wrong, "checked": entries.checked, "worst": worst}
 
 
 def _entry(entry: Entry, keys: tuple[str, str]) -> Json:
-    """Return one entry, under the keys that say what was compared with what."""
     return {
         "output": [*entry.output],
         "input": None if entry.input is None else [*entry.input],
@@ -247,31 +227,31 @@ def _entry(entry: Entry, keys: tuple[str, str]) -> Json:
     }
 
 
-def _raised(error: RaisedError) -> Json:
-    """Return an exception of the user's."""
-    return {"type": error.type, "message": error.message, "frames": [_frame(frame) for frame in error.frames]}
-
-
-def _frame(frame: Frame) -> Json:
-    """Return one frame of a traceback."""
-    return {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+def _raised(error: RaisedError | None) -> Json:
+    if error is None:
+        return None
+    frames: list[Json] = [
+        {"file": frame.file, "line": frame.line, "function": frame.function, "source": frame.source}
+        for frame in error.frames
+    ]
+    return {"type": error.type, "message": error.message, "frames": frames}
 
 
 def _mistake(mistake: Mistake) -> dict[str, Json]:
-    """Return one spec or import error."""
     where = mistake.location
-    shape: dict[str, Json] = {
+    return {
         "kind": mistake.kind,
         "message": mistake.message,
         "file": where.file if where else None,
         "line": where.line if where else None,
         "column": where.column if where else None,
+        **_some(raised=_raised(mistake.raised), captured=mistake.captured),
     }
-    if mistake.raised:
-        shape["raised"] = _raised(mistake.raised)
-    if mistake.captured:
-        shape["captured"] = mistake.captured
-    return shape
+
+
+def _some(**shape: Json) -> dict[str, Json]:
+    """Return the keys that hold something: the others are left out."""
+    return {key: value for key, value in shape.items() if value}
 
 
 def _number(key: str, value: float | None) -> Mapping[str, Json]:

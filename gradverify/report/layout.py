@@ -50,7 +50,6 @@ def verbatim(label: str, lines: Sequence[str | Text]) -> list[Text]:
 
 
 def _label(label: str) -> Text:
-    """Return a label padded to its column."""
     return Text(" " * INDENT) + Text(label.ljust(LABEL), "dim")
 
 

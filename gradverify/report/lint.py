@@ -6,13 +6,17 @@ from collections import Counter
 
 from rich.text import Text
 
-from gradverify.model import LintFinding, LintReport, Severity
+from gradverify.model import LintFinding, LintReport, Mistake, Severity
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.github import command
+from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.layout import STYLES, hang, pointed, spot
 from gradverify.report.mistakes import mistake_lines
 from gradverify.report.words import clean, listed, plural
+from gradverify.rules import rule
 
+SCHEMA = "gradverify-lint/1"
+"""Of the JSON report; changes when a reader of the previous version would break."""
 _CONTINUED = 4
 """Columns before the further lines of a message."""
 _GUTTER = 5
@@ -81,7 +85,6 @@ def _finding(found: LintFinding, style: TextStyle) -> list[Text]:
 
 
 def _closing(report: LintReport, style: TextStyle) -> list[Text]:
-    """Count what was found in what was read, and name the pages of the first codes."""
     looked_at = f"{plural(report.functions, 'Function')} in {plural(report.files, 'file')}"
     nothing = "nothing found" if report.functions or report.errors else "nothing to lint"
     lines = [Text(f"{', '.join(_counts(report, style)) or nothing}: {looked_at}")]
@@ -102,3 +105,46 @@ def _counts(report: LintReport, style: TextStyle) -> list[str]:
     if report.errors:
         words.append(f"{plural(len(report.errors), 'file')} not read")
     return words
+
+
+def render_lint_json(report: LintReport) -> str:
+    """Return the report as JSON."""
+    counts = Counter(found.severity for found in report.findings)
+    document: Json = {
+        "schema": SCHEMA,
+        "gradverify": report.gradverify_version,
+        "exit_code": int(report.exit_code),
+        "summary": {
+            "files": report.files,
+            "functions": report.functions,
+            **{f"{severity.value}s": counts[severity] for severity in Severity},
+            "waived": report.waived,
+        },
+        "findings": [_json_finding(found) for found in report.findings],
+        "errors": [_json_error(mistake) for mistake in report.errors],
+    }
+    return document_text(document)
+
+
+def _json_finding(found: LintFinding) -> Json:
+    return {
+        "code": found.code,
+        "name": rule(found.code).name,
+        "severity": found.severity.value,
+        "file": found.location.file,
+        "line": found.location.line,
+        "column": found.location.column,
+        "function": found.function,
+        "message": found.message,
+        "hint": found.hint,
+    }
+
+
+def _json_error(mistake: Mistake) -> Json:
+    where = mistake.location
+    return {
+        "file": where.file if where else "",
+        "line": where.line if where else 0,
+        "column": where.column if where else 0,
+        "message": mistake.message,
+    }

@@ -12,7 +12,7 @@ from rich.text import Text
 from gradverify.model import Evaluations, InputSource, ModuleReport, Target, TargetPlan, memory_text
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import field, hang
-from gradverify.report.nothing import module_lines, nothing_lines
+from gradverify.report.text import module_lines, nothing_lines
 from gradverify.report.words import clean, plural
 
 _CASES = 4
@@ -62,7 +62,6 @@ def render_listing(targets: Sequence[ListedTarget], modules: Sequence[ModuleRepo
 
 
 def _listed(one: ListedTarget, names: int, style: TextStyle) -> list[Text]:
-    """Set one target: its line, and if verbose its cases."""
     name = clean(one.target.name)
     prefix = Text(f"  {name}{' ' * (names - cell_len(name))}  ")
     indent = cell_len(prefix.plain)
@@ -75,7 +74,6 @@ def _listed(one: ListedTarget, names: int, style: TextStyle) -> list[Text]:
 
 
 def _source(plan: TargetPlan) -> str:
-    """Say where the inputs come from."""
     match plan.source:
         case InputSource.SPEC:
             return (
@@ -88,7 +86,6 @@ def _source(plan: TargetPlan) -> str:
 
 
 def _details(one: ListedTarget, plan: TargetPlan, style: TextStyle) -> list[Text]:
-    """Set cases, checks and cost."""
     ids = [case.id for case in plan.cases]
     kept = ids if style.verbosity > 0 else ids[:_CASES]
     if len(kept) < len(ids):
@@ -113,12 +110,10 @@ def _in_detail(one: ListedTarget) -> str:
 
 
 def _calls(cost: Evaluations) -> str:
-    """Say how often user code would be called."""
     return f"{plural(cost.forward, 'forward')} and {plural(cost.backward, 'backward')}"
 
 
 def _total(targets: Sequence[ListedTarget]) -> Text:
-    """Set the last line: functions, cases and cost in all."""
     planned = [one for one in targets if one.plan is not None and not one.plan.skip and not one.reason]
     cases = sum(len(one.plan.cases) for one in planned if one.plan is not None)
     cost = sum((one.cost for one in planned if one.cost is not None), Evaluations())

@@ -71,7 +71,6 @@ def _table(report: Report) -> str:
 
 
 def _details(target: TargetReport, style: TextStyle, explained: set[str]) -> str:
-    """Set a target's findings as the text report does, under a fold."""
     loud = style if target.status is Verdict.FAILED else replace(style, verbosity=-1)
     lines = block_lines(target, loud, explained)
     name = f"{escaped(target.target.name)}&#58; {target.status}"

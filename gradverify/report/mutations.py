@@ -35,7 +35,6 @@ def mutation_lines(report: Report, style: TextStyle) -> list[Text]:
 
 
 def _target(report: TargetReport, style: TextStyle) -> list[Text]:
-    """Set one target: its counts, then each fault that was not caught."""
     mutations = report.mutations or ()
     name = Text.assemble("  ", (clean(report.target.name), "bold"), "  ")
     lines = hang(name, _counts(mutations), style, 4)
@@ -48,13 +47,11 @@ def _target(report: TargetReport, style: TextStyle) -> list[Text]:
 
 
 def _what(mutation: Mutation) -> str:
-    """Say which fault it is, and where."""
     inputs = listed([f"`{name}`" for name in mutation.inputs])
     return f"{mutation.fault}: {inputs}" if inputs else mutation.fault
 
 
 def _counts(mutations: Sequence[Mutation]) -> str:
-    """Count faults by what became of them."""
     counts = {outcome: sum(m.outcome is outcome for m in mutations) for outcome in MutationOutcome}
     words = [f"{counts[MutationOutcome.CAUGHT]} caught", f"{counts[MutationOutcome.ESCAPED]} escaped"]
     if counts[MutationOutcome.NO_EFFECT]:
@@ -82,7 +79,6 @@ def render_selftest(report: Report, style: TextStyle) -> str:
 
 
 def _table(mutations: Sequence[Mutation]) -> list[Text]:
-    """Set the table itself."""
     faults = list(dict.fromkeys(m.fault for m in mutations))
     rows = [("fault", "planted", "caught", "located", "codes")]
     for fault in faults:

@@ -68,7 +68,6 @@ def _table(swept: Swept) -> list[str]:
 
 
 def _variations(swept: Swept) -> list[str]:
-    """Name everything that a pass was varied over."""
     subsets = [f"({names.replace(',', ', ')})" for names in swept.requires_grad]
     said = [f"requires_grad of {listed(subsets)}"] if len(subsets) > 1 else []
     return [listed(names) for names in (swept.layouts, swept.calls) if names] + said

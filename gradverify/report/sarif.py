@@ -6,6 +6,7 @@ import hashlib
 from urllib.parse import quote
 
 from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
+from gradverify.report.finding import DECIDING
 from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import because
@@ -17,8 +18,6 @@ FINGERPRINT = "gradverifyTargetAndCode/v1"
 """The name of the fingerprint: the target and the code, never a line or a number."""
 
 _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
-_DECIDING = frozenset({"GV001", "GV109", "GV902", "GV903"})
-"""Warnings that leave a target unverified: not verified is never green, so they are errors here."""
 _INDEX = {rule.code: number for number, rule in enumerate(RULES)}
 
 
@@ -29,12 +28,12 @@ def render_sarif(report: Report) -> str:
     notifications: list[Json] = [
         _notification(f"{target.target.name}: {because(target.status, target)}", _place(target))
         for target in in_order(report)
-        if target.status in NOT_VERIFIED and not _results(target)
+        if target.status in NOT_VERIFIED and not target.findings
     ]
     notifications += [_mistake(mistake) for mistake in mistakes_in_order(report)]
     if notifications:
         invocation["toolExecutionNotifications"] = notifications
-    results: list[Json] = [result for target in in_order(report) for result in _results(target)]
+    results: list[Json] = [_result(target, found) for target in in_order(report) for found in target.findings]
     run: dict[str, Json] = {
         "tool": {"driver": _driver(report)},
         "invocations": [invocation],
@@ -46,13 +45,8 @@ def render_sarif(report: Report) -> str:
 
 
 def _driver(report: Report) -> Json:
-    rules: list[Json] = [_rule(rule) for rule in RULES]
-    return {
-        "name": "gradverify",
-        "version": report.gradverify_version,
-        "informationUri": HOME,
-        "rules": rules,
-    }
+    named: dict[str, Json] = {"name": "gradverify", "version": report.gradverify_version}
+    return {**named, "informationUri": HOME, "rules": [_rule(rule) for rule in RULES]}
 
 
 def _rule(rule: Rule) -> Json:
@@ -69,12 +63,8 @@ def _rule(rule: Rule) -> Json:
     }
 
 
-def _results(target: TargetReport) -> list[Json]:
-    return [_result(target, found) for found in target.findings]
-
-
 def _result(target: TargetReport, found: Finding) -> Json:
-    decides = found.code in _DECIDING and target.status in (Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
+    decides = found.code in DECIDING and target.status in (Verdict.INCONCLUSIVE, Verdict.UNCHECKED)
     case = f" [{found.case.id}]" if found.case is not None and found.case.id != "base" else ""
     said = [f"{target.target.name}{case}: {found.message}.", found.hint]
     said += [f"Reproduce: {found.reproduce}"] if found.reproduce else []

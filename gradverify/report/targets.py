@@ -56,7 +56,6 @@ def target_lines(targets: Sequence[TargetReport], style: TextStyle) -> list[Text
 
 
 def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) -> list[Text]:
-    """Set one target's line: name, mark, cases, verdict in words."""
     name = clean(report.target.name)
     mark = _MARKS[report.status][not style.unicode]
     marks = max(len(pair[not style.unicode]) for pair in _MARKS.values())
@@ -133,7 +132,6 @@ def codes_of(report: TargetReport) -> list[str]:
 
 
 def _verified(report: TargetReport) -> str:
-    """Say what a pass has verified, and how fine it would have seen."""
     outcomes = dict(report.checks)
     words = []
     if outcomes.get("gradcheck") is Outcome.PASSED:
@@ -206,14 +204,12 @@ def _untried(not_past: Sequence[str]) -> str:
 
 
 def _varied(report: TargetReport) -> str:
-    """Say shortly what a pass was varied over: `9 layouts, 3 requires_grad sets`."""
     layouts, subsets = len(report.swept.layouts), len(report.swept.requires_grad)
     words = [plural(layouts, "layout")] if layouts else []
     return ", ".join(words + ([f"{subsets} requires_grad sets"] if subsets > 1 else []))
 
 
 def _surrogate(surrogate: Companion) -> str:
-    """Say what a deliberate gradient was held against, if anything."""
     if not surrogate.path:
         return f"contract only, by declaration: {surrogate.reason}"
     covered = f" for {listed([f'`{name}`' for name in surrogate.inputs])}" if surrogate.inputs else ""
@@ -221,7 +217,6 @@ def _surrogate(surrogate: Companion) -> str:
 
 
 def _orders(report: TargetReport) -> str:
-    """Say which orders were verified, and what becomes of a second one that was not."""
     double_backward = dict(report.capabilities).get("double_backward")
     alone = dict(report.capabilities).get("evaluation_mode") == "no"
     mode = ", in training mode alone" if alone else ""
@@ -271,7 +266,6 @@ def _remark(label: str, prose: str, style: TextStyle, look: str = "dim") -> list
 
 
 def _particulars(report: TargetReport, style: TextStyle) -> list[Text]:
-    """Set, for -v, every check and count of a target."""
     narrower = _narrower(style)
     return _indented([line for name, prose in particulars(report) for line in field(name, prose, narrower)])
 

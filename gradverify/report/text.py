@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import PurePosixPath
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -25,7 +26,6 @@ from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
 from gradverify.report.mistakes import closing, mistake_lines
 from gradverify.report.mutations import mutation_lines
-from gradverify.report.nothing import empty_line, module_lines, nothing_lines
 from gradverify.report.targets import target_lines
 from gradverify.report.words import clean, listed, plural
 
@@ -57,7 +57,6 @@ def render_scrolled(report: Report, style: TextStyle) -> str:
 
 
 def _found(report: Report, style: TextStyle) -> list[list[Text]]:
-    """Set a block for each target that has something to be shown, and for each mistake."""
     explained: set[str] = set()
     blocks = [block_lines(target, style, explained) for target in report.targets]
     blocks.append(mutation_lines(report, style))
@@ -88,7 +87,6 @@ def _not_named(module: ModuleReport) -> str:
 
 
 def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
-    """Put one empty line between blocks."""
     lines: list[Text] = []
     for block in filter(None, blocks):
         lines += [Text(), *block] if lines else block
@@ -96,7 +94,6 @@ def _spaced(blocks: Sequence[list[Text]]) -> list[Text]:
 
 
 def _no_targets(report: Report, style: TextStyle) -> list[Text]:
-    """Set a report in which there was nothing to verify: mistakes, or nothing discovered."""
     if not report.errors:
         return nothing_lines(report.modules, style)
     lines = [line for mistake in report.errors for line in mistake_lines(mistake, style)]
@@ -104,7 +101,6 @@ def _no_targets(report: Report, style: TextStyle) -> list[Text]:
 
 
 def _modules(report: Report, style: TextStyle) -> list[list[Text]]:
-    """Set the list of targets, a block for each module."""
     blocks: list[list[Text]] = []
     for file, members in groupby(report.targets, lambda target: target.target.file):
         targets = list(members)
@@ -190,7 +186,6 @@ def summary_lines(report: Report, style: TextStyle) -> list[Text]:
 
 
 def _warned_only(target: TargetReport) -> bool:
-    """Tell whether a target failed without an error."""
     wrong = any(found.severity is Severity.ERROR and not found.expected for found in target.findings)
     return target.status is Verdict.FAILED and not wrong
 
@@ -207,7 +202,54 @@ def slowest_lines(report: Report) -> list[str]:
 
 
 def _verdicts(report: Report) -> Text:
-    """Count targets by verdict."""
     counts = dict(report.summary)
     words = [Text(f"{counts[each]} {each}", STYLES[each]) for each in Verdict if counts.get(each)]
     return Text.assemble(f"{plural(len(report.targets), 'function')}: ", Text(", ").join(words))
+
+
+def nothing_lines(modules: Sequence[ModuleReport], style: TextStyle) -> list[Text]:
+    """Set the screen of a run that discovered nothing, its last line being that nothing was checked."""
+    lines: list[Text] = []
+    for module in modules:
+        lines += [*module_lines(module, style), Text()]
+    if not modules:
+        lines += [Text("no module to check"), Text()]
+    return [*lines, Text("nothing was checked")]
+
+
+def empty_line(module: ModuleReport, style: TextStyle) -> list[Text]:
+    """Say in one line that a module has nothing to verify, for a run that verified others."""
+    passed = len(module.passed_over)
+    words = f" ({plural(passed, 'definition')} passed over: -v says why)" if passed else ""
+    return hang(Text.assemble((clean(module.file), "bold"), ": "), f"no function to check{words}", style, 2)
+
+
+def module_lines(module: ModuleReport, style: TextStyle) -> list[Text]:
+    """Set one module that has nothing to verify."""
+    file = clean(module.file)
+    lines = [Text.assemble((file, "bold"), ": no function to check")]
+    if style.verbosity < 0:
+        return lines
+    if file.endswith("/"):
+        why = "no Python file in it defines a torch.autograd.Function, and no spec names one"
+        return [*lines, Text(), *_said(why, style)]
+    if not module.passed_over:
+        return [*lines, Text(), *_said("it defines no torch.autograd.Function, and no spec names it", style)]
+    lines += [Text(), Text(f"  looked at {plural(len(module.passed_over), 'definition')}")]
+    places = [f"{file}:{passed.line}" for passed in module.passed_over]
+    names = [clean(passed.name) for passed in module.passed_over]
+    for place, name, passed in zip(_even(places), _even(names), module.passed_over, strict=True):
+        prefix = f"    {place}  {name}  "
+        lines += hang(Text(prefix), passed.reason, style, cell_len(prefix))
+    spec = PurePosixPath(file).with_suffix(".gradverify.yaml")
+    how = f"A callable that is not a torch.autograd.Function is checked once a spec gives its inputs: {spec}"
+    return [*lines, Text(), *_said(how, style)]
+
+
+def _said(prose: str, style: TextStyle) -> list[Text]:
+    return hang(Text("  "), prose, style, 2)
+
+
+def _even(words: Sequence[str]) -> list[str]:
+    widest = max(map(cell_len, words))
+    return [word + " " * (widest - cell_len(word)) for word in words]

@@ -24,7 +24,6 @@ def clean(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    """Return the escape that Python source would use."""
     return char.encode("unicode_escape").decode("ascii")
 
 

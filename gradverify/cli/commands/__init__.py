@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gradverify.cli.arguments import with_revision
 from gradverify.cli.help import ManualCommand, ManualGroup
 from gradverify.cli.screen import INTERRUPTED, bug_sentence, open_standard_streams, tell, versions, write
 from gradverify.session.outcome import ExitCode
@@ -22,13 +23,13 @@ HOMES = {
     "merge": "verifying",
     "suggest": "drafting",
     "init": "drafting",
-    "lint": "linting",
+    "lint": "verifying",
     "record": "drafting",
     "explain": "reading",
     "rules": "reading",
     "schema": "reading",
-    "demo": "shipped",
-    "selftest": "shipped",
+    "demo": "verifying",
+    "selftest": "verifying",
 }
 """The module of each command, in the order of `gradverify --help`."""
 
@@ -101,6 +102,22 @@ def main() -> None:
     except Exception:  # noqa: BLE001 - the last resort
         tell(traceback.format_exc() + bug_sentence())
         sys.exit(ExitCode.BUG)
+
+
+def with_revision(arguments: Sequence[str]) -> list[str]:
+    """Give a bare `--changed` its revision: what follows it is one, unless it is an option or a TARGET."""
+    given = list(arguments)
+    end = given.index("--") if "--" in given else len(given)
+    for index, word in enumerate(given[:end]):
+        following = given[index + 1] if index + 1 < end else ""
+        if word == "--changed" and _is_no_revision(following):
+            given[index] = "--changed=HEAD"
+    return given
+
+
+def _is_no_revision(word: str) -> bool:
+    target = "::" in word or re.search(r"\.(py|ya?ml)$", word) is not None
+    return not word or word.startswith("-") or target or Path(word).exists()
 
 
 __all__ = ["app", "main"]

@@ -97,7 +97,7 @@ def record(
     symbol, and are shrunk as far as forward allows. Calls inside a compiled region (torch.compile) or by
     torch.ops are not recorded.
     """
-    from gradverify.cli.recorded import refuse_output, tell_recording  # noqa: PLC0415
+    from gradverify.cli.drafted import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
 
     with told(style_for(Color.AUTO, 0), Format.TEXT):

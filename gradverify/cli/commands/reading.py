@@ -26,7 +26,7 @@ def rules() -> None:
 
 def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
-    from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - pydantic takes longer to load than the rest
+    from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
 
     with told(style_for(Color.AUTO, 0)):
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")

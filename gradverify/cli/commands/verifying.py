@@ -1,4 +1,4 @@
-"""Verify, show what would be verified, join what was."""
+"""Verify, show what would be verified, join what was; lint; the module that ships with gradverify."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gradverify.cli.options import (
     EffortOption,
     Failing,
     Limits,
+    Lint,
     Numbers,
     Options,
     Output,
@@ -28,9 +29,11 @@ from gradverify.cli.options import (
     Verbose,
     taking,
 )
-from gradverify.cli.request import compared, configuration, random_seed, request_of
-from gradverify.cli.screen import print_bugs, print_report, style_for, told, write, write_file
+from gradverify.cli.request import compared, configuration, lint_request_of, random_seed, request_of
+from gradverify.cli.screen import lint_text, print_bugs, print_report, style_for, told, write, write_file
 from gradverify.errors import InterruptedRunError
+from gradverify.model import Verdict
+from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
 
@@ -128,9 +131,67 @@ def checked(request: Request) -> Report:
     """Run a session with its progress shown."""
     # A line that moves and a debugger's prompt do not go together.
     with contextlib.nullcontext(Progress()) if request.in_process else on_terminal(sys.stderr) as shown:
-        from gradverify.session.choosing import choose  # noqa: PLC0415 - loads pydantic
+        from gradverify.session.choosing import choose  # noqa: PLC0415 - loads yaml
 
         chosen = choose(request)
         from gradverify.session.run import check as run_check  # noqa: PLC0415 - the specs may be wrong
 
         return run_check(request, shown, chosen)
+
+
+@taking(Lint)
+def lint(options: Lint) -> None:
+    """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
+
+    What these rules cannot be certain of they do not report; the gradient itself only `check` verifies.
+    """
+    from gradverify.session.linting import lint as run_lint  # noqa: PLC0415 - with every static rule
+
+    style = style_for(options.color, 1 if options.verbose or options.select else 0)
+    with told(style):
+        found = run_lint(lint_request_of(options, configuration(options.config, options.verbose)))
+        write(sys.stdout, lint_text(found, style, options.output))
+    raise typer.Exit(found.exit_code)
+
+
+def demo(verbose: Verbose = 0, color: ColorOption = Color.AUTO) -> None:
+    """Check a small module that ships with the package: right and wrong Functions."""
+    from gradverify.demo.intended import unintended  # noqa: PLC0415
+
+    style = style_for(color, min(verbose, 2))
+    with told(style, Format.TEXT):
+        request = request_of(Options(Targets([_demo_module()])))
+        report = checked(request)
+        print_report(report, style, Format.TEXT)
+        surprises = unintended(report)
+        write(sys.stdout, _closing_of_demo(report, surprises))
+    raise typer.Exit(ExitCode.BUG if surprises else ExitCode.OK)
+
+
+def selftest(color: ColorOption = Color.AUTO) -> None:
+    """Plant known faults in right Functions that ship with the package, and show that each is caught."""
+    from gradverify.demo.intended import INTENDED  # noqa: PLC0415
+    from gradverify.report.mutations import render_selftest  # noqa: PLC0415
+
+    style = style_for(color, 0)
+    with told(style, Format.TEXT):
+        right = [name for name, (status, _) in INTENDED.items() if status is Verdict.PASSED]
+        targets = Targets([f"{_demo_module()}::{name}" for name in right])
+        planted = Options(targets, checks=Checks(mutate=True), failing=Failing(strict=True))
+        report = checked(request_of(planted))
+        write(sys.stdout, render_selftest(report, style))
+        print_bugs(report.bugs)
+    raise typer.Exit(report.exit_code)
+
+
+def _demo_module() -> str:
+    from gradverify import demo as package  # noqa: PLC0415
+
+    return str(Path(package.__path__[0]) / "functions.py")
+
+
+def _closing_of_demo(report: Report, surprises: tuple[str, ...]) -> str:
+    if surprises:
+        return "".join(f"not as intended: {line}\n" for line in surprises)
+    count = len(report.targets)
+    return f"\nEach of the {count} Functions got its intended verdict: the wrong ones are wrong on purpose.\n"

@@ -10,23 +10,23 @@ from gradverify.source import Function
 
 Check = Callable[[Function], Iterator[Alarm]]
 
-CHECKS: tuple[Check, ...] = (
-    graph.opaque_backward,
-    context.tensor_on_ctx,
-    gradients.gradient_count,
-    in_place.grad_output_written,
-    gradients.needs_input_grad,
-    style.no_setup_context,
-    context.saving,
-    style.mixed_precision,
-    in_place.grad_output_layout,
-    style.old_style,
-    in_place.input_written,
-    context.ctx_attributes,
-    context.saved_count,
-    gradients.grad_output_count,
-    gradients.grad_output_unused,
-    graph.outside_ctx,
-    graph.differentiates_forward,
-)
-"""In the order of their codes."""
+CHECKS: dict[str, Check] = {
+    "GV801": graph.opaque_backward,
+    "GV802": context.tensor_on_ctx,
+    "GV803": gradients.gradient_count,
+    "GV804": in_place.grad_output_written,
+    "GV805": gradients.needs_input_grad,
+    "GV806": style.no_setup_context,
+    "GV807": context.saving,
+    "GV808": style.mixed_precision,
+    "GV809": in_place.grad_output_layout,
+    "GV810": style.old_style,
+    "GV811": in_place.input_written,
+    "GV812": context.ctx_attributes,
+    "GV813": context.saved_count,
+    "GV814": gradients.grad_output_count,
+    "GV815": gradients.grad_output_unused,
+    "GV816": graph.outside_ctx,
+    "GV817": graph.differentiates_forward,
+}
+"""By code."""

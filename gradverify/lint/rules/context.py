@@ -45,9 +45,7 @@ def _scalars(forward: Method) -> frozenset[str]:
 
 
 def _alarm(attribute: ast.Attribute, what: str) -> Alarm:
-    return Alarm(
-        "GV802", attribute, f"{what} is kept as the attribute `{ast.unparse(attribute)}`", _KEPT_HINT
-    )
+    return Alarm(attribute, f"{what} is kept as the attribute `{ast.unparse(attribute)}`", _KEPT_HINT)
 
 
 def _kept(step: ast.AST, forward: Method) -> Iterator[tuple[ast.Attribute, ast.Name]]:
@@ -95,7 +93,6 @@ def saving(function: Function) -> Iterator[Alarm]:
     if backward is not None:
         for call in backward.saved:
             yield Alarm(
-                "GV807",
                 call,
                 f"{backward.name} calls save_for_backward: nothing reads what it saves",
                 "Save tensors in forward or setup_context.",
@@ -113,7 +110,6 @@ def _no_tensors(call: ast.Call) -> Iterator[Alarm]:
         shape = isinstance(argument, ast.Attribute) and argument.attr in {"shape", "dtype", "device"}
         if literal or shape or isinstance(argument, _NO_TENSOR):
             yield Alarm(
-                "GV807",
                 argument,
                 f"save_for_backward takes tensors and None, not `{_shown(argument)}`: it raises TypeError",
                 "Keep what is no tensor as an attribute of ctx; give several tensors as several arguments.",
@@ -133,7 +129,6 @@ def _repeated(block: Sequence[ast.stmt], method: Method) -> Iterator[Alarm]:
         if isinstance(statement, ast.Expr) and id(statement.value) in found:
             if first:
                 yield Alarm(
-                    "GV807",
                     statement,
                     f"this save_for_backward replaces the one on line {first}: its tensors are lost",
                     "Save all tensors in one call.",
@@ -166,7 +161,6 @@ def ctx_attributes(function: Function) -> Iterator[Alarm]:
             continue
         told.add(node.attr)
         yield Alarm(
-            "GV812",
             node,
             f"{backward.name} reads `{ast.unparse(node)}`, which {function.saving[0].name} never sets",
             _hint(function, node, known - OF_TORCH | {"saved_tensors", "needs_input_grad"}),
@@ -201,7 +195,6 @@ def saved_count(function: Function) -> Iterator[Alarm]:
     for node, count, at_least in _taken(backward):
         if max(counts) < count if at_least else count not in counts:
             yield Alarm(
-                "GV813",
                 node,
                 f"{backward.name} takes {plural(count, 'saved tensor')}, but {_said(counts, function)}",
                 "Unpack as many as were saved, in the same order.",

@@ -39,7 +39,6 @@ def gradient_count(function: Function) -> Iterator[Alarm]:
             takes = plural(len(inputs), "input")
             gives = plural(count, "gradient")
             yield Alarm(
-                "GV803",
                 path.node,
                 f"{backward.name} returns {gives} here, forward takes {takes} ({', '.join(inputs)})",
                 "Return one gradient for each input of forward in order, None for those that have none.",
@@ -64,7 +63,6 @@ def _out_of_range(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm]:
             index = integer(node.slice)
             if index is not None and index >= len(inputs):
                 yield Alarm(
-                    "GV805",
                     node,
                     f"ctx.needs_input_grad[{index}] is out of range: {takes}",
                     "Its entries are forward's parameters without ctx, counted from 0.",
@@ -73,7 +71,6 @@ def _out_of_range(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm]:
             for target in node.targets:
                 if isinstance(target, ast.Tuple) and _miscounts(target, len(inputs)):
                     yield Alarm(
-                        "GV805",
                         node,
                         f"ctx.needs_input_grad is unpacked into {plural(len(target.elts), 'name')}, {takes}",
                         "Its entries are forward's parameters without ctx, one each.",
@@ -107,7 +104,6 @@ def _other_position(backward: Method, inputs: tuple[str, ...]) -> Iterator[Alarm
             if len(wrong) == 1 and max(wrong) < len(inputs) and _only_there(backward, name, node):
                 (place,) = wrong
                 yield Alarm(
-                    "GV805",
                     node.test,
                     f"`{name}` is computed where input {index} (`{inputs[index]}`) requires grad, and "
                     f"returned for input {place} (`{inputs[place]}`)",
@@ -161,7 +157,6 @@ def grad_output_count(function: Function) -> Iterator[Alarm]:
     most = len(backward.parameters) - 1
     if not most - backward.defaults <= outputs <= most:
         yield Alarm(
-            "GV814",
             backward.node,
             f"{backward.name} takes {plural(most, 'grad_output')}, forward returns "
             f"{plural(outputs, 'output')} (line {paths[0].node.lineno})",
@@ -180,7 +175,6 @@ def grad_output_unused(function: Function) -> Iterator[Alarm]:
         return
     named = ", ".join(f"`{name}`" for name in backward.parameters[1:])
     yield Alarm(
-        "GV815",
         backward.node,
         f"{backward.name} never uses {named}: its gradient is right only where the output is the loss itself",
         "Multiply by grad_output, also where forward has computed the gradient already.",

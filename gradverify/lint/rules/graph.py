@@ -37,7 +37,7 @@ def opaque_backward(function: Function) -> Iterator[Alarm]:
     cut = next(_cuts(backward, function), None)
     if cut is not None:
         node, how = cut
-        yield Alarm("GV801", node, f"{backward.name} {how}, without once_differentiable", _HINT_ONCE)
+        yield Alarm(node, f"{backward.name} {how}, without once_differentiable", _HINT_ONCE)
 
 
 def _deals_with_graph(backward: Method) -> bool:
@@ -137,7 +137,7 @@ def outside_ctx(function: Function) -> Iterator[Alarm]:
         for found, what, hint in _outside(node, local, function.imported):
             if what not in told:
                 told.add(what)
-                yield Alarm("GV816", found, f"{name} {what}", hint)
+                yield Alarm(found, f"{name} {what}", hint)
 
 
 def _reached(function: Function) -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -212,7 +212,7 @@ def differentiates_forward(function: Function) -> Iterator[Alarm]:
         of_tensor = isinstance(node.func, ast.Attribute) and node.func.attr == "backward" and _is_local(node)
         if dotted(node.func, function.imported) in DIFFERENTIATING or of_tensor:
             said = f"{backward.name} differentiates forward again (`{ast.unparse(node.func)}`)"
-            yield Alarm("GV817", node, said, _HINT_SAME)
+            yield Alarm(node, said, _HINT_SAME)
             return
 
 

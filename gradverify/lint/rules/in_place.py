@@ -21,7 +21,6 @@ def grad_output_written(function: Function) -> Iterator[Alarm]:
     for step, known in steps(backward.node.body, aliases):
         for node, parameter in writes(step, known, function.imported):
             yield Alarm(
-                "GV804",
                 node,
                 f"{backward.name} modifies `{parameter}` in place, which other nodes of the graph may share",
                 f"Work on a copy: `{parameter} * ...` instead of `mul_`, or `{parameter}.clone()` first.",
@@ -56,7 +55,6 @@ def _read_as_contiguous(call: ast.Call, known: Aliases, handed: set[int]) -> Ite
     given = next(filter(None, map(known.parameter, call.args)), "") if kernel else ""
     if given:
         yield Alarm(
-            "GV809",
             call,
             f"the kernel `{kernel}` gets `{given}` without its strides: `.sum().backward()` sends stride 0",
             f"Pass `{given}.contiguous()`, or its strides too.",
@@ -66,14 +64,12 @@ def _read_as_contiguous(call: ast.Call, known: Aliases, handed: set[int]) -> Ite
     taken = known.parameter(call.func.value)
     if taken and call.func.attr == "data_ptr" and id(call) in handed:
         yield Alarm(
-            "GV809",
             call,
             f"the address of `{taken}` is taken whatever its strides are: `.sum().backward()` sends stride 0",
             f"Take that of `{taken}.contiguous()`.",
         )
     elif taken and call.func.attr == "view" and _merges(call):
         yield Alarm(
-            "GV809",
             call,
             f"`{ast.unparse(call)}` raises where `{taken}` comes non-contiguous, as from a transpose",
             "Use .reshape, or .contiguous() first.",
@@ -105,7 +101,6 @@ def input_written(function: Function) -> Iterator[Alarm]:
             if parameter not in told:
                 told.add(parameter)
                 yield Alarm(
-                    "GV811",
                     node,
                     f"forward modifies its input `{parameter}` in place without ctx.mark_dirty({parameter})",
                     "Work on a copy, or mark it dirty and return it.",

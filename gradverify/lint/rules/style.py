@@ -15,7 +15,6 @@ def no_setup_context(function: Function) -> Iterator[Alarm]:
         return
     if function.setup_context is None and forward.is_static:
         yield Alarm(
-            "GV806",
             function.node,
             "without setup_context, torch.func.grad, vmap and jvp refuse it",
             "Split forward(ctx, ...) into forward(...) and setup_context(ctx, inputs, output).",
@@ -32,7 +31,6 @@ def mixed_precision(function: Function) -> Iterator[Alarm]:
     has_forward, has_backward = _has(forward, "custom_fwd"), _has(backward, "custom_bwd")
     if has_forward and not has_backward:
         yield Alarm(
-            "GV808",
             backward.node,
             f"forward has @custom_fwd, {backward.name} no @custom_bwd: it runs in whatever autocast state "
             "the caller of backward has",
@@ -40,7 +38,6 @@ def mixed_precision(function: Function) -> Iterator[Alarm]:
         )
     if has_backward and not has_forward:
         yield Alarm(
-            "GV808",
             forward.node,
             f"{backward.name} has @custom_bwd, forward no @custom_fwd: the autocast state it asks for was "
             "never kept",
@@ -59,7 +56,6 @@ def old_style(function: Function) -> Iterator[Alarm]:
         wrapped = method is not None and (method.is_wrapped or "classmethod" in method.decorators)
         if method is not None and function.defines(method) and not method.is_static and not wrapped:
             yield Alarm(
-                "GV810",
                 method.node,
                 f"{name} is not a @staticmethod (the old style)",
                 "Put @staticmethod above it and call its first parameter ctx.",

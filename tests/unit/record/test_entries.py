@@ -3,9 +3,8 @@
 import pytest
 
 from gradverify.record.entries import TO_FILL_IN, entry_of
-from gradverify.record.forms import forms_of
-from gradverify.record.sizes import dimensions_of
-from gradverify.record.sizings import as_recorded
+from gradverify.record.reading import forms_of
+from gradverify.record.sizes import as_recorded, dimensions_of
 from tests.unit.record.test_sizes import call, literal, tensor
 
 

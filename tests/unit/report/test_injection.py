@@ -39,8 +39,7 @@ from gradverify.report.github import render_github
 from gradverify.report.html import render_html
 from gradverify.report.json_v1 import render_json
 from gradverify.report.junit import render_junit
-from gradverify.report.lint import render_lint, render_lint_concise, render_lint_github
-from gradverify.report.lint_json import render_lint_json
+from gradverify.report.lint import render_lint, render_lint_concise, render_lint_github, render_lint_json
 from gradverify.report.listing import ListedTarget, render_listing
 from gradverify.report.markdown import render_markdown
 from gradverify.report.mistakes import render_mistakes
