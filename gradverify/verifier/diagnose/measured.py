@@ -123,7 +123,9 @@ def _is_constant(argument: Argument) -> bool:
 
 
 def _output_name(sample: Sample, position: int) -> str:
-    return f"y{position}" if sample.outputs_returned > 1 else "y"
+    number = str(position) if sample.outputs_returned > 1 else ""
+    is_taken = f"y{number}" in {argument.name for argument in sample.arguments}
+    return f"{'output' if is_taken else 'y'}{number}"
 
 
 def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:

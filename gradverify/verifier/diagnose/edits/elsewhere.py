@@ -1,4 +1,4 @@
-"""Expressions that backward or forward has, in the place of another one, as a factor, or as a term."""
+"""What backward has at hand, in the place of an expression, as a factor, or as a term."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from gradverify.verifier.diagnose.edits.known import Known, Value, joint_shape
 from gradverify.verifier.diagnose.edits.source import Slot
 
 FACTORS = ("e * p", "e / p", "e * (1 - p)", "e * p ** 2", "e * (1 - p ** 2)")
-"""How a factor may be lost."""
-
-FACTORS_OF_EXPRESSIONS = FACTORS[:2]
+"""How a factor may be lost; the first two as it is."""
 
 CENTRED = (
     "e - (p * e).sum({}, keepdim=True)",
@@ -30,47 +28,41 @@ SUMMING = frozenset({"sum", "mean", "cumsum"})
 SHORTER = frozenset({"float", "half", "bfloat16", "float32", "float16", "complex64", "cfloat", "chalf"})
 """Methods and dtypes by which numbers lose digits."""
 
+NUMBER = (int, float, bool)
+"""Types of numbers."""
+
 
 def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
     """Another value of the same kind."""
-    assert isinstance(slot.node, ast.expr)  # noqa: S101
-    if isinstance(value, Tensor):
-        own = ast.unparse(slot.node)
-        for one in known:
-            other = one.value
-            if not isinstance(other, Tensor) or one.text == own or other.dtype != value.dtype:
-                continue
-            is_same = other.shape == value.shape
-            node = one.node if is_same else _fitted(one, value) if one.is_name else None
-            if node is not None and not (is_same and one.is_name and torch.equal(other, value)):
-                yield Edit(slot, node, _cause_of(slot.node, one, value, known), is_known=True)
+    if not isinstance(value, Tensor) or not isinstance(slot.node, ast.expr):
+        return
+    own = ast.unparse(slot.node)
+    for one in known:
+        other = one.value
+        if not isinstance(other, Tensor) or one.text == own or other.dtype != value.dtype:
+            continue
+        is_alike = other.shape == value.shape
+        node = one.node if is_alike else _fitted(one, value)
+        if node is not None and not (is_alike and torch.equal(other, value)):
+            yield Edit(slot, node, _cause_of(slot.node, one, value, known))
 
 
 def renumbered(slot: Slot, value: Value, known: Sequence[Known], cause: str) -> Iterator[Edit]:
     """Another number that has a name."""
-    if type(value) in _NUMBER and not (
-        isinstance(slot.node, ast.Constant) and cause == "wrong-reduction-dim"
-    ):
-        yield from (Edit(slot, k.node, cause) for k in known if type(k.value) in _NUMBER and k.value != value)
-
-
-_NUMBER = (int, float, bool)
+    is_dim = isinstance(slot.node, ast.Constant) and cause == "wrong-reduction-dim"
+    if type(value) in NUMBER and not is_dim:
+        yield from (Edit(slot, k.node, cause) for k in known if type(k.value) in NUMBER and k.value != value)
 
 
 def multiplied(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
     """With one more factor."""
     for one in known if _is_summand(slot, value) else ():
         factor = _factor(one, value)
-        if factor is None:
-            continue
-        assert isinstance(slot.node, ast.expr)  # noqa: S101
-        if one.is_bounded:
-            yield Edit(slot, expression("e * (p > 0)", e=slot.node, p=factor), "branch")
-        cause = _cause_of_factor(one)
-        for text in FACTORS if one.is_name else FACTORS_OF_EXPRESSIONS:
-            is_slope = cause == "operand" and text not in FACTORS_OF_EXPRESSIONS
-            changed = expression(text, e=slot.node, p=factor)
-            yield Edit(slot, changed, "chain-factor" if is_slope else cause)
+        if factor is not None and isinstance(slot.node, ast.expr):
+            cause = _cause_of_factor(one)
+            for text in FACTORS:
+                changed = expression(text, e=slot.node, p=factor)
+                yield Edit(slot, changed, cause if text in FACTORS[:2] else "chain-factor")
 
 
 def added(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
@@ -78,9 +70,8 @@ def added(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
     for one in known if _is_summand(slot, value) else ():
         other = one.value
         is_number = type(other) is float and other != 0
-        is_tensor = isinstance(other, Tensor) and other.is_floating_point()
-        if is_number or (is_tensor and _are_summed(other, value, slot)):
-            assert isinstance(slot.node, ast.expr)  # noqa: S101
+        is_tensor = isinstance(other, Tensor) and other.is_floating_point() and other.shape == value.shape
+        if (is_number or is_tensor) and isinstance(slot.node, ast.expr):
             for text in ("e + p", "e - p"):
                 yield Edit(slot, expression(text, e=slot.node, p=one.node), "missing-term")
 
@@ -88,9 +79,8 @@ def added(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
 def centred(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
     """Without its mean that others weigh, as behind a softmax, or its part along others."""
     is_term = isinstance(slot.parent, ast.BinOp) and isinstance(value, Tensor) and value.is_floating_point()
-    if not (is_term or _is_summand(slot, value)) or value.dim() == 0:
+    if not isinstance(slot.node, ast.expr) or not (is_term or _is_summand(slot, value)) or value.dim() == 0:
         return
-    assert isinstance(slot.node, ast.expr)  # noqa: S101
     for one in known:
         other = one.value
         if isinstance(other, Tensor) and other.is_floating_point() and other.shape == value.shape:
@@ -105,15 +95,11 @@ def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known])
         return "branch"
     if not (value.is_floating_point() or value.is_complex()):
         return "permuted"
-    if _is_shortened(node) and not _is_shortened(one.node):
+    # Something in the expression is made of a dtype with fewer digits.
+    if any(isinstance(part, ast.Attribute) and part.attr in SHORTER for part in ast.walk(node)):
         return "float32-inside"
-    own = next((k for k in known if isinstance(node, ast.Name) and k.text == node.id), None)
-    return "wrong-saved" if one.is_saved and own is not None and own.is_saved else "operand"
-
-
-def _is_shortened(node: ast.expr) -> bool:
-    """Whether something in an expression is made of a dtype with fewer digits."""
-    return any(isinstance(part, ast.Attribute) and part.attr in SHORTER for part in ast.walk(node))
+    is_saved = any(isinstance(node, ast.Name) and k.text == node.id and k.is_saved for k in known)
+    return "wrong-saved" if one.is_saved and is_saved else "operand"
 
 
 def _cause_of_factor(one: Known) -> str:
@@ -121,8 +107,7 @@ def _cause_of_factor(one: Known) -> str:
     value = one.value
     if isinstance(value, Tensor) and bool(((value == 0) | (value == 1)).all()):
         return "branch"
-    is_given = one.is_saved or isinstance(one.node, ast.Attribute)
-    return "operand" if is_given else "chain-factor"
+    return "operand" if one.is_saved or isinstance(one.node, ast.Attribute) else "chain-factor"
 
 
 def _is_summand(slot: Slot, value: Value) -> bool:
@@ -137,13 +122,6 @@ def _is_summand(slot: Slot, value: Value) -> bool:
     if isinstance(parent, ast.Attribute | ast.Subscript | ast.Compare | ast.keyword | ast.Slice):
         return False
     return not (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub))
-
-
-def _are_summed(one: Tensor, value: Tensor, slot: Slot) -> bool:
-    """Whether two tensors have one shape, or the sum has the shape of one of them and stands in brackets."""
-    if one.shape == value.shape:
-        return True
-    return joint_shape(one, value) in {one.shape, value.shape} and isinstance(slot.node, ast.BinOp | ast.Call)
 
 
 def _factor(one: Known, value: Tensor) -> ast.expr | None:

@@ -9,9 +9,8 @@ from gradverify.source import called_name, root_name
 from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.elsewhere import added, centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.known import Value
-from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number
+from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.source import Slot
-from gradverify.verifier.diagnose.edits.statements import of_statements
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward
 
 RANKS = 3
@@ -25,46 +24,29 @@ def edits_of(run: TracedBackward, wrong: frozenset[int]) -> Iterator[Edit]:
     positions = positions_in(run.source.tree, run.source.helpers)
 
     def rank(slot: Slot) -> int | None:
-        node = slot.node if isinstance(slot.node, ast.AST) else slot.parent
-        reached = positions.get(id(node), wrong)
+        reached = positions.get(id(slot.node), wrong)
         return 0 if reached == wrong else None if not reached & wrong else 1 if reached <= wrong else 2
 
     values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
     ranks = [rank(slot) for slot, _ in values]
-    statements = [
-        (edit, min((k for slot in _places(edit) if (k := rank(slot)) is not None), default=None))
-        for edit in of_statements(run.source.whole)
-    ]
+    statements = [(edit, rank(edit.slot)) for edit in of_statements(run.source.whole)]
     for now in range(RANKS):
         yield from (edit for edit, k in statements if k == now)
         yield from _of_values([pair for pair, k in zip(values, ranks, strict=True) if k == now], run)
 
 
-def _places(edit: Edit) -> list[Slot]:
-    """The places of what a change alters: of a block's statements those that are others then."""
-    before, after = edit.slot.node, edit.node
-    if not isinstance(before, list) or not isinstance(after, list):
-        return [edit.slot]
-    differing = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b]
-    return [Slot(edit.slot.parent, edit.slot.field, k, before[k]) for k in differing]
-
-
 def _of_values(values: Sequence[tuple[Slot, Value]], run: TracedBackward) -> Iterator[Edit]:
     """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
-    names = [one for one in run.known if one.is_name]
-    others = [one for one in run.known if not one.is_name]
     for slot, value in values:
         yield from by_form(slot, value, run.parents)
-        yield from renumbered(slot, value, names, cause_of_number(slot, run.parents))
+        yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
     for slot, value in values:
-        yield from replaced(slot, value, names)
+        yield from replaced(slot, value, run.known)
     for slot, value in values:
         yield from around(slot, value)
-    for known in (names, others):
-        makers = (centred, multiplied, added) if known is names else (replaced, multiplied, added)
-        for made in makers:
-            for slot, value in values:
-                yield from made(slot, value, known)
+    for made in (centred, multiplied, added):
+        for slot, value in values:
+            yield from made(slot, value, run.known)
 
 
 def positions_in(tree: ast.FunctionDef, helpers: Sequence[ast.FunctionDef] = ()) -> dict[int, frozenset[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -60,10 +60,6 @@ class OwnBackward:
     _has_failed: bool = False
     _shapes: list[tuple[int, ...] | None] = field(default_factory=list)
     """What the class's own backward returns, by position; None for what is no tensor."""
-
-    def changed(self, forward: Callable[..., Any]) -> CallProblem:
-        """The call with another forward, differentiated by torch."""
-        return replace(self.problem, function=forward)
 
     def source(self) -> Source | None:
         """The backward's tree, with those of functions that it alone calls."""

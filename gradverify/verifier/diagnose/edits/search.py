@@ -20,8 +20,8 @@ from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward, traced
 from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pairs, Point, sizes_seen
 
-MOST_OPERATIONS = 800_000
-"""Operations of torch that all of them together may run: a loop has many in one backward."""
+MOST_STEPS = 2_000_000
+"""Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
 SEED = 12
 """Of the random grad_output."""
@@ -60,7 +60,7 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     if run is None:
         return False
     expected = _Expected.of(first)
-    most = min(own.repairs.most, MOST_OPERATIONS // run.operations)
+    most = min(own.repairs.most, MOST_STEPS // run.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
         for edit in itertools.islice(edits_of(run, positions), most):

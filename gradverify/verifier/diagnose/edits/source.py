@@ -27,13 +27,13 @@ MOST_HELPERS = 6
 
 @dataclass(frozen=True)
 class Slot:
-    """One place of a tree where a node stands, or all statements of a block."""
+    """One place of a tree where a node stands."""
 
     parent: ast.AST
     field: str
     place: int
     """Number in the list that the field is; -1 where it is none."""
-    node: ast.AST | list[ast.stmt]
+    node: ast.AST
 
     @contextmanager
     def holding(self, other: ast.AST | list[ast.stmt]) -> Iterator[None]:
