@@ -16,8 +16,6 @@ class InBackward:
     """What stands there."""
     after: str
     """What should; empty where nothing should."""
-    is_of_loop: bool = False
-    """Whether it is what a loop goes through."""
     helper: str = ""
     """The function that it stands in, where that is one that backward calls."""
     cause: str = ""

@@ -25,12 +25,6 @@ CENTRED = (
 SUMMING = frozenset({"sum", "mean", "cumsum"})
 """Methods of a value within which a factor is another one than around them."""
 
-SHORTER = frozenset({"float", "half", "bfloat16", "float32", "float16", "complex64", "cfloat", "chalf"})
-"""Methods and dtypes by which numbers lose digits."""
-
-NUMBER = (int, float, bool)
-"""Types of numbers."""
-
 
 def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
     """Another value of the same kind."""
@@ -48,10 +42,10 @@ def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]
 
 
 def renumbered(slot: Slot, value: Value, known: Sequence[Known], cause: str) -> Iterator[Edit]:
-    """Another number that has a name."""
-    is_dim = isinstance(slot.node, ast.Constant) and cause == "wrong-reduction-dim"
-    if type(value) in NUMBER and not is_dim:
-        yield from (Edit(slot, k.node, cause) for k in known if type(k.value) in NUMBER and k.value != value)
+    """A number that has a name, where one is written."""
+    if isinstance(slot.node, ast.Constant) and type(value) in {int, float} and cause == "operand":
+        named = (one for one in known if type(one.value) in {int, float} and one.value != value)
+        yield from (Edit(slot, one.node, cause) for one in named)
 
 
 def multiplied(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
@@ -63,17 +57,6 @@ def multiplied(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edi
             for text in FACTORS:
                 changed = expression(text, e=slot.node, p=factor)
                 yield Edit(slot, changed, cause if text in FACTORS[:2] else "chain-factor")
-
-
-def added(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
-    """With one more term."""
-    for one in known if _is_summand(slot, value) else ():
-        other = one.value
-        is_number = type(other) is float and other != 0
-        is_tensor = isinstance(other, Tensor) and other.is_floating_point() and other.shape == value.shape
-        if (is_number or is_tensor) and isinstance(slot.node, ast.expr):
-            for text in ("e + p", "e - p"):
-                yield Edit(slot, expression(text, e=slot.node, p=one.node), "missing-term")
 
 
 def centred(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
@@ -95,9 +78,6 @@ def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known])
         return "branch"
     if not (value.is_floating_point() or value.is_complex()):
         return "permuted"
-    # Something in the expression is made of a dtype with fewer digits.
-    if any(isinstance(part, ast.Attribute) and part.attr in SHORTER for part in ast.walk(node)):
-        return "float32-inside"
     is_saved = any(isinstance(node, ast.Name) and k.text == node.id and k.is_saved for k in known)
     return "wrong-saved" if one.is_saved and is_saved else "operand"
 

@@ -17,9 +17,8 @@ def told(edit: Edit, run: TracedBackward) -> Cause:
     """The change as a cause: what stands there, what makes it right, and the line."""
     file = Path(run.source.function.__code__.co_filename).name
     before, after = _shown(edit, run)
-    of_loop = isinstance(edit.slot.node, ast.For) or isinstance(edit.slot.parent, ast.For)
     line = getattr(edit.slot.node, "lineno", 0)
-    change = InBackward(file, line, before, after, of_loop, _helper(edit, run), edit.cause)
+    change = InBackward(file, line, before, after, _helper(edit, run), edit.cause)
     return Cause(edit.cause, is_weak=True, change=change)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gradverify.source import called_name, root_name
 from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.elsewhere import added, centred, multiplied, renumbered, replaced
+from gradverify.verifier.diagnose.edits.elsewhere import centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.known import Value
 from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.source import Slot
@@ -44,7 +44,7 @@ def _of_values(values: Sequence[tuple[Slot, Value]], run: TracedBackward) -> Ite
         yield from replaced(slot, value, run.known)
     for slot, value in values:
         yield from around(slot, value)
-    for made in (centred, multiplied, added):
+    for made in (centred, multiplied):
         for slot, value in values:
             yield from made(slot, value, run.known)
 

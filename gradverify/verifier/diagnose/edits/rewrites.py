@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.diagnose.edits.edit import Edit, expression, matched
-from gradverify.verifier.diagnose.edits.elsewhere import NUMBER
 from gradverify.verifier.diagnose.edits.known import Value
 from gradverify.verifier.diagnose.edits.source import Slot, slots
 from gradverify.verifier.diagnose.edits.tables import (
@@ -29,6 +28,9 @@ from gradverify.verifier.diagnose.edits.tables import (
     SUMS_ALONG,
     TWINS,
 )
+
+NUMBER = (int, float, bool)
+"""Types of numbers."""
 
 MOST_ARGUMENTS = 5
 """Arguments of a call, or tensors that are joined, of which every two are exchanged."""
@@ -47,7 +49,8 @@ def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
     match node:
         case ast.Assign(targets=[ast.Name() | ast.Subscript() as target], value=value):
             yield Edit(slot, ast.AugAssign(target, ast.Add(), value), "duplicates", is_whole=True)
-            yield Edit(slot, ast.Pass(), "operand", is_whole=True)
+            is_product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div)
+            yield Edit(slot, ast.Pass(), "chain-factor" if is_product else "operand", is_whole=True)
         case ast.AugAssign():
             yield from _of_sum(slot, node)
         case ast.Expr(value=ast.Call()):

@@ -141,7 +141,7 @@ def _is_near(factors: Tensor, candidate: Tensor) -> bool:
 
 
 def _values(pair: Pair, side: Side) -> dict[str, Tensor]:
-    """Tensors that broadcast to the side, then reductions of those of its shape along each dimension."""
+    """Tensors that broadcast to the side, also by rows, then reductions of those of its shape."""
     tensors, shape = named_values(pair), side_shape(pair, side)
     # The parts of a complex number lie along a dimension that nobody knows of.
     is_complex = (pair.source_block if side == "column" else pair.output_block).is_complex
@@ -152,5 +152,7 @@ def _values(pair: Pair, side: Side) -> dict[str, Tensor]:
         for dim in range(len(shape))
         for text, reduce in REDUCTIONS
     }
-    found = {name: spread(tensor, pair, side) for name, tensor in {**tensors, **reduced}.items()}
+    leading = {f"{name}[..., None]": t[..., None] for name, t in tensors.items() if 0 < t.dim() < len(shape)}
+    candidates = {**tensors, **leading, **reduced}
+    found = {name: spread(tensor, pair, side) for name, tensor in candidates.items()}
     return {name: values for name, values in found.items() if values is not None}
