@@ -22,7 +22,7 @@ class BySearch(Function):
 
     @staticmethod
     def forward(ctx, y, w):
-        a = 1 + w * w  # noqa: F841 - forgotten below
+        a = 1 + w * w
         low, high = -y.abs() - 1, y.abs() + 1
         for _ in range(70):
             middle = (low + high) / 2
