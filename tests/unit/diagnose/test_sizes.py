@@ -7,8 +7,7 @@ import math
 import pytest
 
 from gradverify.verifier.diagnose.hypotheses.chain import written
-from gradverify.verifier.diagnose.hypotheses.factor import _of_law, named
-from gradverify.verifier.diagnose.hypotheses.sizes import size_law
+from gradverify.verifier.diagnose.hypotheses.factor import _of_law, named, size_law
 from gradverify.verifier.diagnose.words import times_too_large
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from gradverify.source import called_name, root_name
 from gradverify.verifier.diagnose.edits.edit import Edit
-from gradverify.verifier.diagnose.edits.elsewhere import centred, multiplied, renumbered, replaced
-from gradverify.verifier.diagnose.edits.known import Value
+from gradverify.verifier.diagnose.edits.known import Value, centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.source import Slot
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward

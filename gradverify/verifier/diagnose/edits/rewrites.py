@@ -219,12 +219,10 @@ def _turned(nodes: list[ast.expr]) -> Iterator[list[ast.expr]]:
 
 def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iterator[Edit]:
     """Written out where the number is."""
-    is_written = isinstance(node, ast.Constant)
     is_index = isinstance(slot.parent, ast.Subscript)
     texts = (NUMBERS if cause == "operand" and not is_index else PLACES).split("; ")
-    if not is_written:
-        ends = _ends_in_a_number(node) or _ends_in_a_number(slot.parent)
-        yield from (Edit(slot, expression(t, e=node), cause) for t in texts if not (ends and t in PLACES))
+    if not isinstance(node, ast.Constant):
+        yield from (Edit(slot, expression(text, e=node), cause) for text in texts)
         return
     seen = {float(value)}
     for text in (*texts, *(() if is_index else ("0", "1"))):
@@ -237,15 +235,6 @@ def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iter
         seen.add(float(other))
         whole = int(other) if type(value) is int and float(other).is_integer() else other
         yield Edit(slot, ast.Constant(whole), cause)
-
-
-def _ends_in_a_number(node: ast.AST) -> bool:
-    """Whether it is `n - 1` or the like, where the number itself may be another one."""
-    match node:
-        case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
-            return True
-        case _:
-            return False
 
 
 def _lost_around(value: Tensor) -> Iterator[tuple[str, str]]:

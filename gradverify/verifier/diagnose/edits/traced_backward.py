@@ -101,7 +101,7 @@ def _noting(source: Source) -> Source:
     noted = copy.deepcopy(source.whole)
     for number, slot in enumerate([s for s in slots(noted) if _is_value(s, source)]):
         assert isinstance(slot.node, ast.expr)  # noqa: S101
-        _put(slot, _call(_NOTE, [ast.Constant(number), slot.node]))
+        slot.put(_call(_NOTE, [ast.Constant(number), slot.node]))
     *helpers, tree = [node for node in noted.body if isinstance(node, ast.FunctionDef)]
     for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
@@ -111,13 +111,6 @@ def _noting(source: Source) -> Source:
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
     return ast.Call(func=ast.Name(name, ast.Load()), args=arguments, keywords=[])
-
-
-def _put(slot: Slot, node: ast.AST) -> None:
-    if slot.place < 0:
-        setattr(slot.parent, slot.field, node)
-    else:
-        getattr(slot.parent, slot.field)[slot.place] = node
 
 
 def _returns(tree: ast.AST) -> Iterator[ast.Return]:
