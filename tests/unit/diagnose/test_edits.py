@@ -11,7 +11,6 @@ from torch.autograd import Function
 
 from gradverify.verifier.diagnose.edits import search
 from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.order import positions_in
 from gradverify.verifier.diagnose.edits.source import Slot, source_of
 
 from .diagnosing import findings_on
@@ -298,17 +297,6 @@ def test_what_does_more_than_compute_is_not_run_with_changes(function):
 
 def test_what_computes_may_be_run_with_changes():
     assert _harmless(_plain)
-
-
-def test_what_flows_where():
-    tree = ast.parse("def f(ctx, g):\n a = g\n b = a\n c = g\n b += c\n return a * 2, b").body[0]
-    assert isinstance(tree, ast.FunctionDef)
-    positions = positions_in(tree)
-    assert [sorted(positions[id(node)]) for node in tree.body[:-1]] == [[0, 1], [1], [1], [1]]
-    returned = tree.body[-1]
-    assert isinstance(returned, ast.Return)
-    assert isinstance(returned.value, ast.Tuple)
-    assert positions[id(returned.value.elts[0])] == {0}
 
 
 def test_a_tree_is_as_it_was_after_a_change():

@@ -91,15 +91,12 @@ def _candidates(own: OwnBackward, first: Pair) -> Iterator[ForwardEdit]:
         *((slot, None, "missing-term") for slot in places),
         *((slot, other, cause) for slot in places for other, cause in _others(_expression(slot))),
     ]
-    for slot, other, cause in made[: own.repairs.most // SHARE]:
+    for slot, other, named in made[: own.repairs.most // SHARE]:
         slope = ast.Constant(None) if other is None else other
         call = ast.Call(ast.Name(_DERIVED, ast.Load()), [_expression(slot), slope], [])
-        yield ForwardEdit(source, Edit(slot, call, _cause_of(cause)), other)
-
-
-def _cause_of(cause: str) -> str:
-    """Another derivative is another factor of the chain rule, none a term that is missing."""
-    return cause if cause == "missing-term" else "chain-factor"
+        # Another derivative is another factor of the chain rule, unless a term of it is lost.
+        cause = named if named == "missing-term" else "chain-factor"
+        yield ForwardEdit(source, Edit(slot, call, cause), other)
 
 
 def _others(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:

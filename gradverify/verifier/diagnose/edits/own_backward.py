@@ -33,8 +33,8 @@ class Repairs:
     """Changes that may be tried; 0 where those alone are tried that are known."""
     found: list[tuple[Edit, Any]] = field(default_factory=list)
     """Changes that make backward right, each with the run (`TracedBackward`) whose source it changes."""
-    searched: set[frozenset[int]] = field(default_factory=set)
-    """Positions of wrong gradients for which a change was looked for."""
+    searched: set[frozenset[str]] = field(default_factory=set)
+    """Inputs with wrong gradients for which a change was looked for."""
     forward: list[Any] = field(default_factory=list)
     """Changes of forward (`ForwardEdit`) whose gradient is backward's."""
     further: Sequence[Any] = ()

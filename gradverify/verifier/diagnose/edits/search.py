@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor
 from gradverify.verifier.diagnose.cause import Cause, InBackward
 from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.order import edits_of
+from gradverify.verifier.diagnose.edits.known import centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward, traced
 from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pairs, Point, sizes_seen
 
@@ -52,10 +53,9 @@ def one_edit(pairs: Pairs) -> Cause | None:
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     """Whether a change is found; it is kept for the other gradients, and so is that there is none."""
     wrong = frozenset(pair.name for point in points for pair in point.pairs() if pair.is_wrong)
-    positions = _positions(wrong, own)
-    if own.repairs.most == 0 or positions in own.repairs.searched:
+    if own.repairs.most == 0 or wrong in own.repairs.searched:
         return False
-    own.repairs.searched.add(positions)
+    own.repairs.searched.add(wrong)
     run = _traced(own)
     if run is None:
         return False
@@ -63,7 +63,7 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     most = min(own.repairs.most, MOST_STEPS // run.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        for edit in itertools.islice(edits_of(run, positions), most):
+        for edit in itertools.islice(edits_of(run), most):
             backward = _with(edit, run)
             if backward is None or not _is_right_in(row, first, own, backward):
                 continue
@@ -73,6 +73,22 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
                 own.repairs.found.append((edit, run))
                 return True
     return False
+
+
+def edits_of(run: TracedBackward) -> Iterator[Edit]:
+    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
+    yield from of_statements(run.source.whole)
+    values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    for slot, value in values:
+        yield from by_form(slot, value, run.parents)
+        yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
+    for slot, value in values:
+        yield from replaced(slot, value, run.known)
+    for slot, value in values:
+        yield from around(slot, value)
+    for made in (centred, multiplied):
+        for slot, value in values:
+            yield from made(slot, value, run.known)
 
 
 def _traced(own: OwnBackward) -> TracedBackward | None:
@@ -87,17 +103,6 @@ def _with(edit: Edit, run: TracedBackward) -> Callable[..., Any] | None:
     """Backward with the change in it; None where that is no program."""
     with edit.slot.holding(edit.node):
         return run.source.compiled()
-
-
-def _positions(names: frozenset[str], own: OwnBackward) -> frozenset[int]:
-    """Positions of inputs in the call: a list of tensors has one."""
-    positions: dict[str, int] = {}
-    position, open_list = -1, ""
-    for argument in own.problem.arguments:
-        position += not (argument.in_list and argument.in_list == open_list)
-        open_list = argument.in_list
-        positions[argument.name] = position
-    return frozenset(positions.get(name, -1) for name in names)
 
 
 def _is_right_in(row: int, first: Pair, own: OwnBackward, backward: Callable[..., Any]) -> bool:

@@ -23,27 +23,6 @@ from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""
 
-CONSTANTS = (
-    ("sqrt(2)", math.sqrt(2)),
-    ("sqrt(3)", math.sqrt(3)),
-    ("pi", math.pi),
-    ("2 * pi", 2 * math.pi),
-    ("4 * pi", 4 * math.pi),
-    ("sqrt(pi)", math.sqrt(math.pi)),
-    ("sqrt(pi) / 2", math.sqrt(math.pi) / 2),
-    ("2 / sqrt(pi)", 2 / math.sqrt(math.pi)),
-    ("sqrt(2 * pi)", math.sqrt(2 * math.pi)),
-    ("sqrt(pi / 2)", math.sqrt(math.pi / 2)),
-    ("log(2)", math.log(2)),
-    ("1 / log(2)", 1 / math.log(2)),
-    ("log(10)", math.log(10)),
-    ("180 / pi", 180 / math.pi),
-)
-"""Numbers of formulas that are known by a name."""
-
-SAME_CONSTANT = 1e-7
-"""A fitted factor is such a number to within this share: it has about nine digits."""
-
 ADVICE = {
     -1.0: "Turn the sign.",
     2.0: "Is a term counted twice, or a 1/2 dropped?",
@@ -138,18 +117,12 @@ def _depends_on_sizes_alone(factors: Sequence[tuple[Shapes, float]]) -> bool:
 
 def _of_constant(c: float, pairs: Pairs) -> str:
     """What to do about a factor that is the same everywhere, and what it may also be."""
-    divide = f"Divide by {named(c)}." if abs(c) > 1 else f"Multiply by {named(1 / c)}."
+    divide = f"Divide by {number(c)}." if abs(c) > 1 else f"Multiply by {number(1 / c)}."
     point = pairs[0].point
     same = [] if has_other_sizes(pairs) else sizes_equal_to(point.shapes, abs(c))
     same += [name for name, value in point.scalars if value and abs(c) in {abs(value), abs(1 / value)}]
     also = f" Here it may also be {' or '.join(f'`{name}`' for name in same[:2])}." if same else ""
     return ADVICE.get(round(c, 6), divide) + also
-
-
-def named(c: float) -> str:
-    """A number, with its name where it has one: `6.283 (2 * pi)`."""
-    names = [name for name, value in CONSTANTS if abs(abs(c) - value) <= SAME_CONSTANT * value]
-    return number(c) + "".join(f" ({'-' if c < 0 else ''}{name})" for name in names[:1])
 
 
 def _of_law(law: str) -> str:

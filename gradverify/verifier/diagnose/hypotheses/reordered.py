@@ -68,23 +68,11 @@ def _reorderings(dims: int) -> Iterator[_Reordering]:
         yield _along("flipped", dim, lambda t, d: t.flip(d))
         yield _along("shifted on by 1", dim, lambda t, d: t.roll(1, d))
         yield _along("shifted back by 1", dim, lambda t, d: t.roll(-1, d))
-    for dim in reversed(range(dims)):
-        # The slice k where slice -k should be, as a forgotten conjugate does in a Fourier transform.
-        yield _along("reversed, all but the first slice,", dim, lambda t, d: t.flip(d).roll(1, d))
-    for dim in reversed(range(dims)):
-        yield _along("moved on by 1 (the first slice empty)", dim, lambda t, d: _moved(t, d, 1))
-        yield _along("moved back by 1 (the last slice empty)", dim, lambda t, d: _moved(t, d, -1))
 
 
 def _along(how: str, dim: int, apply: Callable[[Tensor, int], Tensor]) -> _Reordering:
     """Along one dimension, which is `dim + 1` behind the rows."""
     return _Reordering("permuted", f"{how} along dimension {dim}", (dim,), lambda t: apply(t, dim + 1))
-
-
-def _moved(t: Tensor, dim: int, by: int) -> Tensor:
-    moved = t.roll(by, dim)
-    moved.select(dim, 0 if by > 0 else -1).zero_()
-    return moved
 
 
 def _exchanged(a: int, b: int) -> Order:
