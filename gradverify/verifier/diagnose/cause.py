@@ -13,12 +13,9 @@ class InBackward:
     """Name of the file, without its folder."""
     line: int
     before: str
-    """What stands there; of two statements in the wrong order, the first one."""
+    """What stands there."""
     after: str
-    """What should; empty where nothing should; of two statements in the wrong order, the second one."""
-    is_order: bool = False
-    is_of_loop: bool = False
-    """Whether it is what a loop goes through."""
+    """What should; empty where nothing should."""
     helper: str = ""
     """The function that it stands in, where that is one that backward calls."""
     cause: str = ""

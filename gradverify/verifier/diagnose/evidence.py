@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from gradverify.verifier.diagnose.cause import Cause
@@ -48,7 +47,7 @@ class Point:
     y: Tensor
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    flat: Tensor | None = None
+    flat: Tensor
     """bool: where no step whatever changed the output."""
     shapes: Shapes = ()
     """What a factor may be a size of."""
@@ -107,13 +106,6 @@ class Pair:
     def bound(self) -> Tensor:
         """How far `true` may be off."""
         return self.cut(self.point.bound)
-
-    @cached_property
-    def flat(self) -> Tensor:
-        """Where no step whatever changed the output."""
-        if self.point.flat is None:
-            return torch.zeros_like(self.true, dtype=torch.bool)
-        return self.cut(self.point.flat)
 
     @cached_property
     def name(self) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gradverify.model import Case, CasePoint, Finding, Point, SourceChange, TargetKind, TargetPlan
+from gradverify.model import Case, Finding, Point, SourceChange, TargetKind, TargetPlan
 from gradverify.verifier.checks.composite import NoComposite, composite_of
 from gradverify.verifier.checks.kept import Build, Kept, Place
 from gradverify.verifier.checks.second_order_messages import FIRST_ORDER_ONLY
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.diagnose import DIAGNOSED, evidence, is_diagnosed
-from gradverify.verifier.diagnose.cause import Cause, InBackward
+from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.confirmation import further_places
 from gradverify.verifier.diagnose.evidence import Pair
 from gradverify.verifier.diagnose.ladder import diagnose, holds_at, together
@@ -56,15 +56,9 @@ class _Measurements:
             self.known[place, order] = self._measure(place, order)
         return self.known[place, order]
 
-    def first_near(self, case: CasePoint) -> tuple[Sample, evidence.Point] | None:
-        """What was measured of first order where a finding was made, or else anywhere."""
-        measured = {place: found for (place, order), found in self.known.items() if order == 1 and found}
-        there = (found for place, found in measured.items() if place.is_of(case))
-        return next(there, next(iter(measured.values()), None))
-
-    def of_first_order(self) -> list[tuple[Sample, evidence.Point]]:
-        """Every point that was measured of first order."""
-        return [found for (_, order), found in self.known.items() if order == 1 and found]
+    def samples(self) -> list[Sample]:
+        """Those that were measured of first order."""
+        return [found[0] for (_, order), found in self.known.items() if order == 1 and found]
 
     def _measure(self, place: Place, order: int) -> tuple[Sample, evidence.Point] | None:
         sample = self.kept.sample(place, self.build)
@@ -144,35 +138,27 @@ def _told(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Options)
     said = in_words(cause, pairs, options)
     if DIAGNOSED[found.code] > 1:
         said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
-    changes = () if cause.change is None else (_change(cause.change),)
-    return replace(found, cause=cause.name, factor=_factor(cause), hint=said, changes=changes)
-
-
-def _change(edited: InBackward) -> SourceChange:
-    """As reports have it."""
-    before, after = edited.before, edited.after
-    if edited.is_order:
-        before, after = f"{before}; {after}", f"{after}; {before}"
-    return SourceChange(edited.file, edited.line, before, after)
+    one = cause.change
+    changes = () if one is None else (SourceChange(one.file, one.line, one.before, one.after),)
+    whole = cause.factor if cause.name == "constant-factor" else None
+    # Without its measured digits: 3 and not 2.999999999999425.
+    factor = None if whole is None else float(f"{whole:.{FACTOR_DIGITS}g}")
+    return replace(found, cause=cause.name, factor=factor, hint=said, changes=changes)
 
 
 def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | None) -> bool:
     """Whether a backward can be written from the reference, or forward itself: traced, and without a loop."""
-    case = worst.case
-    found = None if case is None else measurements.first_near(case)
-    if found is None or DIAGNOSED[worst.code] > 1 or (cause is not None and cause.name == NOT_MEANT):
+    options = () if worst.case is None else worst.case.options
+    samples = {s.case.sizes: s for s in measurements.samples() if s.case.options == options}
+    own = {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
+    is_meant = DIAGNOSED[worst.code] == 1 and (cause is None or cause.name != NOT_MEANT)
+    if not samples or not is_meant or any(s.subject.target.kind not in own for s in samples.values()):
         return False
-    target = found[0].subject.target
-    own = target.kind in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
-    if not own:
-        return False
-    samples = {sample.case.sizes: sample for sample, _ in (*measurements.of_first_order(), found)}
     composites = [(sample, composite_of(sample)) for sample in samples.values()]
     return is_straight(
         [
             None if isinstance(one, NoComposite) else operations(one.problem, sample.problem.primals)
             for sample, one in composites
-            if sample.case.options == found[0].case.options
         ]
     )
 
@@ -240,14 +226,14 @@ def _first_pair(
     measurements: _Measurements, places: Sequence[Place], worst: Finding, *, but: Sequence[Pair]
 ) -> list[Pair]:
     """The block at the first place where it can be measured, and has not been."""
-    shapes = {pair.point.shapes for pair in but}
     measured = {id(pair.point) for pair in but}
-    # Another size first; at the sizes that are known already there is less to learn.
+    shapes = {pair.point.shapes for pair in but}
     found: list[Pair] = []
     for place in places:
         pair = _pair(measurements, place, worst)
         if pair is None or not pair.usable or id(pair.point) in measured:
             continue
+        # Another size first; at the sizes that are known already there is less to learn.
         if pair.point.shapes not in shapes or not pair.is_wrong:
             return [pair]
         found = found or [pair]
@@ -276,12 +262,6 @@ def _failed_at(findings: Sequence[Finding], worst: Finding, place: Place) -> boo
         and f.output in {worst.output, None}
         for f in findings
     )
-
-
-def _factor(cause: Cause) -> float | None:
-    """The factor of a whole gradient, without its measured digits: 3 and not 2.999999999999425."""
-    whole = cause.name == "constant-factor" and cause.factor is not None
-    return float(f"{cause.factor:.{FACTOR_DIGITS}g}") if whole else None
 
 
 def _cost(sample: Sample) -> int:

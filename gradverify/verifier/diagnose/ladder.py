@@ -131,19 +131,15 @@ def _by(test: Test, pairs: Pairs) -> Diagnosis | None:
     if cause is None:
         return None
     if pairs[0].point.order == 1 and cause.change is None and test is not looks_surrogate:
-        cause = _with_its_change(cause, pairs, is_transpose=test is other_product)
+        cause = _with_its_change(cause, pairs)
     return Diagnosis(cause, test, pairs)
 
 
-def _with_its_change(cause: Cause, pairs: Pairs, *, is_transpose: bool) -> Cause:
+def _with_its_change(cause: Cause, pairs: Pairs) -> Cause:
     """The cause with what makes backward right, or that alone where it says more."""
     edited = one_edit(pairs)
     if edited is None or edited.change is None:
         return cause
-    if is_transpose:
-        # What runs from the wrong end has the same numbers; a loop is no transpose of anything.
-        turns_tensors = edited.name == "permuted" and not edited.change.is_of_loop
-        return replace(cause, change=edited.change) if turns_tensors else edited
     is_better = cause.is_weak and edited.name in SAID_BY_A_CHANGE
     return (
         edited if is_better or SHORTER in {edited.name, cause.name} else replace(cause, change=edited.change)

@@ -16,7 +16,6 @@ from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
 from gradverify.verifier.diagnose.evidence import Point
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
@@ -82,18 +81,17 @@ def _value_at(problem: CallProblem | VjpProblem, x: Tensor) -> Tensor | None:
 
 
 def _scalars(sample: Sample) -> tuple[tuple[str, float], ...]:
-    return tuple(
-        (a.name, float(a.value))
-        for a in sample.arguments
-        if isinstance(a.value, int | float) and not isinstance(a.value, bool)
-    )
+    values = ((a.name, a.value) for a in sample.arguments if type(a.value) in {int, float})
+    return tuple((name, float(value)) for name, value in values)
 
 
 def _constants(sample: Sample) -> tuple[tuple[str, Tensor], ...]:
+    """Dense real tensors that are not differentiated."""
+    tensors = [(a.name, a.value) for a in sample.arguments if not a.differentiable]
     return tuple(
-        (a.name, a.value.detach().to("cpu", torch.float64))
-        for a in sample.arguments
-        if isinstance(a.value, Tensor) and _is_constant(a)
+        (name, value.detach().to("cpu", torch.float64))
+        for name, value in tensors
+        if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_complex()
     )
 
 
@@ -115,15 +113,10 @@ def own_backward_of(sample: Sample, repairs: Repairs) -> OwnBackward | None:
     return OwnBackward(sample.problem, function, backward_name(function), own_backward(function), repairs)
 
 
-def _is_constant(argument: Argument) -> bool:
-    """A dense real tensor that is not differentiated."""
-    value = argument.value
-    dense = isinstance(value, Tensor) and value.layout is torch.strided
-    return dense and not argument.differentiable and not value.is_complex()
-
-
 def _output_name(sample: Sample, position: int) -> str:
-    return f"y{position}" if sample.outputs_returned > 1 else "y"
+    number = str(position) if sample.outputs_returned > 1 else ""
+    is_taken = f"y{number}" in {argument.name for argument in sample.arguments}
+    return f"{'output' if is_taken else 'y'}{number}"
 
 
 def _shapes(sample: Sample) -> tuple[tuple[str, tuple[int, ...]], ...]:

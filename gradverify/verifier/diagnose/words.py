@@ -62,14 +62,9 @@ def in_words(cause: Cause, pairs: Pairs, options: Options = ()) -> str:
 
 def with_change(change: InBackward) -> str:
     """``with `b` in place of `a` in backward (line 12 of f.py)``."""
-    if change.is_order:
-        what = f"with `{change.after}` before `{change.before}`"
-    elif change.after:
-        what = f"with `{change.after}` in place of `{change.before}`"
-    else:
-        what = f"without `{change.before}`"
+    after = f"with `{change.after}` in place of" if change.after else "without"
     place = f" (line {change.line} of {change.file})" if change.line else ""
-    return f"{what} in {f'`{change.helper}`' if change.helper else 'backward'}{place}"
+    return f"{after} `{change.before}` in {f'`{change.helper}`' if change.helper else 'backward'}{place}"
 
 
 def _checked(pairs: Pairs, options: Options) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch.autograd import Function
 
@@ -178,32 +177,6 @@ def test_so_small_a_difference_is_a_shorter_dtype_and_no_other_value_of_an_opera
     assert found[0].cause == "float32-inside"
     assert "float32" in found[0].hint
     assert "if `b` were" not in found[0].hint
-
-
-class Stretched(Function):
-    """Rows times their length, in NumPy on both sides: neither source is looked into."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        rows = x.detach().numpy()
-        return torch.from_numpy(rows * np.sqrt((rows**2).sum(-1, keepdims=True)))
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        rows = x.detach().numpy()
-        return torch.from_numpy(g.detach().numpy() * np.sqrt((rows**2).sum(-1, keepdims=True)))
-
-
-def test_two_entries_are_too_few_to_say_that_they_are_coupled(monkeypatch):
-    for sizes in (SIZES, OTHER_SIZES):
-        monkeypatch.setitem(sizes, "p", 2)
-        monkeypatch.setitem(sizes, "q", 3)
-    (found,) = findings_on(Stretched, {"x": "bq"})
-    assert "couples entries along dimension 1" in found.hint
-    (found,) = findings_on(Stretched, {"x": "bp"})
-    assert "couple" not in found.hint
 
 
 class LessTheMean(Function):

@@ -66,14 +66,14 @@ def test_a_sample_is_measured_once_by_verdict_cause_and_smaller_inputs(monkeypat
     assert [a.calls for a in plain[1:]] == [0, 0]
 
 
-def test_a_change_that_mends_one_gradient_is_tried_on_the_others_first(monkeypatch):
-    searched, honest = [], search.first_edit
+def test_a_change_is_looked_for_once_for_all_gradients(monkeypatch):
+    searched, honest = [], search.traced
 
-    def counted(trial):
-        searched.append(trial.pairs[0].name)
-        return honest(trial)
+    def counted(*given):
+        searched.append(given)
+        return honest(*given)
 
-    monkeypatch.setattr(search, "first_edit", counted)
+    monkeypatch.setattr(search, "traced", counted)
     found = [e.finding for e in verify(_asked(), Live(Cell)) if isinstance(e, Found)]
     changes = {f.changes for f in found if f.cause}
     assert len(searched) == 1

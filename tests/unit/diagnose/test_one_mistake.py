@@ -149,26 +149,3 @@ def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_told():
     assert {f.input for f in found} == {"a", "b"}
     for one in found:
         assert [change.after for change in one.changes] == ["base = g * s"]
-
-
-class Ends(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return _by_numpy(torch.cat([x[:, :2].sin() * w[0], x[:, 2:].cos() * w[1]], 1))
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        grad_x, grad_w = torch.zeros_like(x), torch.zeros_like(w)
-        grad_x[:, :2] += g[:, :2] * x[:, :2].cos() * w[0]
-        grad_x[:, 2:] -= g[:, 2:] * x[:, 2:].sin() * w[1]
-        grad_w[0] += (g[:, 2:] * x[:, 2:].cos()).sum()
-        grad_w[1] += (g[:, :2] * x[:, :2].sin()).sum()
-        return grad_x, grad_w
-
-
-def test_two_statements_with_each_others_targets():
-    (found,) = findings_on(Ends, {"x": "bn", "w": "d"})
-    assert (found.input, found.cause) == ("w", "permuted")
-    assert "becomes right with `grad_w[0] += (g[:, :2] * x[:, :2].sin()).sum(); grad_w[1] +=" in found.hint

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from gradverify.verifier.diagnose.hypotheses.chain import written
-from gradverify.verifier.diagnose.hypotheses.factor import _of_law, named
-from gradverify.verifier.diagnose.hypotheses.sizes import size_law
+from gradverify.verifier.diagnose.hypotheses.factor import _of_law, size_law
 from gradverify.verifier.diagnose.words import times_too_large
 
 
@@ -38,14 +35,6 @@ def test_a_factor_near_one_keeps_its_digits():
 )
 def test_what_to_multiply_by_is_no_quotient(law, advice):
     assert _of_law(law) == advice
-
-
-@pytest.mark.parametrize(
-    ("factor", "text"),
-    [(2 * math.pi, "6.283 (2 * pi)"), (-math.sqrt(2), "-1.414 (-sqrt(2))"), (6.2832, "6.283"), (7.0, "7")],
-)
-def test_a_constant_of_formulas_has_its_name(factor, text):
-    assert named(factor) == text
 
 
 @pytest.mark.parametrize(

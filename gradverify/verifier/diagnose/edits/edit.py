@@ -21,8 +21,6 @@ class Edit:
     """The cause whose mistake this takes back."""
     is_whole: bool = False
     """Whether the place is a statement's, so that nothing around it need be shown."""
-    is_known: bool = False
-    """Whether what is put there stands elsewhere: how it differs may be another cause."""
 
 
 def expression(text: str, **parts: ast.expr) -> ast.expr:

@@ -7,8 +7,8 @@ runs but what forward runs anyway.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,12 @@ def other_derivative(pairs: Pairs) -> Cause | None:
     own = None if first is None else first.point.own_backward
     if own is None or first is None or any(_is_too_large(pair) for pair in pairs):
         return None
-    known = [one for one in own.repairs.forward if _holds(one, first, pairs)]
-    searched = () if known or own.repairs.most == 0 else _candidates(own, first)
-    found = next(iter(known), None) or next((c for c in searched if _holds(c, first, pairs)), None)
-    if found is None:
-        return None
-    if not known:
-        own.repairs.forward.append(found)
-    return _told(found, first)
+    ordered = [first, *(pair for pair in pairs if pair is not first)]
+    found = next((one for one in own.repairs.forward if _holds(one, ordered)), None)
+    if found is None and own.repairs.most:
+        found = next((one for one in _candidates(own, first) if _holds(one, ordered)), None)
+        own.repairs.forward += [] if found is None else [found]
+    return None if found is None else _told(found, first)
 
 
 def _is_too_large(pair: Pair) -> bool:
@@ -86,19 +84,19 @@ def _candidates(own: OwnBackward, first: Pair) -> Iterator[ForwardEdit]:
         return
     source = with_helpers(source, [])
     plain = _of_class(own, source)
-    u = _probe(first)
-    if plain is None or not _is_near(first, _gradient(first, plain, u), u @ _known(first, first.true)):
+    if plain is None or not _gives(first, plain, first.true):
         return
     places = [slot for slot in slots(source.whole) if _is_value(slot)]
     made = [
         *((slot, None, "missing-term") for slot in places),
         *((slot, other, cause) for slot in places for other, cause in _others(_expression(slot))),
     ]
-    for slot, other, cause in made[: own.repairs.most // SHARE]:
+    for slot, other, named in made[: own.repairs.most // SHARE]:
         slope = ast.Constant(None) if other is None else other
         call = ast.Call(ast.Name(_DERIVED, ast.Load()), [_expression(slot), slope], [])
-        is_factor = other is not None and cause != "missing-term"
-        yield ForwardEdit(source, Edit(slot, call, "chain-factor" if is_factor else "missing-term"), other)
+        # Another derivative is another factor of the chain rule, unless a term of it is lost.
+        cause = named if named == "missing-term" else "chain-factor"
+        yield ForwardEdit(source, Edit(slot, call, cause), other)
 
 
 def _others(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
@@ -150,65 +148,51 @@ def _of_class(own: OwnBackward, source: Source) -> Forward | None:
     return run
 
 
-def _holds(one: ForwardEdit, first: Pair, pairs: Pairs) -> bool:
+def _holds(one: ForwardEdit, pairs: Sequence[Pair]) -> bool:
     """Whether torch's gradient with the change is backward's, along one grad_output and then in every row."""
+    own = pairs[0].point.own_backward
     with one.edit.slot.holding(one.edit.node):
-        own = first.point.own_backward
         forward = None if own is None else _of_class(own, one.source)
-    if forward is None:
+    if forward is None or not _gives(pairs[0], forward, pairs[0].claimed):
         return False
-    u = _probe(first)
-    if not _is_near(first, _gradient(first, forward, u), u @ _known(first, first.claimed)):
-        return False
-    return all(_is_backwards(pair, forward) for pair in (first, *(p for p in pairs if p is not first)))
+    for pair in pairs:
+        rows = _rows(pair, forward, torch.eye(pair.claimed.shape[0], dtype=torch.float64))
+        if rows is None or not pair.explained_by(rows, torch.zeros_like(rows)):
+            return False
+    return True
 
 
-def _probe(pair: Pair) -> Tensor:
-    return signed_values(pair.claimed.shape[0], KEY)
-
-
-def _known(pair: Pair, block: Tensor) -> Tensor:
-    return torch.where(pair.known.all(dim=0), block, 0.0)
-
-
-def _is_near(pair: Pair, gradient: Tensor | None, expected: Tensor) -> bool:
-    if gradient is None:
-        return False
-    judged = pair.known.all(dim=0)
-    u = _probe(pair).abs()
-    terms = u @ _known(pair, pair.claimed.abs() + pair.true.abs() + pair.bound / SAME)
-    allowed = SAME * terms + ROUNDING * pair.scale * u.sum()
-    return bool(((gradient - expected).abs() <= allowed)[judged].all()) and bool(judged.any())
-
-
-def _is_backwards(pair: Pair, forward: Forward) -> bool:
-    rows = _rows(pair, forward, torch.eye(pair.claimed.shape[0], dtype=torch.float64))
-    return rows is not None and pair.explained_by(rows, torch.zeros_like(rows))
-
-
-def _gradient(pair: Pair, forward: Forward, u: Tensor) -> Tensor | None:
+def _gives(pair: Pair, forward: Forward, block: Tensor) -> bool:
+    """Whether torch's gradient of a forward is that of a block, along one random grad_output."""
+    u = signed_values(block.shape[0], KEY)
     rows = _rows(pair, forward, u[None])
-    return None if rows is None else rows[0]
+    judged = pair.known.all(dim=0)
+    if rows is None or not judged.any():
+        return False
+    terms = pair.claimed.abs() + pair.true.abs() + pair.bound / SAME
+    allowed = SAME * (u.abs() @ terms) + ROUNDING * pair.scale * u.abs().sum()
+    return bool(((rows[0] - u @ block).abs() <= allowed)[judged].all())
 
 
 def _rows(pair: Pair, forward: Forward, cotangents: Tensor) -> Tensor | None:
     """Torch's gradients by a pair's input for grad_outputs of its output, R × m; R × n."""
     own = pair.point.own_backward
     assert own is not None  # noqa: S101
-    problem = own.changed(forward)
+    problem = replace(own.problem, function=forward)
     graph = problem.graph(problem.primals)
     if isinstance(graph, Raised) or not graph.value.outputs[pair.output].requires_grad:
         return None
+    output = problem.outputs.blocks[pair.output]
     whole = torch.zeros(len(cotangents), problem.outputs.size, dtype=torch.float64)
-    whole[:, pair.output_block.start : pair.output_block.stop] = cotangents
+    whole[:, output.start : output.stop] = cotangents
     parts = (problem.outputs.unflatten(row) for row in whole)
     given = ([t if k == pair.output else None for k, t in enumerate(part)] for part in parts)
     found = problem.back_each(graph.value, given)
     if isinstance(found, Raised):
         return None
     inputs = Layout.of(graph.value.leaves)
-    own_part = slice(pair.source_block.start, pair.source_block.stop)
-    rows = torch.stack([inputs.flatten(row)[own_part] for row in found.value])
+    block = pair.source_block
+    rows = torch.stack([inputs.flatten(row)[block.start : block.stop] for row in found.value])
     return rows if bool(rows.isfinite().all()) else None
 
 

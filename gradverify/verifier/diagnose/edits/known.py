@@ -1,20 +1,18 @@
-"""Expressions of backward and forward that may stand in other places, with what they come to."""
+"""What a backward has at hand, and in which places it may be meant: names, what ctx holds, sizes."""
 
 from __future__ import annotations
 
 import ast
-import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.edits.edit import filled
-from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.source import Source
+from gradverify.verifier.diagnose.edits.edit import Edit, expression
+from gradverify.verifier.diagnose.edits.source import Slot, Source
 
 OF_TORCH = frozenset(
     {
@@ -29,34 +27,34 @@ OF_TORCH = frozenset(
 )
 """What torch keeps on a ctx."""
 
-LONGEST = 90
-"""Characters of an expression that may stand elsewhere, too."""
-
-MOST_EXPRESSIONS = 60
-"""Expressions that are tried elsewhere."""
-
 SIZES_ALIKE = 2
 """Sizes of one value that are tried: more are mostly the same."""
 
-BOUNDING = frozenset({"relu", "relu_", "clamp", "clamp_min", "clip"})
-"""Functions that are flat on one side."""
+FACTORS = ("e * p", "e / p", "e * (1 - p)", "e * p ** 2", "e * (1 - p ** 2)")
+"""How a factor may be lost; the first two as it is."""
+
+CENTRED = (
+    "e - (p * e).sum({}, keepdim=True)",
+    "e - p * (p * e).sum({}, keepdim=True)",
+    "e - p * e.sum({}, keepdim=True)",
+)
+"""What is left where a distribution, or a direction, takes its part."""
+
+SUMMING = frozenset({"sum", "mean", "cumsum"})
+"""Methods of a value within which a factor is another one than around them."""
 
 Value = Any
 
 
 @dataclass(frozen=True)
 class Known:
-    """An expression that may stand elsewhere, with what it comes to."""
+    """A name, an attribute of ctx, or a size, that may stand elsewhere."""
 
     text: str
     node: ast.expr
     value: Value
-    is_name: bool
-    """A name, an attribute of ctx, or a size: nothing that is computed."""
-    is_saved: bool = False
+    is_saved: bool
     """Whether it is one of what `ctx.saved_tensors` holds."""
-    is_bounded: bool = False
-    """Whether a `relu` or the like is taken of it."""
 
 
 def known_in(
@@ -65,41 +63,20 @@ def known_in(
     names: Mapping[str, Value],
     ctx: Any,  # noqa: ANN401 - torch's
 ) -> list[Known]:
-    """The names, attributes, sizes and expressions that may stand elsewhere; `names` are backward's."""
-    attributes = {a: getattr(ctx, a) for a in attributes_in([source, *forward], source) if hasattr(ctx, a)}
+    """What may stand elsewhere; `names` are backward's."""
     own = {name: value for name, value in names.items() if name != source.context and name[0] != "_"}
-    plain = {**own, **{f"{source.context}.{a}": value for a, value in attributes.items()}, **_sizes(own)}
-    found = {text: _known(text, value, is_name=True) for text, value in plain.items() if _is_kept(value)}
-    bounded: set[str] = set()
-    scope = {**names, source.context: ctx}
-    for node in _expressions(source, forward):
-        given = _with_attributes(node, set(attributes) - set(names), source)
-        text = ast.unparse(given)
-        if len(text) > LONGEST:
-            continue
-        bounded |= _bounded_in(given)
-        if len(found) > MOST_EXPRESSIONS or text in found:
-            continue
-        value = _evaluated(text, source, scope)
-        if isinstance(value, Tensor) and _is_kept(value):
-            found[text] = _known(text, value, is_name=False)
+    kept = [a for one in (source, *forward) for a in _attributes(one) if hasattr(ctx, a)]
+    held = {f"{source.context}.{a}": getattr(ctx, a) for a in kept}
     saved = _saved(source.tree)
-    return [replace(k, is_saved=k.text in saved, is_bounded=k.text in bounded) for k in found.values()]
+    return [
+        Known(text, ast.parse(text, mode="eval").body, as_it_is(value), text in saved)
+        for text, value in {**own, **held, **_sizes(own)}.items()
+        if isinstance(value, int | float | complex)
+        or (isinstance(value, Tensor) and value.layout is torch.strided)
+    ]
 
 
-def _saved(tree: ast.AST) -> set[str]:
-    """Names that backward gives to what was saved."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=[target], value=ast.Attribute(attr="saved_tensors")):
-                found |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
-            case _:
-                pass
-    return found
-
-
-def kept(value: Value) -> Value:
+def as_it_is(value: Value) -> Value:
     """A value as it is now."""
     return value.detach().clone() if isinstance(value, Tensor) else value
 
@@ -114,13 +91,26 @@ def joint_shape(one: Tensor, other: Tensor) -> tuple[int, ...] | None:
     return tuple(n for n, _ in reversed(sizes)) if all(fits for _, fits in sizes) else None
 
 
-def _known(text: str, value: Value, *, is_name: bool) -> Known:
-    return Known(text, ast.parse(text, mode="eval").body, kept(value), is_name)
+def _saved(tree: ast.AST) -> set[str]:
+    """Names that backward gives to what was saved."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Attribute(attr="saved_tensors")):
+                found |= {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
+            case _:
+                pass
+    return found
 
 
-def _is_kept(value: Value) -> bool:
-    is_number = isinstance(value, int | float | complex)
-    return is_number or (isinstance(value, Tensor) and value.layout is torch.strided)
+def _attributes(source: Source) -> list[str]:
+    """What is kept on the ctx, by forward or by backward."""
+    nodes = [node for node in ast.walk(source.whole) if isinstance(node, ast.Attribute)]
+    return [
+        node.attr
+        for node in nodes
+        if isinstance(node.value, ast.Name) and node.value.id == source.context and node.attr not in OF_TORCH
+    ]
 
 
 def _sizes(names: Mapping[str, Value]) -> dict[str, int]:
@@ -133,50 +123,101 @@ def _sizes(names: Mapping[str, Value]) -> dict[str, int]:
     return found
 
 
-def attributes_in(sources: Sequence[Source], own: Source) -> list[str]:
-    """What is kept on the ctx, by forward or by backward."""
-    found: dict[str, None] = {}
-    for source in sources:
-        for node in ast.walk(source.whole):
-            match node:
-                case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute not in OF_TORCH:
-                    if name in {source.context, own.context}:
-                        found[attribute] = None
-                case _:
-                    pass
-    return list(found)
+def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
+    """Another value of the same kind."""
+    if not isinstance(value, Tensor) or not isinstance(slot.node, ast.expr):
+        return
+    own = ast.unparse(slot.node)
+    for one in known:
+        other = one.value
+        if not isinstance(other, Tensor) or one.text == own or other.dtype != value.dtype:
+            continue
+        is_alike = other.shape == value.shape
+        node = one.node if is_alike else _fitted(one, value)
+        if node is not None and not (is_alike and torch.equal(other, value)):
+            yield Edit(slot, node, _cause_of(slot.node, one, value, known))
 
 
-def _expressions(source: Source, forward: Sequence[Source]) -> Iterator[ast.expr]:
-    """What is computed in backward, then in forward."""
-    kinds = ast.BinOp | ast.Call | ast.UnaryOp | ast.Compare | ast.Subscript
-    for one in (source, *forward):
-        for node in ast.walk(one.whole):
-            loaded = isinstance(node, kinds) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
-            if loaded and isinstance(node, ast.expr) and is_harmless(one.function, node):
-                yield node
+def renumbered(slot: Slot, value: Value, known: Sequence[Known], cause: str) -> Iterator[Edit]:
+    """A number that has a name, where one is written."""
+    if isinstance(slot.node, ast.Constant) and type(value) in {int, float} and cause == "operand":
+        named = (one for one in known if type(one.value) in {int, float} and one.value != value)
+        yield from (Edit(slot, one.node, cause) for one in named)
 
 
-def _with_attributes(node: ast.expr, names: set[str], source: Source) -> ast.expr:
-    """An expression of forward, where what it calls `margin` is `ctx.margin` in backward."""
-    held = {name: ast.Attribute(ast.Name(source.context, ast.Load()), name, ast.Load()) for name in names}
-    return filled(copy.deepcopy(node), held)
+def multiplied(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
+    """With one more factor."""
+    for one in known if _is_summand(slot, value) else ():
+        factor = _factor(one, value)
+        if factor is not None and isinstance(slot.node, ast.expr):
+            cause = _cause_of_factor(one)
+            for text in FACTORS:
+                changed = expression(text, e=slot.node, p=factor)
+                yield Edit(slot, changed, cause if text in FACTORS[:2] else "chain-factor")
 
 
-def _bounded_in(node: ast.expr) -> set[str]:
-    """What such a function is taken of."""
-    found = set()
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in BOUNDING:
-            found |= {ast.unparse(call.func.value), *(ast.unparse(argument) for argument in call.args[:1])}
-    return found
+def centred(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]:
+    """Without its mean that others weigh, as behind a softmax, or its part along others."""
+    is_term = isinstance(slot.parent, ast.BinOp) and isinstance(value, Tensor) and value.is_floating_point()
+    if not isinstance(slot.node, ast.expr) or not (is_term or _is_summand(slot, value)) or value.dim() == 0:
+        return
+    for one in known:
+        other = one.value
+        if isinstance(other, Tensor) and other.is_floating_point() and other.shape == value.shape:
+            for dim in (d - value.dim() for d, n in enumerate(value.shape) if n > 1):
+                for text in CENTRED:
+                    changed = expression(text.format(dim), e=slot.node, p=one.node)
+                    yield Edit(slot, changed, "missing-term")
 
 
-def _evaluated(text: str, source: Source, names: Mapping[str, Value]) -> Value:
-    """What an expression comes to with these names; None where it does not."""
-    if "_(" in text:
-        return None  # it writes into what it gets
-    try:
-        return eval(text, dict(source.function.__globals__), dict(names))  # noqa: S307 - the user's own code
-    except Exception:  # noqa: BLE001 - the names may stand for anything
+def _cause_of(node: ast.expr, one: Known, value: Tensor, known: Sequence[Known]) -> str:
+    if value.dtype == torch.bool:
+        return "branch"
+    if not (value.is_floating_point() or value.is_complex()):
+        return "permuted"
+    is_saved = any(isinstance(node, ast.Name) and k.text == node.id and k.is_saved for k in known)
+    return "wrong-saved" if one.is_saved and is_saved else "operand"
+
+
+def _cause_of_factor(one: Known) -> str:
+    """A mask that is left out is a condition; what backward is given is an operand, as if it were ones."""
+    value = one.value
+    if isinstance(value, Tensor) and bool(((value == 0) | (value == 1)).all()):
+        return "branch"
+    return "operand" if one.is_saved or isinstance(one.node, ast.Attribute) else "chain-factor"
+
+
+def _is_summand(slot: Slot, value: Value) -> bool:
+    """Whether a floating value is a whole term: a factor within a product would be the same further out."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return False
+    parent = slot.parent
+    if isinstance(parent, ast.BinOp):
+        return isinstance(parent.op, ast.Add | ast.Sub)
+    if isinstance(parent, ast.Attribute) and parent.attr in SUMMING:
+        return True
+    if isinstance(parent, ast.Attribute | ast.Subscript | ast.Compare | ast.keyword | ast.Slice):
+        return False
+    return not (isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub))
+
+
+def _factor(one: Known, value: Tensor) -> ast.expr | None:
+    """An expression by which a value can be multiplied without another shape coming of it."""
+    other = one.value
+    if type(other) in {int, float}:
+        return one.node if other not in {0, 1} else None
+    if not isinstance(other, Tensor) or not (other.is_floating_point() or other.dtype == torch.bool):
         return None
+    if bool((other == 1).all()):
+        return None
+    return one.node if joint_shape(other, value) == value.shape else _fitted(one, value)
+
+
+def _fitted(one: Known, value: Tensor) -> ast.expr | None:
+    """With dimensions of one behind, where a value has one number for each row of another one."""
+    other = one.value
+    missing = value.dim() - other.dim()
+    if other.dim() == 0 or missing <= 0 or tuple(other.shape) != tuple(value.shape[: other.dim()]):
+        return None
+    nones = ", ".join(["None"] * missing)
+    return expression(f"p[(..., {nones})]" if missing > 1 else "p[..., None]", p=one.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -33,8 +33,8 @@ class Repairs:
     """Changes that may be tried; 0 where those alone are tried that are known."""
     found: list[tuple[Edit, Any]] = field(default_factory=list)
     """Changes that make backward right, each with the run (`TracedBackward`) whose source it changes."""
-    searched: set[frozenset[int]] = field(default_factory=set)
-    """Positions of wrong gradients for which a change was looked for."""
+    searched: set[frozenset[str]] = field(default_factory=set)
+    """Inputs with wrong gradients for which a change was looked for."""
     forward: list[Any] = field(default_factory=list)
     """Changes of forward (`ForwardEdit`) whose gradient is backward's."""
     further: Sequence[Any] = ()
@@ -60,10 +60,6 @@ class OwnBackward:
     _has_failed: bool = False
     _shapes: list[tuple[int, ...] | None] = field(default_factory=list)
     """What the class's own backward returns, by position; None for what is no tensor."""
-
-    def changed(self, forward: Callable[..., Any]) -> CallProblem:
-        """The call with another forward, differentiated by torch."""
-        return replace(self.problem, function=forward)
 
     def source(self) -> Source | None:
         """The backward's tree, with those of functions that it alone calls."""
@@ -93,28 +89,27 @@ class OwnBackward:
             returned.append(found)
             return found
 
-        size = self.problem.outputs.size
-        if (
-            self._run(noting, 0, torch.ones(size, dtype=torch.float64), whole=True) is None
-            or len(returned) != 1
-        ):
+        outputs = self.problem.outputs
+        given = outputs.unflatten(torch.ones(outputs.size, dtype=torch.float64))
+        if self._run(noting, given) is None or len(returned) != 1:
             return False
-        values = returned[0] if isinstance(returned[0], tuple | list) else [returned[0]]
-        self._shapes = [tuple(v.shape) if isinstance(v, Tensor) else None for v in values]
+        self._shapes = _shapes_of(returned[0])
         return True
 
     def pulled_back(self, output: int, u: Tensor, backward: Backward) -> Tensor | None:
         """The gradient (N) of a flat grad_output of one output by another backward; None where it raises."""
-        return self._run(self._checked(backward), output, u)
+        outputs = self.problem.outputs
+        flat = torch.zeros(outputs.size, dtype=torch.float64)
+        flat[outputs.blocks[output].start : outputs.blocks[output].stop] = u
+        given = [t if k == output else None for k, t in enumerate(outputs.unflatten(flat))]
+        return self._run(self._checked(backward), given)
 
     def rows(self, output: int, backward: Backward) -> Tensor | None:
         """All rows of one output (m × N)."""
         block = self.problem.outputs.blocks[output]
         found = []
-        for k in range(block.stop - block.start):
-            u = torch.zeros(block.stop - block.start, dtype=torch.float64)
-            u[k] = 1.0
-            row = self.pulled_back(output, u, backward)
+        for unit in torch.eye(block.stop - block.start, dtype=torch.float64):
+            row = self.pulled_back(output, unit, backward)
             if row is None:
                 return None
             found.append(row)
@@ -128,15 +123,7 @@ class OwnBackward:
                 found = backward(ctx, *given)
             except Exception:  # noqa: BLE001 - an edited program may raise anything
                 return self._refused(ctx)
-            values = list(found) if isinstance(found, tuple | list) else [found]
-            if len(values) != len(self._shapes):
-                return self._refused(ctx)
-            for value, shape in zip(values, self._shapes, strict=True):
-                if isinstance(value, Tensor) and tuple(value.shape) != shape:
-                    return self._refused(ctx)
-                if value is None and shape is not None:
-                    return self._refused(ctx)
-            return found
+            return found if _shapes_of(found) == self._shapes else self._refused(ctx)
 
         return run
 
@@ -144,22 +131,15 @@ class OwnBackward:
         self._has_failed = True
         return (None,) * len(ctx.needs_input_grad)
 
-    def _run(self, backward: Backward, output: int, u: Tensor, *, whole: bool = False) -> Tensor | None:
-        graph, outputs = self._graph, self.problem.outputs
+    def _run(self, backward: Backward, given: Sequence[Tensor | None]) -> Tensor | None:
+        graph = self._graph
         if graph is None:
             return None
-        flat = u if whole else torch.zeros(outputs.size, dtype=torch.float64)
-        block = outputs.blocks[output]
-        if not whole:
-            flat[block.start : block.stop] = u
-        given: Sequence[Tensor | None] = [
-            t if whole or k == output else None for k, t in enumerate(outputs.unflatten(flat))
-        ]
         self._has_failed = False
         self.problem.random_states.replay_for_backward()
         with instead(self.function, self.name, backward):
             result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
-        if not whole and _versions(graph) != self._versions:
+        if _versions(graph) != self._versions:
             # An edited program wrote into what forward had kept.
             made = self.problem.graph(self.problem.primals)
             self._graph = None if isinstance(made, Raised) else made.value
@@ -168,6 +148,11 @@ class OwnBackward:
             return None
         found = Layout.of(graph.leaves).flatten(result.value)
         return found if bool(found.isfinite().all()) else None
+
+
+def _shapes_of(returned: Any) -> list[tuple[int, ...] | None]:  # noqa: ANN401 - what backward returns
+    values = returned if isinstance(returned, tuple | list) else [returned]
+    return [tuple(v.shape) if isinstance(v, Tensor) else None for v in values]
 
 
 def _versions(graph: Graph) -> list[int] | None:

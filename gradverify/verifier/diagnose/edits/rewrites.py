@@ -1,4 +1,4 @@
-"""What may be meant in the place of an expression: by its form, its number, or what may be lost around it."""
+"""What may be meant in the place of a statement or an expression, by its form or its number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gradverify.verifier.diagnose.edits.edit import Edit, expression, matched
 from gradverify.verifier.diagnose.edits.known import Value
-from gradverify.verifier.diagnose.edits.source import Slot
+from gradverify.verifier.diagnose.edits.source import Slot, slots
 from gradverify.verifier.diagnose.edits.tables import (
     ALONG,
     DROPPED,
@@ -29,10 +29,55 @@ from gradverify.verifier.diagnose.edits.tables import (
     TWINS,
 )
 
+NUMBER = (int, float, bool)
+"""Types of numbers."""
+
 MOST_ARGUMENTS = 5
 """Arguments of a call, or tensors that are joined, of which every two are exchanged."""
 
-_NUMBER = (int, float, bool)
+
+def of_statements(tree: ast.AST) -> Iterator[Edit]:
+    """Every one, in the order of the source."""
+    for slot in slots(tree):
+        if isinstance(slot.node, ast.stmt) and slot.place >= 0:
+            yield from _of_one(slot, slot.node)
+        if isinstance(slot.node, ast.Tuple) and isinstance(slot.node.ctx, ast.Store):
+            yield from exchanged(slot, slot.node, "wrong-saved")
+
+
+def _of_one(slot: Slot, node: ast.stmt) -> Iterator[Edit]:
+    match node:
+        case ast.Assign(targets=[ast.Name() | ast.Subscript() as target], value=value):
+            yield Edit(slot, ast.AugAssign(target, ast.Add(), value), "duplicates", is_whole=True)
+            is_product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div)
+            yield Edit(slot, ast.Pass(), "chain-factor" if is_product else "operand", is_whole=True)
+        case ast.AugAssign():
+            yield from _of_sum(slot, node)
+        case ast.Expr(value=ast.Call()):
+            yield Edit(slot, ast.Pass(), "missing-term", is_whole=True)
+        case ast.For(iter=passes):
+            turned = expression("reversed(list(p))", p=passes)
+            yield Edit(slot, ast.For(node.target, turned, node.body, node.orelse), "permuted")
+        case ast.If(test=test, body=body, orelse=other) if "needs_input_grad" not in ast.unparse(test):
+            yield Edit(slot, body, "branch")
+            yield Edit(slot, other or [ast.Pass()], "branch")
+        case _:
+            pass
+
+
+def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
+    """With another sign, assigned, not there at all, or where equal indices count each."""
+    if isinstance(node.target, ast.Subscript):
+        places = {"a": node.target.value, "i": node.target.slice, "v": node.value}
+        accumulated = expression("a.index_put_((i,), v, accumulate=True)", **places)
+        yield Edit(slot, ast.Expr(accumulated), "duplicates", is_whole=True)
+    is_product = isinstance(node.op, ast.Mult | ast.Div)
+    cause = "chain-factor" if is_product else "missing-term"
+    for other in (ast.Mult, ast.Div) if is_product else (ast.Add, ast.Sub):
+        if not isinstance(node.op, other):
+            yield Edit(slot, ast.AugAssign(node.target, other(), node.value), cause, is_whole=True)
+    yield Edit(slot, ast.Assign([node.target], node.value, lineno=0), cause, is_whole=True)
+    yield Edit(slot, ast.Pass(), cause, is_whole=True)
 
 
 def by_form(slot: Slot, value: Value, parents: dict[int, ast.AST]) -> Iterator[Edit]:
@@ -42,7 +87,7 @@ def by_form(slot: Slot, value: Value, parents: dict[int, ast.AST]) -> Iterator[E
         return
     number = cause_of_number(slot, parents)
     for made, cause in forms(node):
-        yield Edit(slot, made, number if number != "operand" and type(value) in _NUMBER else cause)
+        yield Edit(slot, made, number if number != "operand" and type(value) in NUMBER else cause)
     yield from _of_parts(slot, node)
     if isinstance(node, ast.Name) and isinstance(value, list) and len(value) > 1:
         yield Edit(slot, expression("e[::-1]", e=node), "permuted")
@@ -64,8 +109,6 @@ def _of_parts(slot: Slot, node: ast.expr) -> Iterator[Edit]:
             yield from exchanged(slot, node, "swapped-inputs")
         case ast.List() if isinstance(slot.parent, ast.Call) and len(node.elts) <= MOST_ARGUMENTS:
             yield from exchanged(slot, node, "permuted")
-        case ast.Constant(value=str() as text):
-            yield from _of_letters(slot, text)
         case ast.Constant(value=bool() as flag):
             yield Edit(slot, ast.Constant(not flag), "operand")
         case _:
@@ -89,24 +132,6 @@ def forms(node: ast.expr) -> Iterator[tuple[ast.expr, str]]:
         yield from _of_name(node, node.func)
 
 
-def difference(one: ast.expr, other: ast.expr) -> str:
-    """The cause where one expression stands for the other, or in one part of it; empty for no known one."""
-    for here, there in ((one, other), (other, one)):
-        text = ast.unparse(there)
-        found = next((cause for made, cause in forms(here) if ast.unparse(made) == text), "")
-        if found:
-            return found
-    parts, others = (list(ast.iter_child_nodes(node)) for node in (one, other))
-    if type(one) is not type(other) or len(parts) != len(others):
-        return ""
-    differing = [(a, b) for a, b in zip(parts, others, strict=True) if ast.dump(a) != ast.dump(b)]
-    match differing:
-        case [(ast.expr() as a, ast.expr() as b)]:
-            return difference(a, b)
-        case _:
-            return ""
-
-
 def exchanged(slot: Slot, node: ast.Tuple | ast.List, cause: str) -> Iterator[Edit]:
     """Every two elements of a tuple, or of a list, in each other's place."""
     for turned in _turned(node.elts):
@@ -126,22 +151,18 @@ def is_module(node: ast.expr) -> bool:
 
 def cause_of_number(slot: Slot, parents: dict[int, ast.AST]) -> str:
     """The cause where another number is meant: by whether it is a bound, a dimension or a value."""
-    node: ast.AST | None = slot.node if isinstance(slot.node, ast.AST) else None
-    while node is not None:
-        match around := parents.get(id(node)):
-            case ast.UnaryOp() | ast.BinOp() | ast.Tuple():
-                node = around
-                continue
-            case ast.Slice() | ast.Call(func=ast.Name(id="range")):
-                return "region"
-            case ast.keyword(arg="dim" | "axis"):
-                return "wrong-reduction-dim"
-            case ast.Call(func=ast.Attribute(attr=name), args=arguments) if name in REDUCTIONS.split():
-                is_given = any(node is a for a in arguments)
-                return "wrong-reduction-dim" if is_given else "operand"
-            case _:
-                return "operand"
-    return "operand"
+    node: ast.AST = slot.node
+    while isinstance(around := parents.get(id(node)), ast.UnaryOp | ast.BinOp | ast.Tuple):
+        node = around
+    match around:
+        case ast.Slice() | ast.Call(func=ast.Name(id="range")):
+            return "region"
+        case ast.keyword(arg="dim" | "axis"):
+            return "wrong-reduction-dim"
+        case ast.Call(func=ast.Attribute(attr=name), args=arguments) if name in REDUCTIONS.split():
+            return "wrong-reduction-dim" if any(node is a for a in arguments) else "operand"
+        case _:
+            return "operand"
 
 
 @cache
@@ -196,28 +217,12 @@ def _turned(nodes: list[ast.expr]) -> Iterator[list[ast.expr]]:
         yield turned
 
 
-def _of_letters(slot: Slot, text: str) -> Iterator[Edit]:
-    """Of an einsum's letters, two of one operand exchanged."""
-    left, arrow, right = text.replace(" ", "").partition("->")
-    if not arrow or not isinstance(slot.parent, ast.Call):
-        return
-    operands = [*left.split(","), right]
-    for k, letters in enumerate(operands):
-        for a, b in itertools.combinations(range(len(letters)), 2):
-            turned = list(letters)
-            turned[a], turned[b] = turned[b], turned[a]
-            others = [*operands[:k], "".join(turned), *operands[k + 1 :]]
-            yield Edit(slot, ast.Constant(",".join(others[:-1]) + "->" + others[-1]), "transposed")
-
-
 def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iterator[Edit]:
     """Written out where the number is."""
-    is_written = isinstance(node, ast.Constant)
     is_index = isinstance(slot.parent, ast.Subscript)
     texts = (NUMBERS if cause == "operand" and not is_index else PLACES).split("; ")
-    if not is_written:
-        ends = _ends_in_a_number(node) or _ends_in_a_number(slot.parent)
-        yield from (Edit(slot, expression(t, e=node), cause) for t in texts if not (ends and t in PLACES))
+    if not isinstance(node, ast.Constant):
+        yield from (Edit(slot, expression(text, e=node), cause) for text in texts)
         return
     seen = {float(value)}
     for text in (*texts, *(() if is_index else ("0", "1"))):
@@ -230,15 +235,6 @@ def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iter
         seen.add(float(other))
         whole = int(other) if type(value) is int and float(other).is_integer() else other
         yield Edit(slot, ast.Constant(whole), cause)
-
-
-def _ends_in_a_number(node: ast.AST) -> bool:
-    """Whether it is `n - 1` or the like, where the number itself may be another one."""
-    match node:
-        case ast.BinOp(op=ast.Add() | ast.Sub(), right=ast.Constant()):
-            return True
-        case _:
-            return False
 
 
 def _lost_around(value: Tensor) -> Iterator[tuple[str, str]]:

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.verifier.diagnose.cause import Cause
+from gradverify.verifier.diagnose.cause import Cause, InBackward
 from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.harmless import is_harmless
-from gradverify.verifier.diagnose.edits.messages import told
-from gradverify.verifier.diagnose.edits.order import edits_of
+from gradverify.verifier.diagnose.edits.known import centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward, traced
 from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pairs, Point, sizes_seen
 
-MOST_OPERATIONS = 800_000
-"""Operations of torch that all of them together may run: a loop has many in one backward."""
-
-SEED = 12
-"""Of the random grad_output."""
+MOST_STEPS = 2_000_000
+"""Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
 AGREES = 1e-7
-"""Gradients along one grad_output agree within this share of the sum of their terms."""
+"""Gradients of multiples agree within this share of the sum of their terms."""
 
 LARGE = (2.0**20, -(2.0**-20))
 """Multiples of a grad_output whose gradients must be the same multiples: in a clamp, they would not be."""
+
+LONGEST_SHOWN = 76
+"""Characters of a piece of backward that a sentence shows."""
 
 
 def one_edit(pairs: Pairs) -> Cause | None:
@@ -46,26 +47,25 @@ def one_edit(pairs: Pairs) -> Cause | None:
     known = next((k for k, (edit, run) in enumerate(found) if _is_right(points, edit, run)), None)
     if known is None and not _searched(first, points, own):
         return None
-    return told(*found[-1 if known is None else known])
+    return _told(*found[-1 if known is None else known])
 
 
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     """Whether a change is found; it is kept for the other gradients, and so is that there is none."""
     wrong = frozenset(pair.name for point in points for pair in point.pairs() if pair.is_wrong)
-    positions = _positions(wrong, own)
-    if own.repairs.most == 0 or positions in own.repairs.searched:
+    if own.repairs.most == 0 or wrong in own.repairs.searched:
         return False
-    own.repairs.searched.add(positions)
+    own.repairs.searched.add(wrong)
     run = _traced(own)
     if run is None:
         return False
-    expected = _Expected.of(first)
-    most = min(own.repairs.most, MOST_OPERATIONS // run.operations)
+    row = int(first.wrong.sum(1).argmax())
+    most = min(own.repairs.most, MOST_STEPS // run.steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of programs that nobody wrote
-        for edit in itertools.islice(edits_of(run, positions), most):
+        for edit in itertools.islice(edits_of(run), most):
             backward = _with(edit, run)
-            if backward is None or not expected.is_given_by(own, backward):
+            if backward is None or not _is_right_in(row, first, own, backward):
                 continue
             if not _is_right(points, edit, run):
                 continue
@@ -73,6 +73,22 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
                 own.repairs.found.append((edit, run))
                 return True
     return False
+
+
+def edits_of(run: TracedBackward) -> Iterator[Edit]:
+    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
+    yield from of_statements(run.source.whole)
+    values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
+    for slot, value in values:
+        yield from by_form(slot, value, run.parents)
+        yield from renumbered(slot, value, run.known, cause_of_number(slot, run.parents))
+    for slot, value in values:
+        yield from replaced(slot, value, run.known)
+    for slot, value in values:
+        yield from around(slot, value)
+    for made in (centred, multiplied):
+        for slot, value in values:
+            yield from made(slot, value, run.known)
 
 
 def _traced(own: OwnBackward) -> TracedBackward | None:
@@ -89,50 +105,15 @@ def _with(edit: Edit, run: TracedBackward) -> Callable[..., Any] | None:
         return run.source.compiled()
 
 
-def _positions(names: frozenset[str], own: OwnBackward) -> frozenset[int]:
-    """Positions of inputs in the call: a list of tensors has one."""
-    positions: dict[str, int] = {}
-    position, open_list = -1, ""
-    for argument in own.problem.arguments:
-        position += not (argument.in_list and argument.in_list == open_list)
-        open_list = argument.in_list
-        positions[argument.name] = position
-    return frozenset(positions.get(name, -1) for name in names)
-
-
-@dataclass(frozen=True)
-class _Expected:
-    """What backward must give for one random grad_output, at the columns that are known."""
-
-    output: int
-    u: Tensor
-    columns: Tensor
-    gradient: Tensor
-    allowed: Tensor
-
-    @staticmethod
-    def of(first: Pair) -> _Expected:
-        """Of the output of a block."""
-        generator = torch.Generator().manual_seed(SEED)
-        rows = first.true.shape[0]
-        signs = torch.randint(0, 2, (rows,), generator=generator).double() * 2 - 1
-        u = signs * (0.5 + torch.rand(rows, generator=generator, dtype=torch.float64))
-        columns, gradients, allowed = [], [], []
-        for pair in first.point.pairs(first.output):
-            judged = pair.known.all(dim=0)
-            true = torch.where(judged, pair.true, 0.0)
-            bound = torch.where(judged, pair.bound, 0.0)
-            columns.append(judged)
-            gradients.append(u @ true)
-            allowed.append(u.abs() @ (AGREES * true.abs() + bound) + ROUNDING * pair.scale * u.abs().sum())
-        return _Expected(first.output, u, *(torch.cat(parts) for parts in (columns, gradients, allowed)))
-
-    def is_given_by(self, own: OwnBackward, backward: Callable[..., Any]) -> bool:
-        """Whether another backward gives it."""
-        found = own.pulled_back(self.output, self.u, backward)
-        if found is None:
-            return False
-        return bool(((found - self.gradient).abs() <= self.allowed)[self.columns].all())
+def _is_right_in(row: int, first: Pair, own: OwnBackward, backward: Callable[..., Any]) -> bool:
+    """Whether a changed backward is right for one output: most changes leave wrong what is wrong."""
+    unit = torch.zeros(first.true.shape[0], dtype=torch.float64)
+    unit[row] = 1.0
+    found = own.pulled_back(first.output, unit, backward)
+    rows = slice(row, row + 1)
+    return found is not None and all(
+        _agrees(pair, found[None], rows) for pair in first.point.pairs(first.output)
+    )
 
 
 def _is_right(points: list[Point], edit: Edit, run: TracedBackward) -> bool:
@@ -171,7 +152,51 @@ def _is_linear(own: OwnBackward, output: int, rows: Tensor, backward: Callable[.
     return True
 
 
-def _agrees(pair: Pair, rows: Tensor) -> bool:
-    block = rows[:, pair.source_block.start : pair.source_block.stop]
-    allowed = pair.bound + RELATIVE * (block.abs() + pair.true.abs()) + ROUNDING * pair.scale
-    return bool(((block - pair.true).abs() <= allowed)[pair.known].all())
+def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
+    """Whether some rows of the gradients by all inputs are the true ones of a block."""
+    block = found[:, pair.source_block.start : pair.source_block.stop]
+    true, bound, known = pair.true[rows], pair.bound[rows], pair.known[rows]
+    allowed = bound + RELATIVE * (block.abs() + true.abs()) + ROUNDING * pair.scale
+    return bool(((block - true).abs() <= allowed)[known].all())
+
+
+def _told(edit: Edit, run: TracedBackward) -> Cause:
+    """The change as a cause: what stands there, what makes it right, and the line."""
+    file = Path(run.source.function.__code__.co_filename).name
+    before, after = _shown(edit, run)
+    line = getattr(edit.slot.node, "lineno", 0)
+    change = InBackward(file, line, before, after, _helper(edit, run), edit.cause)
+    return Cause(edit.cause, is_weak=True, change=change)
+
+
+def _helper(edit: Edit, run: TracedBackward) -> str:
+    """The function that backward calls in which the change stands; empty for backward itself."""
+    helpers = {id(helper): helper.name for helper in run.source.helpers}
+    node: ast.AST | None = edit.slot.parent
+    while node is not None and id(node) not in helpers:
+        node = run.parents.get(id(node))
+    return helpers.get(id(node), "")
+
+
+def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str]:
+    """What stands there and what should: with as much around it as a sentence takes."""
+    with edit.slot.holding(edit.node):
+        shown = _text(edit.slot.node), _text(edit.node)
+    around: ast.AST | None = run.parents.get(id(edit.slot.node))
+    while around is not None and not isinstance(around, ast.FunctionDef) and not edit.is_whole:
+        if isinstance(around, ast.expr | ast.Assign | ast.AugAssign | ast.Return | ast.Expr):
+            text = ast.unparse(around)
+            if len(text) > LONGEST_SHOWN:
+                break
+            with edit.slot.holding(edit.node):
+                shown = text, ast.unparse(around)
+        around = run.parents.get(id(around))
+    return shown
+
+
+def _text(node: ast.AST | list[ast.stmt]) -> str:
+    nodes = node if isinstance(node, list) else [node]
+    if isinstance(nodes[0], ast.For):
+        return f"for {ast.unparse(nodes[0].target)} in {ast.unparse(nodes[0].iter)}"
+    text = "; ".join("" if isinstance(one, ast.Pass) else ast.unparse(one) for one in nodes)
+    return " ".join(text.split())

@@ -27,29 +27,35 @@ MOST_HELPERS = 6
 
 @dataclass(frozen=True)
 class Slot:
-    """One place of a tree where a node stands, or all statements of a block."""
+    """One place of a tree where a node stands."""
 
     parent: ast.AST
     field: str
     place: int
     """Number in the list that the field is; -1 where it is none."""
-    node: ast.AST | list[ast.stmt]
+    node: ast.AST
+
+    def put(self, other: ast.AST | list[ast.stmt]) -> None:
+        """Another node there, or several statements."""
+        if self.place < 0:
+            setattr(self.parent, self.field, other)
+        else:
+            nodes: list[Any] = getattr(self.parent, self.field)
+            nodes[self.place : self.place + 1] = other if isinstance(other, list) else [other]
 
     @contextmanager
     def holding(self, other: ast.AST | list[ast.stmt]) -> Iterator[None]:
-        """Another node there, or several statements, while the context lasts."""
+        """The same while the context lasts."""
         for node in other if isinstance(other, list) else [other]:
             ast.fix_missing_locations(node)
-        if self.place < 0:
-            setattr(self.parent, self.field, other)
-            yield
-            setattr(self.parent, self.field, self.node)
-            return
-        nodes: list[Any] = getattr(self.parent, self.field)
-        before = list(nodes)
-        nodes[self.place : self.place + 1] = other if isinstance(other, list) else [other]
+        value = getattr(self.parent, self.field)
+        before = list(value) if self.place >= 0 else value
+        self.put(other)
         yield
-        nodes[:] = before
+        if self.place >= 0:
+            value[:] = before
+        else:
+            self.put(before)
 
 
 @dataclass(frozen=True)
@@ -74,18 +80,11 @@ class Source:
     @cached_property
     def _module(self) -> ast.Module:
         """A program that makes the function, of the very nodes of its tree, each with a place."""
-        factory = ast.FunctionDef(
-            name=NAME_OF_FACTORY,
-            args=ast.arguments(
-                posonlyargs=[],
-                args=[ast.arg(arg=n) for n in self.function.__code__.co_freevars],
-                kwonlyargs=[],
-                kw_defaults=[],
-                defaults=[],
-            ),
-            body=[*self.helpers, self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))],
-            decorator_list=[],
-        )
+        (factory,) = ast.parse(
+            f"def {NAME_OF_FACTORY}({', '.join(self.function.__code__.co_freevars)}): ..."
+        ).body
+        assert isinstance(factory, ast.FunctionDef)  # noqa: S101
+        factory.body = [*self.helpers, self.tree, ast.Return(ast.Name(self.tree.name, ast.Load()))]
         return ast.fix_missing_locations(ast.Module([factory], []))
 
     def compiled(self, more: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:

@@ -73,7 +73,7 @@ MOVING = {"roll": "permuted", "flip": "permuted", "gather": "permuted", "transpo
 
 OF_ENTRIES = (
     ("missing-term", "-e; 2 * e; e / 2"),
-    ("operand", "1 - e; e ** 2; 1 / e; 1 - e ** 2; e * (1 - e); e.sqrt(); e.exp(); e.abs()"),
+    ("chain-factor", "1 - e; e ** 2; 1 / e; 1 - e ** 2; e * (1 - e); e.sqrt(); e.exp(); e.abs()"),
 )
 """Functions of each entry that may be lost around a value, by their cause."""
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.diagnose.edits.harmless import resolved
-from gradverify.verifier.diagnose.edits.known import OF_TORCH, Known, Value, kept, known_in
+from gradverify.verifier.diagnose.edits.known import OF_TORCH, Known, Value, as_it_is, known_in
 from gradverify.verifier.diagnose.edits.source import Slot, Source, slots
 
 ORDINARY = (Tensor, list, tuple, dict, int, float, complex, str, slice, range, type)
@@ -35,22 +34,24 @@ class TracedBackward:
     """By the number of a slot: what stood there first."""
     locals: dict[str, Value] = field(default_factory=dict)
     """Names at the end of backward."""
-    operations: int = 0
+    steps: int = 1
+    """Expressions that were evaluated: a loop has many."""
     known: list[Known] = field(default_factory=list)
     is_foreign: bool = False
     """Methods of objects are called that may do anything."""
 
     def note(self, number: int, value: Value) -> Value:
         """What a slot comes to."""
+        self.steps += 1
         if not isinstance(value, ORDINARY) and self._is_owner(self.slots[number]):
             self.is_foreign = True
         if number not in self.values:
-            self.values[number] = kept(value)
+            self.values[number] = as_it_is(value)
         return value
 
     def last(self, names: Mapping[str, Value], value: Value) -> Value:
         """What the names stand for when backward returns a value."""
-        self.locals = {name: kept(v) for name, v in names.items()}
+        self.locals = {name: as_it_is(v) for name, v in names.items()}
         return value
 
     def _is_owner(self, slot: Slot) -> bool:
@@ -69,25 +70,6 @@ class TracedBackward:
         return found
 
 
-class _Counting(TorchFunctionMode):
-    """How many operations are run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        del types
-        self.count += 1
-        return func(*args, **(kwargs or {}))
-
-
 def traced(
     source: Source, forward: Sequence[Source], start: Callable[[Callable[..., Any]], bool]
 ) -> TracedBackward | None:
@@ -100,18 +82,14 @@ def traced(
     made = _noting(source).compiled({_NOTE: run.note, _LAST: run.last})
     if made is None:
         return None
-    counting = _Counting()
 
     def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
-        with counting:
-            found = made(ctx, *given)
+        found = made(ctx, *given)
         with torch.no_grad():
             run.known = known_in(source, forward, run.names(), ctx)
         return found
 
-    started = start(noting)
-    run.operations = max(1, counting.count)
-    return run if started and not run.is_foreign else None
+    return run if start(noting) and not run.is_foreign else None
 
 
 def _parents(tree: ast.AST) -> dict[int, ast.AST]:
@@ -123,7 +101,7 @@ def _noting(source: Source) -> Source:
     noted = copy.deepcopy(source.whole)
     for number, slot in enumerate([s for s in slots(noted) if _is_value(s, source)]):
         assert isinstance(slot.node, ast.expr)  # noqa: S101
-        _put(slot, _call(_NOTE, [ast.Constant(number), slot.node]))
+        slot.put(_call(_NOTE, [ast.Constant(number), slot.node]))
     *helpers, tree = [node for node in noted.body if isinstance(node, ast.FunctionDef)]
     for statement in list(_returns(tree)):
         value = statement.value or ast.Constant(None)
@@ -133,13 +111,6 @@ def _noting(source: Source) -> Source:
 
 def _call(name: str, arguments: list[ast.expr]) -> ast.Call:
     return ast.Call(func=ast.Name(name, ast.Load()), args=arguments, keywords=[])
-
-
-def _put(slot: Slot, node: ast.AST) -> None:
-    if slot.place < 0:
-        setattr(slot.parent, slot.field, node)
-    else:
-        getattr(slot.parent, slot.field)[slot.place] = node
 
 
 def _returns(tree: ast.AST) -> Iterator[ast.Return]:

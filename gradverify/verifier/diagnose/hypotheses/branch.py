@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from gradverify.verifier.checks.wording import number
 from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, same_everywhere
 from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
-from gradverify.verifier.diagnose.hypotheses.named_values import NamedTensor, named_tensors, spread
+from gradverify.verifier.diagnose.hypotheses.named_values import named_values, spread
 from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 
 BY_CHANCE = 1e-5
@@ -25,18 +25,11 @@ LEAST_JUDGED = 12
 LEAST_ON_EACH_SIDE = 2
 """... and on each side of the threshold."""
 
+MINUS = " - "
+"""Between the names of two values whose difference decides."""
+
 NARROW = 0.5
 """A threshold is guessed only between values no further apart than this: inputs are mostly within ±2."""
-
-
-@dataclass(frozen=True)
-class _Variable:
-    """A value that every entry of a block has: of its column's input or of its row's output."""
-
-    name: str
-    of: Callable[[Pair], Tensor | None]
-    """Values broadcast to m × n, or None where the point has none."""
-    is_difference: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,10 +43,10 @@ class _Split:
 
 def branch(pairs: Pairs) -> Cause | None:
     """The wrong entries are exactly those where a value lies above, below or beyond a threshold."""
-    variables = list(_variables(pairs[0]))
-    for variable in variables:
-        pooled = _pooled(pairs, variable)
-        split = None if pooled is None else _split(variable, *pooled, hypotheses=3 * len(variables))
+    tables = [_variables(pair) for pair in pairs]
+    for name in tables[0]:
+        pooled = _pooled(pairs, [table.get(name) for table in tables])
+        split = None if pooled is None else _split(name, *pooled, hypotheses=3 * len(tables[0]))
         if split is not None:
             right = sum(int((pair.informative & ~pair.wrong).sum()) for pair in pairs)
             factor = _factor(pairs)
@@ -73,7 +66,7 @@ def _where(split: _Split, pair: Pair) -> str:
     low, high = number(split.low), number(split.high)
     if not split.condition.endswith(" c"):
         return f"`{split.condition}`, a just below {low} and b just above {high}"
-    if " - " in split.condition and "|" not in split.condition:
+    if MINUS in split.condition and "|" not in split.condition:
         return f"`{split.condition.removesuffix('c')}0`"
     likely = {0.0, 1.0, -1.0} | {sign * value for _, value in pair.point.scalars for sign in (1, -1)}
     # A threshold that people write, where it is the only one between the values seen.
@@ -82,69 +75,49 @@ def _where(split: _Split, pair: Pair) -> str:
     return f"`{split.condition}`, c between {low} and {high}{guess}"
 
 
-def _variables(pair: Pair) -> Iterator[_Variable]:
-    """The entry's own input and output first, then whatever has the shape of either, then differences."""
+def _variables(pair: Pair) -> dict[str, Tensor]:
+    """Values that every entry of a block has, broadcast to m × n, by name.
+
+    The entry's own input and output first, then whatever has the shape of either, then differences.
+    """
+    (name, own), (output, _), *others = named_values(pair).items()
+    found = {name: pair.x[None, :], output: pair.y[:, None]}
     if pair.source_block.is_complex:
-        yield _Variable(f"{pair.name}.real", lambda p: p.x[0::2].repeat_interleave(2)[None, :])
-        yield _Variable(f"{pair.name}.imag", lambda p: p.x[1::2].repeat_interleave(2)[None, :])
-        yield _Variable(
-            f"{pair.name}.abs()", lambda p: p.x.view(-1, 2).norm(dim=1).repeat_interleave(2)[None, :]
-        )
-    yield _Variable(pair.name, lambda p: p.x[None, :])
-    yield _Variable(pair.output_name, lambda p: p.y[:, None])
-    others = list(named_tensors(pair))[2:]
-    for other in others:
-        yield _Variable(other.name, _beside(other))
-        yield _Variable(f"{pair.name} - {other.name}", _difference(other), is_difference=True)
+        parts = {f"{name}.real": own[..., :1], f"{name}.imag": own[..., 1:]}
+        found = {part: v.expand(own.shape).reshape(1, -1) for part, v in parts.items()} | found
+    for other, values in others:
+        column, row = spread(values, pair, "column"), spread(values, pair, "row")
+        if column is not None:
+            found[other], found[f"{name}{MINUS}{other}"] = column[None, :], (pair.x - column)[None, :]
+        elif row is not None:
+            found[other] = row[:, None]
+    return found
 
 
-def _beside(other: NamedTensor) -> Callable[[Pair], Tensor | None]:
-    def values(pair: Pair) -> Tensor | None:
-        tensor = other.of(pair)
-        along = spread(tensor, pair, "column")
-        if along is not None:
-            return along[None, :]
-        across = spread(tensor, pair, "row")
-        return None if across is None else across[:, None]
-
-    return values
-
-
-def _difference(other: NamedTensor) -> Callable[[Pair], Tensor | None]:
-    def values(pair: Pair) -> Tensor | None:
-        tensor = spread(other.of(pair), pair, "column")
-        return None if tensor is None else (pair.x - tensor)[None, :]
-
-    return values
-
-
-def _pooled(pairs: Pairs, variable: _Variable) -> tuple[Tensor, Tensor] | None:
-    """Distinct values at right and at wrong entries of all points; None where a value is at both."""
+def _pooled(pairs: Pairs, values: Sequence[Tensor | None]) -> tuple[Tensor, Tensor] | None:
+    """Distinct values at right and at wrong entries of all points; None where there are too few."""
     right, wrong = [], []
-    for pair in pairs:
-        values = variable.of(pair)
-        if values is None:
+    for pair, one in zip(pairs, values, strict=True):
+        if one is None:
             return None
-        spread = values.expand_as(pair.claimed)
-        right.append(spread[pair.nonzero & ~pair.wrong])
-        wrong.append(spread[pair.wrong])
+        spread_out = one.expand_as(pair.claimed)
+        right.append(spread_out[pair.nonzero & ~pair.wrong])
+        wrong.append(spread_out[pair.wrong])
     good, bad = torch.unique(torch.cat(right)), torch.unique(torch.cat(wrong))
     if not (good.isfinite().all() and bad.isfinite().all()):
         return None
     enough = min(good.numel(), bad.numel()) >= LEAST_ON_EACH_SIDE
-    if not enough or good.numel() + bad.numel() < LEAST_JUDGED:
-        return None
-    return good, bad
+    return (good, bad) if enough and good.numel() + bad.numel() >= LEAST_JUDGED else None
 
 
-def _split(variable: _Variable, good: Tensor, bad: Tensor, *, hypotheses: int) -> _Split | None:
-    name = variable.name
+def _split(name: str, good: Tensor, bad: Tensor, *, hypotheses: int) -> _Split | None:
     chance = hypotheses * 2 / math.comb(good.numel() + bad.numel(), bad.numel())
     if chance > BY_CHANCE:
         return None
     for text, g, b in ((name, good, bad), (f"|{name}|", good.abs(), bad.abs())):
         found = _threshold(text, g, b)
-        if found is not None and (not variable.is_difference or text != name or found.low < 0 < found.high):
+        # Of two values, only which of them is larger is a condition that people write.
+        if found is not None and (MINUS not in text or text != name or found.low < 0 < found.high):
             return found
     # One more threshold: as many more ways to draw them.
     if chance * good.numel() <= BY_CHANCE and not ((good > bad.min()) & (good < bad.max())).any():

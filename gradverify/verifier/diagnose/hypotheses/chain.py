@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +10,7 @@ from torch import Tensor
 
 from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Pair, Pairs
-from gradverify.verifier.diagnose.hypotheses.named_values import (
-    NamedTensor,
-    Side,
-    named_tensors,
-    side_shape,
-    spread,
-)
+from gradverify.verifier.diagnose.hypotheses.named_values import Side, named_values, side_shape, spread
 from gradverify.verifier.diagnose.words import of_gradient
 
 LEAST_TELLING = 8
@@ -65,8 +59,7 @@ REDUCTIONS: tuple[tuple[str, Callable[[Tensor, int], Tensor]], ...] = (
 )
 """Numbers that a slice comes to, as they can be copied: `x.norm(1)` is another one."""
 
-Values = Callable[[Pair], Tensor | None]
-"""One for each entry of a side; None where there is none at a point."""
+SIDES: tuple[Side, ...] = ("column", "row")
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,7 @@ class _Lines:
 
 def chain_factor(pairs: Pairs) -> Cause | None:
     """What backward gives is the true block with each column, or each row, times a function of the data."""
-    laws = (_law(lines, side) for side in ("column", "row") if (lines := _fitted(pairs, side)) is not None)
+    laws = (_law(lines, side) for side in SIDES if (lines := _fitted(pairs, side)) is not None)
     law = next(filter(None, laws), "")
     if not law:
         return None
@@ -121,9 +114,9 @@ def _law(lines: Sequence[_Lines], side: Side) -> str:
     joined = torch.cat(factors)
     if torch.unique(joined).numel() < LEAST_TELLING or bool((joined - 1).abs().max() <= NONE):
         return ""
-    for name, of in _values(lines[0].pair, side):
-        given = [of(each.pair) for each in lines]
-        values = [v[each.judged] for v, each in zip(given, lines, strict=True) if v is not None]
+    tables = [_values(each.pair, side) for each in lines]
+    for name in tables[0]:
+        values = [t[name][each.judged] for t, each in zip(tables, lines, strict=True) if name in t]
         for text, function in FUNCTIONS if len(values) == len(lines) else ():
             candidates = [function(v) for v in values]
             for before, of_it in (("", candidates), ("1 / ", [1 / c for c in candidates])):
@@ -147,27 +140,19 @@ def _is_near(factors: Tensor, candidate: Tensor) -> bool:
     return bool((candidate - factors).abs().le(ABOUT * factors.abs()).all())
 
 
-def _values(pair: Pair, side: Side) -> Iterator[tuple[str, Values]]:
-    """Tensors that broadcast to the side, then reductions of those of its shape along each dimension."""
-    tensors = list(named_tensors(pair))
-    dims = range(len(side_shape(pair, side)))
-    for tensor in tensors:
-        yield tensor.name, _spread(tensor, side)
-    for tensor in tensors:
-        for dim in dims:
-            is_of_parts = tensor.is_complex and dim == dims[-1]
-            for text, reduce in REDUCTIONS[:1] if is_of_parts else REDUCTIONS:
-                name = f"{tensor.name}.{'abs()' if is_of_parts else text.format(dim=dim)}"
-                yield name, _reduced(tensor, side, dim, reduce)
-
-
-def _spread(tensor: NamedTensor, side: Side) -> Values:
-    return lambda pair: spread(tensor.of(pair), pair, side)
-
-
-def _reduced(tensor: NamedTensor, side: Side, dim: int, reduce: Callable[[Tensor, int], Tensor]) -> Values:
-    def values(pair: Pair) -> Tensor | None:
-        shaped = tensor.of(pair)
-        return spread(reduce(shaped, dim), pair, side) if shaped.shape == side_shape(pair, side) else None
-
-    return values
+def _values(pair: Pair, side: Side) -> dict[str, Tensor]:
+    """Tensors that broadcast to the side, also by rows, then reductions of those of its shape."""
+    tensors, shape = named_values(pair), side_shape(pair, side)
+    # The parts of a complex number lie along a dimension that nobody knows of.
+    is_complex = (pair.source_block if side == "column" else pair.output_block).is_complex
+    reduced = {
+        f"{name}.{text.format(dim=dim)}": reduce(tensor, dim)
+        for name, tensor in tensors.items()
+        if tensor.shape == shape and not is_complex
+        for dim in range(len(shape))
+        for text, reduce in REDUCTIONS
+    }
+    leading = {f"{name}[..., None]": t[..., None] for name, t in tensors.items() if 0 < t.dim() < len(shape)}
+    candidates = {**tensors, **leading, **reduced}
+    found = {name: spread(tensor, pair, side) for name, tensor in candidates.items()}
+    return {name: values for name, values in found.items() if values is not None}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
@@ -17,32 +18,10 @@ from gradverify.verifier.diagnose.evidence import (
     same_everywhere,
     wrong_ones,
 )
-from gradverify.verifier.diagnose.hypotheses.sizes import size_law, sizes_equal_to
 from gradverify.verifier.diagnose.words import of_gradient, times_too_large
 
 SAME_FACTOR = 1e-6
 """Factors that are fitted at two points are the same number within this share."""
-
-CONSTANTS = (
-    ("sqrt(2)", math.sqrt(2)),
-    ("sqrt(3)", math.sqrt(3)),
-    ("pi", math.pi),
-    ("2 * pi", 2 * math.pi),
-    ("4 * pi", 4 * math.pi),
-    ("sqrt(pi)", math.sqrt(math.pi)),
-    ("sqrt(pi) / 2", math.sqrt(math.pi) / 2),
-    ("2 / sqrt(pi)", 2 / math.sqrt(math.pi)),
-    ("sqrt(2 * pi)", math.sqrt(2 * math.pi)),
-    ("sqrt(pi / 2)", math.sqrt(math.pi / 2)),
-    ("log(2)", math.log(2)),
-    ("1 / log(2)", 1 / math.log(2)),
-    ("log(10)", math.log(10)),
-    ("180 / pi", 180 / math.pi),
-)
-"""Numbers of formulas that are known by a name."""
-
-SAME_CONSTANT = 1e-7
-"""A fitted factor is such a number to within this share: it has about nine digits."""
 
 ADVICE = {
     -1.0: "Turn the sign.",
@@ -50,6 +29,23 @@ ADVICE = {
     0.5: "Was the 2 of a square dropped?",
 }
 """What to do about a factor that has mostly one reason."""
+
+
+_LAWS: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("{}", lambda n: n),
+    ("1 / {}", lambda n: 1 / n),
+    ("sqrt({})", math.sqrt),
+    ("1 / sqrt({})", lambda n: 1 / math.sqrt(n)),
+    ("{}**2", lambda n: n * n),
+    ("1 / {}**2", lambda n: 1 / (n * n)),
+    ("n / (n - 1) with n = {}", lambda n: n / (n - 1)),
+    ("(n - 1) / n with n = {}", lambda n: (n - 1) / n),
+    ("sqrt(n / (n - 1)) with n = {}", lambda n: math.sqrt(n / (n - 1))),
+    ("sqrt((n - 1) / n) with n = {}", lambda n: math.sqrt((n - 1) / n)),
+    ("n - 1 with n = {}", lambda n: n - 1),
+    ("1 / (n - 1) with n = {}", lambda n: 1 / (n - 1)),
+)
+_MULTIPLES: tuple[tuple[str, float], ...] = (("", 1.0), ("-", -1.0), ("2 * ", 2.0), ("1/2 * ", 0.5))
 
 
 def zero(pairs: Pairs) -> Cause | None:
@@ -121,18 +117,12 @@ def _depends_on_sizes_alone(factors: Sequence[tuple[Shapes, float]]) -> bool:
 
 def _of_constant(c: float, pairs: Pairs) -> str:
     """What to do about a factor that is the same everywhere, and what it may also be."""
-    divide = f"Divide by {named(c)}." if abs(c) > 1 else f"Multiply by {named(1 / c)}."
+    divide = f"Divide by {number(c)}." if abs(c) > 1 else f"Multiply by {number(1 / c)}."
     point = pairs[0].point
     same = [] if has_other_sizes(pairs) else sizes_equal_to(point.shapes, abs(c))
     same += [name for name, value in point.scalars if value and abs(c) in {abs(value), abs(1 / value)}]
     also = f" Here it may also be {' or '.join(f'`{name}`' for name in same[:2])}." if same else ""
     return ADVICE.get(round(c, 6), divide) + also
-
-
-def named(c: float) -> str:
-    """A number, with its name where it has one: `6.283 (2 * pi)`."""
-    names = [name for name, value in CONSTANTS if abs(abs(c) - value) <= SAME_CONSTANT * value]
-    return number(c) + "".join(f" ({'-' if c < 0 else ''}{name})" for name in names[:1])
 
 
 def _of_law(law: str) -> str:
@@ -145,3 +135,68 @@ def _of_law(law: str) -> str:
         " Is a sum taken where a mean is meant?" if law.endswith(("]", "numel()")) and " " not in law else ""
     )
     return f"Divide by `{law}`.{mean}"
+
+
+def size_law(factors: Sequence[tuple[Shapes, float]]) -> str:
+    """The simplest law of the sizes that gives the factor at every point; empty where none does.
+
+    Needs points of at least two sizes: at one size everything is a law.
+    """
+    for numbers, laws in ((_numbers, _LAWS), (_quotients, _LAWS[:1])):
+        tables = [dict(numbers(shapes)) for shapes, _ in factors]
+        for (multiple, times), (form, law), name in itertools.product(_MULTIPLES, laws, tables[0]):
+            if all(
+                name in table and _is_near(law, times, table[name], c)
+                for table, (_, c) in zip(tables, factors, strict=True)
+            ):
+                return _written(multiple, form.format(name))
+    return ""
+
+
+def sizes_equal_to(shapes: Shapes, factor: float) -> list[str]:
+    """Which sizes have the value of a factor, or its inverse: where one size was seen, it may be these."""
+    return [
+        name
+        for name, n in _dimensions(shapes)
+        if n > 1 and (n == factor or abs(1 / n - factor) < SAME_FACTOR)
+    ]
+
+
+def _written(multiple: str, form: str) -> str:
+    """`2 / n`, and not `2 * 1 / n`."""
+    if not form.startswith("1 / "):
+        return multiple + form
+    return {"2 * ": "2 / ", "1/2 * ": "1/2 / "}.get(multiple, f"{multiple}1 / ") + form.removeprefix("1 / ")
+
+
+def _is_near(law: Callable[[float], float], times: float, n: float, factor: float) -> bool:
+    try:
+        return n > 0 and abs(times * law(n) - factor) <= SAME_FACTOR * abs(factor)
+    except ZeroDivisionError:
+        return False
+
+
+def _numbers(shapes: Shapes) -> Iterator[tuple[str, float]]:
+    """Dimensions of every tensor, then how many entries each has, then products of two dimensions."""
+    yield from _dimensions(shapes)
+    for name, shape in shapes:
+        if len(shape) > 1:
+            yield f"{name}.numel()", math.prod(shape)
+    for name, shape in shapes:
+        if len(shape) > 2:
+            for a, b in itertools.combinations(range(len(shape)), 2):
+                yield f"({name}.shape[{a}] * {name}.shape[{b}])", shape[a] * shape[b]
+            for a in range(len(shape)) if len(shape) > 3 else ():
+                yield f"({name}.numel() / {name}.shape[{a}])", math.prod(shape) // max(1, shape[a])
+
+
+def _quotients(shapes: Shapes) -> Iterator[tuple[str, float]]:
+    """One dimension over another one."""
+    for (above, m), (below, n) in itertools.permutations(_dimensions(shapes), 2):
+        yield f"{above} / {below}", m / max(1, n)
+
+
+def _dimensions(shapes: Shapes) -> Iterator[tuple[str, int]]:
+    for name, shape in shapes:
+        for dim, n in enumerate(shape):
+            yield f"{name}.shape[{dim}]", n

@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from torch import Tensor
 
 from gradverify.verifier.diagnose.evidence import Pair
+from gradverify.verifier.numerics.flat import Block
 
-Side = str
+Side = Literal["column", "row"]
 """`column` for the entries of the block's input, `row` for those of its output."""
 
 
-@dataclass(frozen=True)
-class NamedTensor:
-    """A tensor of the call, whatever the point."""
+def named_values(pair: Pair) -> dict[str, Tensor]:
+    """The block's own input and output first, then the other inputs, the other outputs, and constants.
 
-    name: str
-    of: Callable[[Pair], Tensor]
-    """Its values, shaped; a complex tensor with its real and imaginary parts along a last dimension."""
-    is_complex: bool = False
-
-
-def named_tensors(pair: Pair) -> Iterator[NamedTensor]:
-    """The block's own input and output first, then the other inputs, the other outputs, and constants."""
+    Of complex tensors the parts, along a last dimension, and the magnitude.
+    """
     point = pair.point
-    yield NamedTensor(pair.name, _input(pair.source), pair.source_block.is_complex)
-    yield NamedTensor(pair.output_name, _output(pair.output), pair.output_block.is_complex)
-    for k, name in enumerate(point.input_names):
-        if k != pair.source:
-            yield NamedTensor(name, _input(k), point.inputs.blocks[k].is_complex)
-    for k, name in enumerate(point.output_names):
-        if k != pair.output:
-            yield NamedTensor(name, _output(k), point.outputs.blocks[k].is_complex)
-    for k, (name, _) in enumerate(point.constants):
-        yield NamedTensor(name, _constant(k))
+    inputs = list(_shaped(point.input_names, point.inputs.blocks, point.x))
+    outputs = list(_shaped(point.output_names, point.outputs.blocks, point.y))
+    own = (inputs.pop(pair.source), outputs.pop(pair.output))
+    found = {name: values for name, _, values in (*own, *inputs, *outputs)}
+    magnitudes = {
+        f"{name}.abs()": values.norm(dim=-1, keepdim=True)
+        for name, block, values in (*own, *inputs, *outputs)
+        if block.is_complex
+    }
+    return {**found, **magnitudes, **dict(point.constants)}
 
 
 def side_shape(pair: Pair, side: Side) -> tuple[int, ...]:
@@ -51,21 +45,8 @@ def spread(tensor: Tensor, pair: Pair, side: Side) -> Tensor | None:
         return None
 
 
-def _input(k: int) -> Callable[[Pair], Tensor]:
-    def values(pair: Pair) -> Tensor:
-        block = pair.point.inputs.blocks[k]
-        return pair.point.x[block.start : block.stop].reshape(block.shape)
-
-    return values
-
-
-def _output(k: int) -> Callable[[Pair], Tensor]:
-    def values(pair: Pair) -> Tensor:
-        block = pair.point.outputs.blocks[k]
-        return pair.point.y[block.start : block.stop].reshape(block.shape)
-
-    return values
-
-
-def _constant(k: int) -> Callable[[Pair], Tensor]:
-    return lambda pair: pair.point.constants[k][1]
+def _shaped(
+    names: Iterable[str], blocks: Iterable[Block], flat: Tensor
+) -> Iterator[tuple[str, Block, Tensor]]:
+    for name, block in zip(names, blocks, strict=True):
+        yield name, block, flat[block.start : block.stop].reshape(block.shape)

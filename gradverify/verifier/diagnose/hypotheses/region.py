@@ -15,6 +15,12 @@ from gradverify.verifier.diagnose.words import cotangent, of_gradient, times_too
 LEAST_BEYOND = 4
 """Slices on either side of an index from which on a gradient is wrong: fewer are named otherwise."""
 
+LOST = (
+    "Look at the bounds of the loop, slice or mask that backward uses there. Is something that depends on "
+    "these entries taken for a constant?"
+)
+MULTIPLIED = "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask."
+
 Part = Callable[[Tensor, int], Tensor]
 """Which indices (bool) of a dimension are meant, by the indices and the length."""
 
@@ -64,47 +70,14 @@ def region(pairs: Pairs) -> Cause | None:
         for place, masks in _places(pairs, is_input=is_input):
             factor = None if masks is None else _factor_within(pairs, masks)
             if factor is not None and masks is not None:
-                where = f"{place} of `{pairs[0].name if is_input else pairs[0].output_name}`"
-                if factor == 0 and is_input and _is_reached_otherwise(pairs, masks):
-                    return _lost(pairs[0], where)
-                return _of_part(pairs[0], where, factor)
+                name = pairs[0].name if is_input else pairs[0].output_name
+                return Cause(
+                    "region",
+                    f"{of_gradient(pairs[0])} is wrong only at {place} of `{name}`, where it "
+                    f"{times_too_large(factor)}, and right everywhere else",
+                    LOST if factor == 0 else MULTIPLIED,
+                )
     return None
-
-
-def _of_part(pair: Pair, place: str, factor: float) -> Cause:
-    return Cause(
-        "region",
-        f"{of_gradient(pair)} is wrong only at {place}, where it {times_too_large(factor)}, and right "
-        "everywhere else",
-        "Look at the bounds of the loop, slice or mask that backward uses there."
-        if factor == 0
-        else "Look at what backward multiplies by there, and at the bounds of a loop, slice or mask.",
-    )
-
-
-def _lost(pair: Pair, place: str) -> Cause:
-    return Cause(
-        "missing-term",
-        f"{of_gradient(pair)} is zero at {place}, where what comes through another output is right, and "
-        "right everywhere else",
-        "Is something that depends on these entries taken for a constant?",
-        is_weak=True,
-    )
-
-
-def _is_reached_otherwise(pairs: Pairs, masks: Sequence[Tensor]) -> bool:
-    """Whether what comes through another output is right there and not zero: no bound leaves that out."""
-    seen = False
-    for pair, mask in zip(pairs, masks, strict=True):
-        columns = mask.any(dim=0)
-        for output in range(len(pair.point.outputs.blocks)):
-            other = Pair(pair.point, output, pair.source)
-            if output == pair.output or not other.nonzero[:, columns].any():
-                continue
-            if other.wrong[:, columns].any():
-                return False
-            seen = True
-    return seen
 
 
 def _places(pairs: Pairs, *, is_input: bool) -> Iterator[tuple[str, list[Tensor] | None]]:

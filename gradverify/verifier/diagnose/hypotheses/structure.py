@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -27,74 +28,44 @@ Dims = tuple[int, int]
 
 
 def diagonal_only(pairs: Pairs) -> Cause | None:
-    """Entries with equal indices along a dimension are right and all others zero; or the reverse."""
-    tied = _decoupled(pairs, "true")
+    """Entries with equal indices along a dimension are right and all others zero."""
+    together = _decoupled(pairs, lambda pair: pair.true)
     return first_that_holds(
         (
-            hypothesis
+            _diagonal_hypothesis(pairs[0], dims)
             for dims in _equal_dims(pairs)
             # Where another dimension goes with one of these two, equal indices mean nothing.
-            if not any((d == dims[0]) != (e == dims[1]) for d, e in tied)
-            for hypothesis in (_diagonal_hypothesis(pairs, dims), _rest_hypothesis(pairs[0], dims))
+            if not any((d == dims[0]) != (e == dims[1]) for d, e in together)
         ),
         pairs,
     )
 
 
-def _diagonal_hypothesis(pairs: Pairs, dims: Dims) -> Hypothesis:
-    softmax = f"Is a sum over that dimension missing, as `({cotangent(pairs[0])} * y).sum(...)` in softmax?"
-    scan = "Is what comes back from the other steps left out: a state that is carried, a sum that goes on?"
+def _diagonal_hypothesis(pair: Pair, dims: Dims) -> Hypothesis:
     cause = Cause(
         "diagonal-only",
-        f"{of_gradient(pairs[0])} is right on the diagonal along dimension {dims[0]} and zero off it: the "
-        f"entries of `{pairs[0].name}` interact along it, and backward drops that",
-        scan if _goes_one_way(pairs, dims) else softmax,
+        f"{of_gradient(pair)} is right on the diagonal along dimension {dims[0]} and zero off it: the "
+        f"entries of `{pair.name}` interact along it, and backward drops that",
+        f"Is a sum over that dimension missing, as `({cotangent(pair)} * y).sum(...)` in softmax, or what "
+        "comes back from the other steps of a scan?",
     )
     return Hypothesis(cause, lambda pair: _keeping(pair, _diagonal(pair, dims)))
 
 
-def _rest_hypothesis(pair: Pair, dims: Dims) -> Hypothesis:
-    cause = Cause(
-        "missing-term",
-        f"{of_gradient(pair)} is right off the diagonal along dimension {dims[0]} and zero on it: the term "
-        "of each entry by itself is missing",
-    )
-    return Hypothesis(cause, lambda pair: _keeping(pair, ~_diagonal(pair, dims)))
-
-
-def _goes_one_way(pairs: Pairs, dims: Dims) -> bool:
-    """Whether outputs depend on entries before them alone, or on those behind them: a scan."""
-    before, behind = True, True
-    for pair in wrong_ones(pairs):
-        rows, columns = _indices(pair, dims)
-        before = before and not bool((pair.nonzero & (columns > rows)).any())
-        behind = behind and not bool((pair.nonzero & (columns < rows)).any())
-    return before != behind
-
-
 def other_reduction_dim(pairs: Pairs) -> Cause | None:
-    """Entries are coupled along another dimension than the function couples them along."""
+    """Entries are coupled along a dimension that the function keeps apart."""
     if not has_other_sizes(pairs):
         return None
-    claimed, true = _decoupled(pairs, "claimed"), _decoupled(pairs, "true")
-    longest = [max(lengths) for lengths in zip(*(p.source_shape for p in wrong_ones(pairs)), strict=False)]
-    lost = sorted(dims for dims in true - claimed if longest[dims[0]] >= LEAST_COUPLED)
-    gained = sorted(claimed - true)
-    # Of one dimension of the output with another one of the input: something is transposed.
-    exchanged = any((d == a) != (e == b) for d, e in lost for a, b in gained)
-    name = pairs[0].name
-    if lost and gained and not exchanged:
-        what = f"backward couples the entries of `{name}` along another dimension than forward does"
-        advice = "Look for a wrong `dim` in a sum or mean in backward."
-        return Cause("wrong-reduction-dim", what, advice, is_weak=True)
-    for dims in lost:
+    claimed, true = (_decoupled(pairs, of) for of in (lambda pair: pair.claimed, lambda pair: pair.true))
+    for dims in sorted(true - claimed):
         if all(_mixes(pair, dims) for pair in wrong_ones(pairs)):
-            what = (
-                f"backward lets entries of `{name}` interact along dimension {dims[0]}, which forward keeps "
-                "apart"
+            return Cause(
+                "wrong-reduction-dim",
+                f"backward lets entries of `{pairs[0].name}` interact along dimension {dims[0]}, which "
+                "forward keeps apart",
+                "Look for a sum or mean over that dimension, or over all of them, in backward.",
+                is_weak=True,
             )
-            advice = "Look for a sum or mean over that dimension, or over all of them, in backward."
-            return Cause("wrong-reduction-dim", what, advice, is_weak=True)
     return None
 
 
@@ -103,7 +74,7 @@ def _mixes(pair: Pair, dims: Dims) -> bool:
     rows, columns = (index.flatten() for index in _indices(pair, dims))
     length = pair.source_shape[dims[0]]
     coupled = torch.zeros(length, length, dtype=torch.bool)
-    seen = (pair.claimed.abs() > 2 * pair.bound + 1e-9 * pair.scale) & pair.known
+    seen = _is_there(pair, pair.claimed) & pair.known
     outputs, inputs = seen.nonzero(as_tuple=True)
     coupled[rows[outputs], columns[inputs]] = True
     return length >= LEAST_COUPLED and bool(coupled.all())
@@ -171,17 +142,21 @@ def _keeping(pair: Pair, mask: Tensor) -> Explanation | None:
     return torch.where(mask, pair.true, zero), torch.where(mask, pair.bound, zero)
 
 
-def _decoupled(pairs: Pairs, which: str) -> set[Dims]:
+def _decoupled(pairs: Pairs, of: Callable[[Pair], Tensor]) -> set[Dims]:
     """Dimension pairs off whose equal indices a matrix vanishes, at every wrong point."""
-    found = set()
-    for dims in _equal_dims(pairs):
-        off = [
-            ((pair.claimed if which == "claimed" else pair.true).abs(), ~_diagonal(pair, dims), pair)
+    return {
+        dims
+        for dims in _equal_dims(pairs)
+        if not any(
+            (_is_there(pair, of(pair)) & ~_diagonal(pair, dims) & pair.known).any()
             for pair in wrong_ones(pairs)
-        ]
-        if all(bool((m <= 2 * p.bound + 1e-9 * p.scale)[mask & p.known].all()) for m, mask, p in off):
-            found.add(dims)
-    return found
+        )
+    }
+
+
+def _is_there(pair: Pair, matrix: Tensor) -> Tensor:
+    """Where a matrix is not zero."""
+    return matrix.abs() > 2 * pair.bound + 1e-9 * pair.scale
 
 
 def _one_use(pair: Pair, dim: int, kind: str) -> Explanation | None:

@@ -17,7 +17,7 @@ def looks_surrogate(pairs: Pairs) -> Cause | None:
     A forward that does not depend on the input at all is flat too: no surrogate, only a wrong gradient.
     """
     # Entries that are not known lie at a step itself.
-    if not all(bool(pair.flat[pair.known].all()) for pair in pairs):
+    if not all(bool(pair.cut(pair.point.flat)[pair.known].all()) for pair in pairs):
         return None
     if not all(_has_steps(pair) for pair in wrong_ones(pairs)):
         return None
