@@ -37,20 +37,6 @@ def deliberate(finding: Finding, signs: Sequence[str]) -> Finding:
     return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
 
 
-def refused(finding: Finding) -> Finding:
-    """The finding of an exception that backward raises on purpose."""
-    said = "forward took them, but they may not be what is meant"
-    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
-
-
-def doubted(finding: Finding) -> Finding:
-    """The finding that is not there at inputs of another kind."""
-    said = "at inputs of another kind it is not, so these inputs may not be valid"
-    hint = "Write a spec with valid inputs (domain, range) and run again."
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
-
-
 def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:
     severity = rule("GV109").severity
     suspected = finding.code

@@ -17,45 +17,32 @@ from functools import cached_property
 from gradverify.model import Doubt, Finding, Outcome, Severity
 from gradverify.rules import Family as Checks
 from gradverify.verifier.checks.handed_on import asks_of_what_is_handed_on
-from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, refused
+from gradverify.verifier.checks.inconclusive import deliberate, invented
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.intent import OF_THE_DERIVATIVE, signs_of
 from gradverify.verifier.doubt.invented import inventions_of, whatever_invented
 from gradverify.verifier.doubt.manifolds import right_on_manifold
-from gradverify.verifier.doubt.neighbours import Family, is_repeatable, right_at
+from gradverify.verifier.doubt.neighbours import Family, right_at
 from gradverify.verifier.doubt.nothing_seen import unseen
 from gradverify.verifier.doubt.shapes import (
+    as_returned,
     complex_inputs,
     equal_sizes,
     even_sizes,
     fewer_dimensions,
     more_dimensions,
-    of_returned_ranks,
-    returned_ranks,
 )
 from gradverify.verifier.doubt.values import constants, without_minus_signs
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
 
-OF_THE_MATRIX = frozenset({"GV410"})
-"""Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
-
-OF_THE_KIND = "GV105"
-"""A gradient for what is no tensor: it may have been meant to be one."""
-
-OF_THE_DTYPE = "GV104"
-"""A gradient in another dtype: a complex one may be right for complex inputs."""
-
-OF_A_WRITE = "GV402"
-"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
-
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output, whatever forward is."""
 
-OF_A_SHAPE = "GV103"
-"""A gradient in another shape than its input has."""
+RAISED = "GV102"
+"""Backward raises."""
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}
@@ -64,25 +51,25 @@ ACCIDENTS = frozenset(
 
 _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 
-RAISED = "GV102"
-"""Backward raises."""
-
 OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
 
-OF_SHAPES = OF_A_SLOPE | {OF_A_SHAPE, "GV108"}
+OF_SHAPES = OF_A_SLOPE | {"GV103", "GV108"}
 """Codes that a wrong guess of a shape can have made."""
 
 ON_NO_MANIFOLD = ("GV102", "GV104", "GV2", "GV501")
 """Codes that say nothing of the first derivative, or that it is right: the inputs lie on no manifold."""
 
+LARGEST = 50_000
+"""Entries of a Jacobian up to which other shapes are tried, each of which has one of its own."""
+
 FAMILIES = (
-    Family(frozenset({OF_THE_DTYPE}), complex_inputs),
-    Family(OF_SHAPES, of_returned_ranks, largest=50_000),
+    Family(frozenset({"GV104"}), complex_inputs),
+    Family(OF_SHAPES, as_returned, judged=24, largest=LARGEST),
     Family(OF_SHAPES | {RAISED}, even_sizes),
-    Family(OF_SHAPES | {RAISED}, more_dimensions, judged=12, largest=50_000, whole=True),
-    Family(OF_SHAPES | {RAISED}, fewer_dimensions, judged=16, largest=50_000, whole=True),
-    Family(OF_SHAPES | {RAISED}, equal_sizes, judged=24, largest=50_000, whole=True),
+    Family(OF_SHAPES | {RAISED}, more_dimensions, judged=12, largest=LARGEST, whole=True),
+    Family(OF_SHAPES | {RAISED}, fewer_dimensions, judged=16, largest=LARGEST, whole=True),
+    Family(OF_SHAPES | {RAISED}, equal_sizes, judged=24, largest=LARGEST, whole=True),
     Family(OF_A_SLOPE | {RAISED}, without_minus_signs),
     Family(OF_THE_DERIVATIVE, constants, judged=40),
 )
@@ -143,35 +130,24 @@ class Guard:
         """Whether no guess can have made it: what raises may do so because of what was invented.
 
         Where two sizes were guessed to differ nothing is certain: what backward does not write of the longer
-        one holds anything. Another case has them equal, and shows what hangs on neither.
+        one holds anything. Another case has them equal, and shows what hangs on neither. A gradient for what
+        is no tensor may be for what was meant to be one, and LAPACK gives anything for a singular matrix.
         """
-        another_count = finding.code == OF_THE_KIND and any(
+        if not finding.code.startswith(CERTAIN) or self._is_of_a_buffer(finding):
+            return False
+        another_count = finding.code == "GV105" and any(
             d.name == finding.input or d.what.endswith(("(callable)", "(object)")) for d in self.invented
         )
-        if any(d.differ for d in self.invented) or another_count:
-            return False
-        if self._is_of_a_buffer(finding) or self._past_an_end:
-            return False
-        hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
-        return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
+        hangs_on_them = finding.raised is not None or finding.code == "GV410"
+        return not (another_count or any(d.differ or hangs_on_them for d in self.invented))
 
     def _is_of_a_buffer(self, finding: Finding) -> bool:
         """Whether something is written into a constant, which its author may keep for that."""
         differentiated = self.sample.problem.input_names
-        return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
+        return finding.code == "GV402" and finding.input not in {None, *differentiated}
 
     @cached_property
-    def _past_an_end(self) -> tuple[str, ...]:
-        """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
-        ranks = self._returned_ranks
-        return ranks if ranks and not is_repeatable(self.sample) else ()
-
-    @cached_property
-    def _returned_ranks(self) -> tuple[str, ...]:
-        return tuple(returned_ranks(self.sample))
-
-    @cached_property
-    def _on_manifold(self) -> bool:
+    def _manifold(self) -> str:
         return right_on_manifold(self.sample)
 
     def judged(self, finding: Finding) -> Finding:
@@ -186,9 +162,6 @@ class Guard:
         signs = signs_of(self.sample, finding)
         if signs:
             yield deliberate(finding, signs)
-        of_shapes = self._past_an_end or (self._returned_ranks if finding.code == OF_A_SHAPE else ())
-        if of_shapes:
-            yield invented(finding, [f"the shape of `{name}`" for name in of_shapes])
         if self._is_of_a_buffer(finding):
             yield invented(finding, [f"that `{finding.input}` is no buffer to be written into"])
         doubts = self._in_doubt(finding)
@@ -196,9 +169,9 @@ class Guard:
             yield invented(finding, [d.what for d in doubts])
         yield from (invented(finding, words) for words in self._right_at(finding))
         if finding.code == RAISED and not _is_accident(self.sample, finding):
-            yield refused(finding)
-        if not finding.code.startswith(ON_NO_MANIFOLD) and self._on_manifold:
-            yield doubted(finding)
+            yield invented(finding, ["that such inputs, which forward takes, are valid"])
+        if not finding.code.startswith(ON_NO_MANIFOLD) and self._manifold:
+            yield invented(finding, [self._manifold])
 
     def _in_doubt(self, finding: Finding) -> tuple[Doubt, ...]:
         """What was invented that can have made it: no shape makes a backward that is not linear.
@@ -212,9 +185,8 @@ class Guard:
     def _whatever_invented(self, finding: Finding, doubts: Sequence[Doubt]) -> bool:
         key = (finding.input, finding.code if finding.code == OF_GRAD_OUTPUT else finding.code[:3])
         if key not in self.settled:
-            names = [d.name for d in doubts]
-            testable = all(d.of_values for d in doubts)
-            self.settled[key] = testable and whatever_invented(self.sample, finding, names)
+            names = [d.name for d in doubts if d.of_values]
+            self.settled[key] = len(names) == len(doubts) and whatever_invented(self.sample, finding, names)
         return self.settled[key]
 
     def _right_at(self, finding: Finding) -> Iterator[tuple[str, ...]]:

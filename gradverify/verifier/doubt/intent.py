@@ -25,7 +25,6 @@ of two up to the sign, so that a linear backward gives the multiple to within it
 LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
 
-
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""
 
@@ -55,24 +54,19 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
         return ""
     output = problem.output_positions.index(finding.output)
     place = problem.input_names.index(name)
-    primal = problem.primals[place]
-    base = problem.evaluate(problem.primals)
+    primal, base = problem.primals[place], problem.evaluate(problem.primals)
     if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
         return ""
-    shown = _shown(sample, place, output, base.value)
-    return f"that backward should be the derivative ({shown})" if shown else ""
-
-
-def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
-    """What shows it; empty for nothing."""
-    name, value = sample.problem.input_names[place], values[output]
-    if torch.equal(value, sample.problem.primals[place]):
-        return f"forward returns `{name}` as it is"
-    if _is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
-        return f"forward is a step in `{name}`, flat between"
-    if _is_cut_short(sample, place, output, value):
-        return "it hands grad_output on where forward cuts off"
-    return ""
+    value = base.value[output]
+    if torch.equal(value, primal):
+        shown = f"forward returns `{name}` as it is"
+    elif _is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
+        shown = f"forward is a step in `{name}`, flat between"
+    elif _is_cut_short(sample, place, output, value):
+        shown = "it hands grad_output on where forward cuts off"
+    else:
+        return ""
+    return f"that backward should be the derivative ({shown})"
 
 
 def _adds_a_constant(sample: Sample, name: str | None) -> bool:

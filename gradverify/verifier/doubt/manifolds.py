@@ -34,14 +34,15 @@ LOPSIDED = 3.0
 """Factor between the rows of an input that is tried: another one for each row."""
 
 
-def right_on_manifold(sample: Sample) -> bool:
-    """Whether the mismatch at this sample is not there on one of the manifolds, as far as they apply."""
-    if not all(_takes_back(sample, place) for place in _wrong_places(sample)) and not _mismatch_along(
-        sample, _row_normalised, _along_sphere
-    ):
-        return True
-    square = any(_is_square(p) for p in sample.problem.primals)
-    return square and not _mismatch_along(sample, _symmetrised, _along_symmetric)
+def right_on_manifold(sample: Sample) -> str:
+    """What was guessed, in words, where the mismatch is not there on a manifold; empty where it is on all."""
+    kinds: list[tuple[str, Move, Projection]] = []
+    if not all(_takes_back(sample, place) for place in _wrong_places(sample)):
+        kinds.append(("that rows need not have the norm 1", _row_normalised, _along_sphere))
+    if any(_is_square(p) for p in sample.problem.primals):
+        kinds.append(("that matrices need not be symmetric", _symmetrised, _along_symmetric))
+    right = (words for words, move, project in kinds if not _mismatch_along(sample, move, project))
+    return next(right, "")
 
 
 def _wrong_places(sample: Sample) -> list[int]:

@@ -27,9 +27,6 @@ LARGEST_JACOBIAN = 200_000
 """Entries of a Jacobian that is built to see whether anything in it is wrong; of a larger one, a random
 direction tells. Doubling each of four sizes makes a Jacobian 256 times as large."""
 
-REPEATED = 3
-"""Further calls of forward that are compared with the first."""
-
 MOST_TRIED = 30
 """Cases of one family that forward is tried with."""
 
@@ -106,26 +103,6 @@ def with_values(sample: Sample, values: Mapping[str, Any]) -> Sample:
         replace(a, value=values[a.name]) if a.name in values else a for a in sample.problem.arguments
     )
     return replace(sample, arguments=arguments, problem=replace(sample.problem, arguments=arguments))
-
-
-def is_repeatable(sample: Sample) -> bool:
-    """Whether forward gives the same at each of several calls, between which memory is used otherwise.
-
-    Torch and NumPy refuse an index that is out of bounds; a compiled kernel takes whatever lies there.
-    """
-    problem, kept = sample.problem, []
-    first = problem.evaluate(problem.primals)
-    for call in range(REPEATED):
-        kept += [torch.full_like(p, 7.5 + call) for p in problem.primals for _ in range(1 + call)]
-        again = problem.evaluate([p.clone() for p in problem.primals])
-        if isinstance(first, Raised) or isinstance(again, Raised):
-            return isinstance(first, Raised) and isinstance(again, Raised)
-        if not all(
-            a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
-            for a, b in zip(first.value, again.value, strict=True)
-        ):
-            return False
-    return True
 
 
 def same_outputs(sample: Sample) -> bool:

@@ -23,9 +23,7 @@ from gradverify.verifier.doubt.neighbours import (
     changed,
     differentiated,
     reshaped,
-    same_outputs,
     tensor_inputs,
-    with_values,
 )
 from gradverify.verifier.doubt.size_factors import scales_by_sizes
 
@@ -98,66 +96,31 @@ def _in_words_of_sizes(before: Case, after: Case) -> tuple[str, ...]:
     return (f"that `{names[0]}` and `{names[1]}` may differ",)
 
 
-def returned_ranks(sample: Sample) -> Shapes:
-    """Inputs whose gradient came back in another shape that they might just as well have, with that shape.
+def as_returned(sample: Sample) -> Iterator[Neighbour]:
+    """The shapes in which gradients came back, at once and each; then with one dimension more or fewer.
 
     Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
     with more dimensions, or with fewer, of a shape that gives the same output.
     """
-    return {
-        name: shape
-        for name, shape, refused in _irregular(sample)
-        if not refused or _takes_fewer(sample, name, shape)
-    }
-
-
-def _irregular(sample: Sample) -> Iterator[tuple[str, tuple[int, ...], bool]]:
-    """Inputs with the shape in which their gradient came, and whether autograd refuses that."""
     reader = sample.subject.reader
-    for (kind, _), remark in reader.remarks.items() if reader is not None else ():
-        if kind in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
-            shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-            yield sample.arguments[remark.position].name, shape, kind is Irregularity.SHAPE_REFUSED
-
-
-def _takes_fewer(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether forward gives outputs of the same shapes for an input that has fewer dimensions."""
-    problem = sample.problem
-    if name not in problem.input_names:
-        return False
-    value = problem.primals[problem.input_names.index(name)]
-    if len(shape) >= value.dim() or tuple(value.shape[value.dim() - len(shape) :]) != shape:
-        return False
-    return same_outputs(with_values(sample, {name: value[(0,) * (value.dim() - len(shape))]}))
-
-
-def of_returned_ranks(sample: Sample) -> Iterator[Neighbour]:
-    """The shapes that backward returned, and what may be meant by them: one dimension more, or fewer."""
-    for one in accepted_shapes(sample, filter(None, [returned_ranks(sample)])):
-        yield one
+    found = {
+        sample.arguments[remark.position].name: tuple(int(n) for n in remark.got.strip("[]").split(",") if n)
+        for (kind, _), remark in (reader.remarks.items() if reader is not None else ())
+        if kind in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}
+    }
+    several = [found, *({name: shape} for name, shape in found.items() if len(found) > 1)]
+    near = list(accepted_shapes(sample, filter(None, several)))
+    yield from near
+    for one in near[:1]:
         for family in (more_dimensions, fewer_dimensions):
             yield from (Neighbour(other, one.words) for other, _ in family(one.sample))
 
 
 def more_dimensions(sample: Sample) -> Iterator[Neighbour]:
-    """Shapes of gradients that autograd refused; one dimension more, in front, or last.
-
-    Of the latter, each trial measures a Jacobian twice as large.
-    """
-    refused = {name: s for name, s, is_refused in _irregular(sample) if is_refused and _fits(sample, name, s)}
-    together = [refused] if len(refused) > 1 else []
-    several = [*together, *({name: shape} for name, shape in refused.items())]
-    if sample.inputs.size * sample.problem.outputs.size > LARGEST_ENLARGED:
-        yield from islice(accepted_shapes(sample, several), MOST_OF_A_KIND)
-        return
-    in_front = itertools.chain(several, _in_front(sample))
-    for shapes in (in_front, _last(sample), _rows_beside_numbers(sample)):
-        yield from islice(accepted_shapes(sample, shapes), MOST_OF_A_KIND)
-
-
-def _fits(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a shape may be meant: a single number is not, a gradient that sums all of a vector is wrong."""
-    return any(i.name == name and 0 < len(shape) <= len(i.shape) for i in differentiated(sample))
+    """One dimension more, in front or last, where the Jacobian is small: it becomes twice as large."""
+    if sample.inputs.size * sample.problem.outputs.size <= LARGEST_ENLARGED:
+        for shapes in (_in_front(sample), _last(sample), _rows_beside_numbers(sample)):
+            yield from islice(accepted_shapes(sample, shapes), MOST_OF_A_KIND)
 
 
 def _in_front(sample: Sample) -> Iterator[Shapes]:

@@ -39,8 +39,8 @@ def guarded_at_undeclared(sample: Sample, result: CheckResult) -> CheckResult:
     """
     if result.outcome is not Outcome.FAILED:
         return result
-    errors = (Severity.ERROR,)
-    return with_findings(result, (_judged(sample, f) if f.severity in errors else f for f in result.findings))
+    told = (_judged(sample, f) if f.severity is Severity.ERROR else f for f in result.findings)
+    return with_findings(result, told)
 
 
 def _judged(sample: Sample, finding: Finding) -> Finding:
@@ -55,19 +55,10 @@ def _judged(sample: Sample, finding: Finding) -> Finding:
         swept += [d.what for d in redrawn]
     swept += [d.what for d in sample.subject.doubts if d.extreme]
     if not swept and (_is_slight(finding) or (finding.code == OF_NO_VALUE and sample.point is Point.SPECIAL)):
-        swept = [_values(sample, finding.input)]
+        swept = [f"that such values of `{finding.input}` are valid"]
     if not swept and finding.code in OF_A_SLOPE and not _has_derivative(sample):
         swept = ["that forward has a derivative at these inputs (a little aside it is another one)"]
     return invented(finding, swept) if swept else finding
-
-
-def _values(sample: Sample, name: str | None) -> str:
-    """What was guessed at values that nobody declared, in words."""
-    names = sample.problem.input_names
-    zeros = sample.point is Point.SPECIAL and name in names
-    if zeros and bool((sample.problem.primals[names.index(name)] == 0).any()):
-        return f"that zeros of `{name}` are valid"
-    return "that such values are valid"
 
 
 def _is_slight(finding: Finding) -> bool:
