@@ -12,6 +12,9 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
 
+MEANT = "that backward should be the derivative"
+"""The beginning of `... was guessed`."""
+
 FLAT = (1e-5, -1e-5)
 """How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
@@ -44,11 +47,9 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     forward somebody wrote a gradient that is meant to be another one.
     """
     if finding.code == "GV106":
-        if finding.cause == "grad-output-ones":
-            return ""  # the derivative itself is there: nobody chose another one
-        if _adds_a_constant(sample, finding.input):
-            return ""  # nor does anybody add to a gradient what does not scale with the loss
-        return "that backward should be the derivative (it cuts off or normalises grad_output)"
+        # The derivative itself for ones: nobody chose another. Nor is there a reason to add what does not scale.
+        mistaken = finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input)
+        return "" if mistaken else f"{MEANT} (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:
         return ""
@@ -66,7 +67,7 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
         shown = "it hands grad_output on where forward cuts off"
     else:
         return ""
-    return f"that backward should be the derivative ({shown})"
+    return f"{MEANT} ({shown})"
 
 
 def _adds_a_constant(sample: Sample, name: str | None) -> bool:
