@@ -47,7 +47,7 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     forward somebody wrote a gradient that is meant to be another one.
     """
     if finding.code == "GV106":
-        # The derivative itself for ones: nobody chose another. Nor is there a reason to add what does not scale.
+        # With the derivative for ones nobody chose another; nor does anybody add what does not scale.
         mistaken = finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input)
         return "" if mistaken else f"{MEANT} (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
