@@ -22,7 +22,6 @@ SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
 
-
 ASIDE = (1e-3, -1e-3)
 """How far all entries are moved, relative to them; from zero, absolute."""
 

@@ -32,8 +32,8 @@ def _of_kinds(sample: Sample) -> Iterator[Neighbour]:
     given = _constants(sample)
     if sum(v.numel() for v in given.values()) > MOST_ENTRIES:
         return
-    for words, kind in KINDS:
-        values = {n: v for n, v in ((n, kind(v)) for n, v in given.items()) if v is not None}
+    for words, allows, made in KINDS:
+        values = {n: made(v) for n, v in given.items() if allows(v)}
         if any(not torch.equal(v, given[n]) for n, v in values.items()):
             names = " and ".join(f"`{one}`" for one in values)
             yield Neighbour(with_values(sample, values), (f"that the values of {names} need not {words}",))
@@ -58,56 +58,52 @@ def _constants(sample: Sample) -> dict[str, Tensor]:
     }
 
 
-def _halves_alike(x: Tensor) -> Tensor | None:
-    """[..., 2k] with the first k entries of each row twice."""
-    if not x.dim() or x.shape[-1] % 2 or x.shape[-1] < 4:
-        return None
-    half = x[..., : x.shape[-1] // 2]
-    return torch.cat([half, half], dim=-1)
+def _has_rows(x: Tensor) -> bool:
+    return x.dim() > 0 and x.shape[-1] > 1
 
 
-def _pairs_alike(x: Tensor) -> Tensor | None:
-    """[..., 2k] with every other entry of each row twice."""
-    if not x.dim() or x.shape[-1] % 2 or x.shape[-1] < 4:
-        return None
-    return x[..., ::2].repeat_interleave(2, dim=-1)
+def _has_halves(x: Tensor) -> bool:
+    return x.dim() > 0 and x.shape[-1] % 2 == 0 and x.shape[-1] >= 4
 
 
-def _summing_to_one(x: Tensor) -> Tensor | None:
-    """Positive rows along the last dimension with the sum 1."""
-    if not x.dim() or x.shape[-1] == 1:
-        return None
-    return x.abs() / x.abs().sum(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+def _is_filter(x: Tensor) -> bool:
+    """[c, c, k, ...]: as many channels out as in."""
+    return x.dim() > 2 and x.shape[0] == x.shape[1]
 
 
-def _of_norm_one(x: Tensor) -> Tensor | None:
-    """Rows along the last dimension with the norm 1."""
-    return torch.nn.functional.normalize(x, dim=-1) if x.dim() and x.shape[-1] > 1 else None
+def _minus_adjoint(x: Tensor) -> Tensor:
+    """Channels exchanged and the window turned give minus the same."""
+    return (x - x.transpose(0, 1).flip(list(range(2, x.dim())))) / 2
 
 
-def _zeros_and_ones(x: Tensor) -> Tensor | None:
-    """A mask that is 1 where the value is above the median."""
-    return (x > x.median()).to(x.dtype)
+_Kind = tuple[str, Callable[[Tensor], bool], Callable[[Tensor], Tensor]]
 
-
-def _skew_filter(x: Tensor) -> Tensor | None:
-    """[c, c, k, ...], whose convolution is minus its own adjoint: channels exchanged, the window turned."""
-    if x.dim() < 3 or x.shape[0] != x.shape[1]:
-        return None
-    window = list(range(2, x.dim()))
-    return (x - x.transpose(0, 1).flip(window)) / 2
-
-
-KINDS: tuple[tuple[str, Callable[[Tensor], Tensor | None]], ...] = (
-    ("repeat their first half along the last dimension", _halves_alike),
-    ("be alike in pairs along the last dimension", _pairs_alike),
-    ("sum to one along the last dimension", _summing_to_one),
-    ("have the norm 1 along the last dimension", _of_norm_one),
-    ("be zeros and ones alone", _zeros_and_ones),
-    ("be a filter that is minus its own adjoint", _skew_filter),
+KINDS: tuple[_Kind, ...] = (
+    (
+        "repeat their first half along the last dimension",
+        _has_halves,
+        lambda x: torch.cat([x[..., : x.shape[-1] // 2]] * 2, dim=-1),
+    ),
+    (
+        "be alike in pairs along the last dimension",
+        _has_halves,
+        lambda x: x[..., ::2].repeat_interleave(2, dim=-1),
+    ),
+    (
+        "sum to one along the last dimension",
+        _has_rows,
+        lambda x: torch.nn.functional.normalize(x.abs(), p=1.0, dim=-1),
+    ),
+    (
+        "have the norm 1 along the last dimension",
+        _has_rows,
+        lambda x: torch.nn.functional.normalize(x, dim=-1),
+    ),
+    ("be zeros and ones alone", lambda _: True, lambda x: (x > x.median()).to(x.dtype)),
+    ("be a filter that is minus its own adjoint", _is_filter, _minus_adjoint),
 )
-"""What constants are, after `that the values of ... need not`, and how to make them so; None where their
-shape does not allow it. Tables of angles in both layouts, soft labels, directions, masks."""
+"""What constants are, after `that the values of ... need not`, whether their shape allows it, and how to make
+them so: tables of angles in both layouts, soft labels, directions, masks."""
 
 
 def without_minus_signs(sample: Sample) -> Iterator[Neighbour]:
