@@ -11,7 +11,7 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.inferred import OF_A_SLOPE, with_findings
 from gradverify.verifier.doubt.intent import signs_of
 from gradverify.verifier.doubt.invented import inventions_of, whatever_invented
-from gradverify.verifier.doubt.neighbours import with_values
+from gradverify.verifier.doubt.neighbours import tensor_inputs, with_values
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -53,6 +53,9 @@ def _judged(sample: Sample, finding: Finding) -> Finding:
     if redrawn and not whatever_invented(sample, finding, [d.name for d in redrawn]):
         swept += [d.what for d in redrawn]
     swept += [d.what for d in sample.subject.doubts if d.extreme]
+    of_input = tensor_inputs(sample.case).get(finding.input or "")
+    if of_input is not None and of_input.layout.startswith("sparse") and sample.point is Point.SPECIAL:
+        swept.append(f"that zeros of `{finding.input}` are none of its entries")
     if not swept and (_is_slight(finding) or (finding.code == OF_NO_VALUE and sample.point is Point.SPECIAL)):
         swept = [f"that such values of `{finding.input}` are valid"]
     if not swept and finding.code in OF_A_SLOPE and not _has_derivative(sample):
