@@ -1,0 +1,1 @@
+"""The guard on inferred inputs: a mismatch that another guess would not have is *inconclusive*."""
