@@ -1,4 +1,4 @@
-"""Windows that cannot slide: a filter of its input's own size gives one output, where overlaps say nothing."""
+"""Windows that cannot slide: a filter of the size of its input gives one output, and no overlaps."""
 
 from __future__ import annotations
 
