@@ -38,6 +38,7 @@ from gradverify.verifier.infer.starting import started
 from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.sweep import Apart, Sweeping, apart, rows, without_unread
 from gradverify.verifier.infer.trial import Ran, attempt, works
+from gradverify.verifier.infer.windows import with_windows
 from gradverify.verifier.inputs.stand_ins import STAND_IN
 
 FEWER_TRIES = 150
@@ -81,8 +82,9 @@ def _entry_of(target: Target, module: ModuleType | None, known: Known, found: So
     state, remarks = _with_constants(known, found.state, found.ran)
     state, ran = without_unread(caller, state, found.ran)
     state, complexes = _with_complex(known, state)
+    state, ran = with_windows(caller, Sweeping(caller, ran).shrunk(state), ran)
     sweeping = Sweeping(caller, ran)
-    state, optional = with_optional_tensors(known, sweeping.shrunk(state))
+    state, optional = with_optional_tensors(known, state)
     state = with_other_values(known, state)
     sizes = sweeping.second_sizes(state)
     state = with_valid_choices(caller, state, rows(sizes))

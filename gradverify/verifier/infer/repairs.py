@@ -95,7 +95,7 @@ TABLE = (
     Row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
     Row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),
     Row(
-        r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 0.6, 0.02
+        r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 1.0, 0.02
     ),
     # Into parts whose number does not divide a dimension.
     Row(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+", sizes.by_reshape),
