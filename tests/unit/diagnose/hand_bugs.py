@@ -104,7 +104,7 @@ BUGS: tuple[Mutant, ...] = (
          "chain-factor"),
     _bug("layernorm-no-mean", lambda a, y, g: _ln(a, mean=False)(g), "missing-term"),
     _bug("layernorm-no-xhat", lambda a, y, g: _ln(a, xhat=False)(g), "missing-term"),
-    _bug("layernorm-no-weight", lambda a, y, g: _ln(a, weight=False)(g), "operand"),
+    _bug("layernorm-no-weight", lambda a, y, g: _ln(a, weight=False)(g), "operand", "chain-factor"),
     _bug("layernorm-dim0", lambda a, y, g: _ln(a, over=0)(g), "wrong-reduction-dim"),
     _bug("embedding-assigned", _last_only, "duplicates"),
     _bug("moments-no-var", _mean_alone, "ignored-output", "zero"),

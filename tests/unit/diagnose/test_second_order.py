@@ -119,7 +119,11 @@ def _nested(slope_backward):
             "derivative of `g_x` (the gradient of `x`) by `x` is 2 times too large",
         ),
         (lambda t, g, gg, _: (gg * g * (1 - t * t), -gg * t), "constant-factor", "by `grad_output` has the"),
-        (lambda t, g, gg, _: (gg * (1 - t * t), gg * t), "operand", "if `grad_output` were all ones"),
+        (
+            lambda t, g, gg, _: (gg * (1 - t * t), gg * t),
+            "chain-factor",
+            "times what it should be, entry by entry",
+        ),
     ],
     ids=["factor", "sign", "without-g"],
 )

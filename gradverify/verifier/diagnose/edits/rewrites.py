@@ -222,7 +222,13 @@ def _other_numbers(slot: Slot, node: ast.expr, value: float, cause: str) -> Iter
     is_index = isinstance(slot.parent, ast.Subscript)
     texts = (NUMBERS if cause == "operand" and not is_index else PLACES).split("; ")
     if not isinstance(node, ast.Constant):
-        yield from (Edit(slot, expression(text, e=node), cause) for text in texts)
+        # Of `n - 1`, the number itself is changed.
+        sums = [
+            n for n in (node, slot.parent) if isinstance(n, ast.BinOp) and isinstance(n.right, ast.Constant)
+        ]
+        has_number = any(isinstance(n.op, ast.Add | ast.Sub) for n in sums)
+        left = [text for text in texts if not (has_number and text in PLACES)]
+        yield from (Edit(slot, expression(text, e=node), cause) for text in left)
         return
     seen = {float(value)}
     for text in (*texts, *(() if is_index else ("0", "1"))):
