@@ -48,6 +48,7 @@ WRONG_SETS = (
     "twelfth",
     "thirteenth",
     "fourteenth",
+    "fifteenth",
 )
 """In the order in which they were written. `first` is the one that the hypotheses were improved on; each pair
 from the seventh on is by an author who knew none of the others."""
