@@ -5,6 +5,7 @@ Tensors of this module are (columns that are refined) × M where nothing else is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -81,18 +82,17 @@ def refine(
     """
     scales, x = sampler.scales[columns, None], sampler.x[columns, None]
     large, coarse, fine = (sampler.sample(columns, step * scales[:, 0]) for step in (LARGE_STEP, *KINK_STEPS))
-    levels = (first.noise, coarse.noise, fine.noise)
-    noise = persistent_noise(levels, floor, sampler.own, sampler.problem.outputs)
+    levels, outputs = (first.noise, coarse.noise, fine.noise), sampler.problem.outputs
+    noise = persistent_noise(levels, floor, sampler.own, outputs)
     nearer = _own_scale(sampler, columns)
     candidates = [large, first, coarse, fine, *(nearer[:1] if nearer else ())]
     flat = _flat(candidates, finest=fine)
     errors = []
     for samples in candidates:
         error = measured_error(samples, noise, x, sampler.own)
+        unresolved = ~converged(samples, floor, sampler.typical) & (error > resolved)
         # Flat at one step only is a staircase (a float32 interior): no evidence beside a step that moved.
-        misleading = samples.flat & ~flat
-        misleading |= ~converged(samples, floor, sampler.typical) & (error > resolved)
-        errors.append(torch.where(misleading, torch.inf, error))
+        errors.append(torch.where((samples.flat & ~flat) | unresolved, torch.inf, error))
     errors = _within_resolution(candidates[:4], errors[:4], x, sampler.typical) + errors[4:]
     value, error, step = _best(candidates, errors)
     if claimed is not None:
@@ -100,14 +100,10 @@ def refine(
     kink = _is_kink(coarse, fine, sampler.own)
     if nearer is not None:  # seen from nearer, it may lie beside the kink
         kink &= ~(nearer[1] & (SAFETY * errors[-1] < 0.1 * fine.half_jump))
-    jump = _is_jump(coarse, fine, noise) & ~kink & (error > UNTRUSTED * value.abs())
-    jump |= _is_cusp(coarse, fine, noise) & ~kink
-    error = torch.where(jump, torch.inf, torch.where(kink, noise / fine.step, error))
-    negligible = QUIET * sampler.typical
-    quiet = error.isinf()
-    for samples, most in ((large, large.step / scales), (first, first.step / scales), (coarse, 1), (fine, 1)):
-        moved = torch.maximum(samples.derivative.abs(), samples.steepest) * samples.step
-        quiet &= samples.truncation.isfinite() & (moved <= negligible * most)
+    jump = _is_jump(coarse, fine, noise) & (error > UNTRUSTED * value.abs()) | _is_cusp(coarse, fine, noise)
+    error = torch.where(kink, noise / fine.step, torch.where(jump, torch.inf, error))
+    negligible, shares = QUIET * sampler.typical, (large.step / scales, first.step / scales, 1.0, 1.0)
+    quiet = error.isinf() & _hardly_moves((large, first, coarse, fine), shares, negligible)
     return Refined(
         value=torch.where(kink, (fine.left + fine.right) / 2, value).mT,
         error=torch.where(quiet, negligible / scales, error).mT,
@@ -116,6 +112,17 @@ def refine(
         step=torch.where(kink, fine.step, step).mT,
         noise=noise,
     )
+
+
+def _hardly_moves(
+    candidates: Sequence[Samples], shares: Sequence[Tensor | float], negligible: Tensor
+) -> Tensor:
+    """Whether no step moves f by more than its share of what is negligible; see `QUIET`."""
+    still = []
+    for samples, share in zip(candidates, shares, strict=True):
+        moved = torch.maximum(samples.derivative.abs(), samples.steepest) * samples.step
+        still.append(samples.truncation.isfinite() & (moved <= negligible * share))
+    return torch.stack(still).all(dim=0)
 
 
 def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:
