@@ -116,26 +116,16 @@ def bindings(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr | None]]:
     seen: set[int] = set()
     for node in own_nodes_of(body):
         if isinstance(node, ast.Assign | ast.AnnAssign):
-            for whole in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                for target, value in _pairs(whole, node.value):
-                    if isinstance(target, ast.Name):
-                        found.setdefault(target.id, []).append(value)
-                        seen.add(id(target))
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append(node.value)
+                    seen.add(id(target))
     for statement in body:
         for node in ast.walk(statement):
             bound = isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
             if bound and isinstance(node, ast.Name) and id(node) not in seen:
                 found.setdefault(node.id, []).append(None)
     return found
-
-
-def _pairs(target: ast.expr, value: ast.expr | None) -> Sequence[tuple[ast.expr, ast.expr | None]]:
-    """What is bound to what: `a, b = None, None` is two bindings."""
-    match target, value:
-        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            return tuple(zip(targets, values, strict=True))
-        case _:
-            return ((target, value),)
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:

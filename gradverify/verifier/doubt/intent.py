@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.model import Finding
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
 
@@ -24,6 +26,9 @@ JUMPS = (0.37, 7.3, -7.3, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
 SCALES = (-1.0, 64.0)
 """Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
 of two up to the sign, so that a linear backward gives the multiple to within its rounding."""
+
+OTHER = (1.5, 0.3)
+"""Factor and summand that make another real number of an argument."""
 
 LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
@@ -58,16 +63,28 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     primal, base = problem.primals[place], problem.evaluate(problem.primals)
     if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
         return ""
-    value = base.value[output]
-    if torch.equal(value, primal):
-        shown = f"forward returns `{name}` as it is"
-    elif _is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
-        shown = f"forward is a step in `{name}`, flat between"
-    elif _is_cut_short(sample, place, output, value):
-        shown = "it hands grad_output on where forward cuts off"
-    else:
-        return ""
-    return f"{MEANT} ({shown})"
+    shown = _shown(sample, place, output, base.value)
+    return f"{MEANT} ({shown})" if shown else ""
+
+
+def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
+    """What shows it; empty for nothing."""
+    name, value = sample.problem.input_names[place], values[output]
+    if torch.equal(value, sample.problem.primals[place]):
+        return f"forward returns `{name}` as it is"
+    if _is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
+        return f"forward is a step in `{name}`, flat between"
+    if _is_cut_short(sample, place, output, value):
+        return "it hands grad_output on where forward cuts off"
+    alone = _backward_alone_reads(sample, place)
+    if alone:
+        return f"backward goes by `{alone}`, and forward does not"
+    stepped = next(
+        (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
+    )
+    if stepped is not None:
+        return "another output is a step, and backward gives it a gradient"
+    return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
 
 
 def _adds_a_constant(sample: Sample, name: str | None) -> bool:
@@ -98,6 +115,48 @@ def _adds_a_constant(sample: Sample, name: str | None) -> bool:
     return bool(beside.abs().max() > LINEAR * largest and linear.abs().max() <= LINEAR * largest)
 
 
+def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
+    """Whether an output is a step in all that it goes by, and backward gives it a gradient all the same."""
+    places = range(len(sample.problem.primals))
+    if not all(_is_flat(sample, p, output, value) for p in places):
+        return False
+    if not any(_moves(sample, p, output, value, JUMPS) for p in places):
+        return False
+    alone = [c if k == output else None for k, c in enumerate(_cotangents(sample))]
+    gradient = _gradient(sample, place, alone)
+    return gradient is not None and bool((gradient != 0).any())
+
+
+def _backward_alone_reads(sample: Sample, place: int) -> str:
+    """An argument that backward goes by and forward does not; empty for none.
+
+    Forward is the same function whatever it is, so its derivative is, too: a gradient that changes with it is
+    scaled, widened or reversed by choice.
+    """
+    problem = sample.problem
+    cotangents = _cotangents(sample)
+    base, own = problem.evaluate(problem.primals), _gradient(sample, place, cotangents)
+    if isinstance(base, Raised) or own is None:
+        return ""
+    for argument in sample.arguments:
+        if argument.differentiable or not _is_real(argument.value):
+            continue
+        moved = with_values(sample, {argument.name: argument.value * OTHER[0] + OTHER[1]})
+        result = moved.problem.evaluate(problem.primals)
+        if isinstance(result, Raised) or not all(map(torch.equal, result.value, base.value)):
+            continue
+        gradient = _gradient(moved, place, cotangents)
+        if gradient is not None and not torch.equal(gradient, own):
+            return argument.name
+    return ""
+
+
+def _is_real(value: Any) -> bool:  # noqa: ANN401 - an argument
+    return isinstance(value, float) or (
+        isinstance(value, Tensor) and value.layout is torch.strided and value.is_floating_point()
+    )
+
+
 def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     """Whether backward is the identity, as forward is at some entries and not at others."""
     primal = sample.problem.primals[place]
@@ -107,6 +166,21 @@ def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> boo
     alone = [c if k == output else None for k, c in enumerate(cotangents)]
     gradient = _gradient(sample, place, alone)
     return gradient is not None and torch.equal(gradient, cotangents[output].to(gradient))
+
+
+def _is_not_linear(sample: Sample, place: int) -> bool:
+    """Whether backward of a multiple of grad_output is not that multiple: no derivative can be like this."""
+    cotangents = _cotangents(sample)
+    own, again = (_gradient(sample, place, cotangents) for _ in range(2))
+    if own is None or again is None or not torch.equal(own, again):
+        return False
+    for scale in SCALES:
+        scaled = _gradient(sample, place, [scale * c for c in cotangents])
+        if scaled is None:
+            return False
+        if (scaled / scale - own).abs().max() > LINEAR * own.abs().max():
+            return True
+    return False
 
 
 def _gradient(sample: Sample, place: int, cotangents: Sequence[Tensor | None]) -> Tensor | None:

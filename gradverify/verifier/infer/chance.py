@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from gradverify.verifier.infer.starting import is_weight
-from gradverify.verifier.infer.state import Dim, Kind, State
+from gradverify.verifier.infer.state import Argument, Dim, Kind, State
 from gradverify.verifier.infer.trial import Caller, attempt
 from gradverify.verifier.inputs.structures import SQUARE
 
@@ -35,12 +35,16 @@ def idle_counts(state: State) -> int:
 
 def is_by_chance(state: State) -> bool:
     """Whether the state hides mistakes: square tensors, sizes that are all fixed, counts of one or none."""
-    fixed = not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
-    # Two dimensions that go together, as `3*n` and `n` do; those of a symmetric matrix have to.
-    free = (a for a in state.arguments if a.is_tensor and a.structure not in SQUARE)
-    symbols = ([s for d in a.dims for s in d.symbols] for a in free)
-    tied = any(len(set(several)) < len(several) for several in symbols)
+    held = any(a.value is not None for a in state.arguments)
+    fixed = not held and not state.symbols() and any(a.is_tensor and a.dims for a in state.arguments)
+    tied = any(a.is_tensor and _are_tied(a) for a in state.arguments)
     return tied or fixed or idle_counts(state) > 0
+
+
+def _are_tied(argument: Argument) -> bool:
+    """Whether two dimensions go together, as `3*n` and `n` do; those of a symmetric matrix have to."""
+    symbols = [s for d in argument.dims for s in d.symbols]
+    return argument.structure not in SQUARE and len(set(symbols)) < len(symbols)
 
 
 def deepest(state: State) -> int:
@@ -60,7 +64,6 @@ def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
     """`shares`: tensors of the highest rank agree in all dimensions but the last, unless they are weights."""
     highest = deepest(state)
     fresh, shared = replace(state, sizes=(), pinned=frozenset()).fresh(max(0, highest - 1) if shares else 0)
-    renamed: dict[int, Dim] = {}
     for place, argument in enumerate(state.arguments):
         if not argument.sizes:
             continue
@@ -68,12 +71,9 @@ def _distinct(state: State, lowered: int | None, *, shares: bool) -> State:
         stands_alone = rank < highest or not argument.is_tensor or is_weight(argument.name)
         common = () if stands_alone else shared
         fresh, own = fresh.fresh(rank - len(common))
-        renamed = {d.symbol: new for d, new in zip(argument.dims, (*common, *own), strict=False)} | renamed
         bound = argument.bound
         if bound is not None and bound.symbol >= 0:
-            if bound.symbol not in renamed:  # of no table that stands before it
-                fresh, (renamed[bound.symbol],) = fresh.fresh(1)
-            bound = renamed[bound.symbol]
+            fresh, (bound,) = fresh.fresh(1)
         fresh = fresh.with_argument(place, replace(argument, dims=(*common, *own), bound=bound))
     return fresh
 
@@ -121,6 +121,12 @@ def evened(state: State, cuts: Sequence[Cut]) -> Iterator[State]:
             changed = state.substituted(symbol, Dim(symbol, times=parts))
             if changed is not None:
                 yield replace(changed, cost=AGAIN * number)
+        fresh, (own,) = state.fresh(1)
+        fixed, multiple = Dim(plus=size), replace(own, times=parts)
+        arguments = (a.with_dims(multiple if d == fixed else d for d in a.dims) for a in fresh.arguments)
+        changed = replace(fresh, arguments=tuple(arguments), cost=AGAIN)
+        if changed.arguments != state.arguments:
+            yield changed
 
 
 def has_outer(state: State, outputs: Sequence[Tensor]) -> bool:

@@ -1,141 +1,116 @@
 """Parameters with a default or an invented number: the path that another value takes, else unverified.
 
 A default always runs, and often goes round a part of the code: a stride that is the size of the window, a
-padding of 0, a flag that is off, a bias that is None.
+padding of 0, a flag that is off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from gradverify.model import Nested, RaisedError
 from gradverify.verifier.infer.facts import Facts
 from gradverify.verifier.infer.guesses import FACTORS, looks_real
 from gradverify.verifier.infer.known import Known
-from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
+from gradverify.verifier.infer.state import Argument, Kind, State
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
 MOST_NAMED = 4
 """Other strings or numbers of one parameter that its source names."""
 
+ROOM = (6, 9, 12, 16)
+"""Sizes to try where a number that the source names asks for more entries, as of coefficients."""
+
 MOST_VARIED = 6
-"""Parameters whose value is varied: each makes more cases, and its values are invented."""
+"""Parameters whose default is varied: each makes more cases, and its values are invented."""
 
 
-MOST_SHAPES = 12
-"""Shapes tried for one optional tensor."""
+@dataclass(frozen=True)
+class _Choice:
+    """One literal for a parameter, and what else the source says of it."""
+
+    argument: Argument
+    facts: Facts
+    default: Any
+    """`...` for none."""
+
+    @property
+    def value(self) -> Nested:
+        """The literal."""
+        return self.argument.guess.choices[0]
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the default; the same literal in another call proves no more."""
+        return type(self.value) is type(self.default) and self.value == self.default
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether it is an invented number."""
+        return self.argument.guess.is_invented_number
+
+    @property
+    def named(self) -> tuple[Nested, ...]:
+        """Other values that the source names: of the same type."""
+        known, value = self.facts, self.value
+        others: Iterable[Nested] = ()
+        if isinstance(value, str):
+            others = known.strings
+        elif type(value) is float:
+            others = map(float, known.numbers)
+        elif type(value) is int:
+            others = (int(n) for n in known.numbers if int(n) == n)
+        return tuple(dict.fromkeys(v for v in others if v != value))
+
+    def others(self) -> Iterator[Nested]:
+        """Other values that nothing names, the likeliest first."""
+        match self.value:
+            case bool(value):
+                yield not value
+            case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
+                yield from (1, 0)
+            case int(value):
+                # Twice nothing is nothing: that is the default again, and no other value.
+                yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
+            case None if not self.facts.kinds & {"tensor", "index", "bool", "callable"}:
+                if self.facts.gradient is not True:
+                    yield from (FACTORS[0], 2) if looks_real(self.argument.name, self.facts) else (2, 1, 3)
+            case _:
+                return
 
 
-def with_optional_tensors(known: Known, state: State) -> tuple[State, frozenset[str]]:
-    """The same with a tensor for every optional one whose shape can be found, and the names of all of them.
-
-    A shape counts if forward takes it and backward gives a gradient of that shape by itself.
-    """
-    found = set()
+def _choices(known: Known, state: State) -> Iterator[tuple[int, _Choice]]:
+    """Parameters that have one literal."""
     for place, argument in enumerate(state.arguments):
-        name = argument.name
-        if argument.is_float and known.caller.defaults.get(name, ...) is None:
-            nothing = Argument(name, Guess(Kind.LITERAL, choices=(None,)))
-            without = attempt(known.caller, state.with_argument(place, nothing))
-            found |= {name} if isinstance(without, Ran) and without.backward is None else set()
-        elif argument.guess.is_nothing and known.facts(name).gradient is True:
-            for dims in _shapes(state):
-                given = state.with_argument(place, Argument(name, Guess(Kind.FLOAT, found=False), dims))
-                ran = attempt(known.caller, given)
-                if isinstance(ran, Ran) and (ran.gradients or {}).get(name) is not None:
-                    state = given
-                    found.add(name)
-                    break
-    return state, frozenset(found)
-
-
-def _shapes(state: State) -> list[tuple[Dim, ...]]:
-    """One dimension first, as a bias has it, the last of the arguments' before others; then whole shapes."""
-    tensors = [a for a in state.arguments if a.is_tensor and a.dims]
-    single = ((a.dims[-1 - k],) for k in range(3) for a in reversed(tensors) if k < len(a.dims))
-    return list(dict.fromkeys([*single, *(a.dims for a in tensors), ()]))[:MOST_SHAPES]
+        if argument.guess.kind is Kind.LITERAL and len(argument.guess.choices) == 1:
+            default = known.caller.defaults.get(argument.name, ...)
+            yield place, _Choice(argument, known.facts(argument.name), default)
 
 
 def with_other_values(known: Known, state: State) -> State:
     """The same with a second value for the parameters that are left to a default, where forward takes one."""
-    varied = 0
-    for place, argument in enumerate(state.arguments):
-        if argument.guess.kind is not Kind.LITERAL or len(argument.guess.choices) > 1:
+    caller, varied = known.caller, 0
+    for place, choice in list(_choices(known, state)):
+        named = choice.named
+        if varied == MOST_VARIED or not (choice.is_default or choice.is_guessed or named):
             continue
-        value, facts = argument.guess.choices[0], known.facts(argument.name)
-        is_default = _is_default(known, argument)
+        if choice.is_guessed:
+            state = _roomier(caller, state, place, named)
         # Each string or number of the source names a path of its own; of other numbers one is enough.
-        taken = _taken(known.caller, state, place, _named(value, facts), MOST_NAMED)
+        taken = tuple(islice((v for v in named if is_taken(caller, state, place, v)), MOST_NAMED))
         others: Iterator[Nested] = iter(())
-        if is_default and not taken:
-            others = _others(argument, facts)
-        elif argument.guess.is_invented_number and not is_default:
-            others = _beside(value, taken)
-        taken += _taken(known.caller, state, place, others, 1)
-        if taken and varied < MOST_VARIED:
-            state = with_choices(state, place, (value, *taken))
+        if choice.is_default and not taken:
+            others = choice.others()
+        elif choice.is_guessed and not choice.is_default:
+            others = _beside(choice.value, taken)
+        taken += tuple(islice((v for v in others if is_taken(caller, state, place, v)), 1))
+        if taken:
+            state = with_choices(state, place, (choice.value, *taken))
             varied += 1
     return state
-
-
-def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
-    """(parameter, sentence) of each default with another value that gives what is not finite.
-
-    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
-    """
-    for place, argument in enumerate(state.arguments):
-        name, facts = argument.name, known.facts(argument.name)
-        if not _is_default(known, argument) or len(argument.guess.choices) > 1:
-            continue
-        value = argument.guess.choices[0]
-        for other in (*_named(value, facts), *islice(_others(argument, facts), 1)):
-            ran = attempt(known.caller, with_choices(state, place, (other,)))
-            if isinstance(ran, Ran) and not ran.finite:
-                said = f"with {other!r}, what forward gives at these inputs is not finite"
-                yield name, f"`{name}` is {value!r} in every case: {said}"
-                break
-
-
-def _is_default(known: Known, argument: Argument) -> bool:
-    """Whether the one literal is the default; the same literal in another call proves no more."""
-    default, choices = known.caller.defaults.get(argument.name, ...), argument.guess.choices
-    return bool(choices) and type(choices[0]) is type(default) and choices[0] == default
-
-
-def _taken(
-    caller: Caller, state: State, place: int, values: Iterable[Nested], most: int
-) -> tuple[Nested, ...]:
-    return tuple(islice((v for v in values if is_taken(caller, state, place, v)), most))
-
-
-def _named(value: Nested, facts: Facts) -> tuple[Nested, ...]:
-    """Other values that the source names: of the same type."""
-    others: Iterable[Nested] = ()
-    if isinstance(value, str):
-        others = facts.strings
-    elif type(value) is float:
-        others = map(float, facts.numbers)
-    elif type(value) is int:
-        others = (int(n) for n in facts.numbers if int(n) == n)
-    return tuple(dict.fromkeys(v for v in others if v != value))
-
-
-def _others(argument: Argument, facts: Facts) -> Iterator[Nested]:
-    """Other values than a default that nothing names, the likeliest first."""
-    match argument.guess.choices[0]:
-        case bool(value):
-            yield not value
-        case int(value) if value < -1:  # a mark, such as the label to ignore: one that occurs
-            yield from (1, 0)
-        case int(value):
-            # Twice nothing is nothing: that is the default again, and no other value.
-            yield from (v for v in (value + 1, 2 * value, value - 1) if v != value)
-        case None if not facts.kinds & {"tensor", "index", "bool", "callable"} and facts.gradient is not True:
-            yield from (FACTORS[0], 2) if looks_real(argument.name, facts) else (2, 1, 3)
-        case _:
-            return
 
 
 def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
@@ -148,6 +123,32 @@ def _beside(value: Nested, taken: tuple[Nested, ...]) -> Iterator[Nested]:
         yield value - 1
     if counts:
         yield max(counts) + 1
+
+
+def _roomier(caller: Caller, state: State, place: int, named: tuple[Nested, ...]) -> State:
+    """The same at a larger size where forward takes more of the numbers that the source names."""
+    counts = [v for v in named if type(v) is int]
+    if not counts or is_taken(caller, state, place, max(counts)):
+        return state
+    value = state.arguments[place].guess.choices[0]
+    larger = (state.at({symbol: size}) for symbol in state.symbols() for size in ROOM)
+    fit = (s for s in larger if all(is_taken(caller, s, place, v) for v in (max(counts), value)))
+    return next(fit, state)
+
+
+def never_otherwise(known: Known, state: State) -> Iterator[tuple[str, str]]:
+    """(parameter, sentence) of each default with another value that gives what is not finite.
+
+    As a logarithm of negative inputs: they are no valid ones for it, which is no reason to pass over it.
+    """
+    for place, choice in _choices(known, state):
+        name, default = choice.argument.name, choice.value
+        for other in (*choice.named, *islice(choice.others(), 1)) if choice.is_default else ():
+            ran = attempt(known.caller, with_choices(state, place, (other,)))
+            if isinstance(ran, Ran) and not ran.finite:
+                said = f"with {other!r}, what forward gives at these inputs is not finite"
+                yield name, f"`{name}` is {default!r} in every case: {said}"
+                break
 
 
 def with_valid_choices(caller: Caller, state: State, sizes: Iterable[Mapping[int, int]]) -> State:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from gradverify.source import integer
 
 
 @dataclass
@@ -14,7 +11,9 @@ class Facts:
     """What is known of one parameter."""
 
     kinds: set[str] = field(default_factory=set)
-    """`tensor index bool int dim float flag callable none sequence offsets`, each seen."""
+    """`tensor index bool int dim float flag callable module none sequence dtype offsets`, each seen."""
+    arity: int = 1
+    """Arguments that it is called with."""
     rank: int | None = None
     least_rank: int = 0
     names: tuple[str, ...] = ()
@@ -23,10 +22,16 @@ class Facts:
     """What it is compared with, or looked up in."""
     numbers: list[float] = field(default_factory=list)
     """Numbers on either side of those that it is compared with."""
+    compared: list[str] = field(default_factory=list)
+    """Attributes that it is compared with, such as members of an enumeration."""
+    attributes: set[str] = field(default_factory=set)
+    """What is read of it by name."""
+    unpacked: int = 0
+    """Names that it is unpacked to."""
     gradient: bool | None = None
     """Whether backward returns anything but None for it; None where that cannot be read."""
     intended: bool = False
-    """Whether backward asks if it needs a gradient."""
+    """Whether backward asks if it needs a gradient, or initialises one beside those that it computes."""
 
     def has_rank(self, rank: int, names: tuple[str, ...] = ()) -> None:
         """Take in a number of dimensions, where none is known."""
@@ -47,37 +52,17 @@ class Evidence:
     facts: Mapping[str, Facts]
     parts: frozenset[int] = frozenset()
     """Numbers of equal parts into which tensors are cut: 4 of `i, f, g, o = gates.chunk(4, 1)`."""
+    joins: bool = False
+    """Something is concatenated: a size may be the sum of two."""
     complexes: frozenset[str] = frozenset()
     """Names whose conjugate, or the like, forward or backward takes."""
     factorization: str = ""
     """A call of a routine that takes a matrix on trust: symmetric, triangular."""
     clamps: bool = False
     """Backward holds something within bounds, and forward does not."""
+    roots: bool = False
+    """Forward takes a root or a logarithm of eigenvalues, or of something else beside them."""
+    tables: tuple[tuple[str, str], ...] = ()
+    """(parameter, index) pairs of `table[index]` in forward."""
     likely: Mapping[str, int] = field(default_factory=dict)
     """Dimensions of parameters as the author writes of them, where nothing enforces them."""
-
-
-@dataclass
-class Context:
-    """What forward leaves on ctx, for the methods that are read after it."""
-
-    kept: dict[str, str] = field(default_factory=dict)
-    """Parameters by the attribute that keeps them."""
-    saved: list[str] = field(default_factory=list)
-    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
-
-
-def numbers_beside(operator: ast.cmpop, other: ast.expr) -> list[float]:
-    """Numbers at which a comparison with another one comes out one way and the other."""
-    number = integer(other)
-    match operator, other:
-        case ast.Eq() | ast.NotEq(), ast.Constant(value=float() as real):
-            return [real]
-        case ast.Eq() | ast.NotEq(), _ if number is not None:
-            return [number]
-        case ast.Gt() | ast.LtE(), _ if number is not None:
-            return [number + 1, number]
-        case ast.Lt() | ast.GtE(), _ if number is not None:
-            return [number, number - 1]
-        case _:
-            return []

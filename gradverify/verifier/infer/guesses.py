@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 from gradverify.model import Nested, Parameter
+from gradverify.verifier.infer.call_sites import Passed
 from gradverify.verifier.infer.facts import Facts
-from gradverify.verifier.infer.state import Guess, Kind, literal
+from gradverify.verifier.infer.names import Habit, habits_of
+from gradverify.verifier.infer.state import LENGTHS, Guess, Kind, literal
 
 FACTORS = (0.75, 2.5, 0.375)
 """Invented real numbers: a wrong factor shows at none of 0, 1 and 2. All are exact in 16 bits, so that no
@@ -18,6 +19,9 @@ rounding of what nobody wrote is held against backward."""
 
 SMALL = 2.0**-10
 """An invented number that protects a division, or ends an iteration: small, and exact in 16 bits."""
+
+TUPLE = (3, 2, 4, 5, 6)
+"""Invented entries of a tuple of sizes."""
 
 DEFAULT = 0.05
 """What a default costs: it says more than a name or an annotation, and less than a gradient for it."""
@@ -39,64 +43,61 @@ LATER = 0.4
 """What the other guesses for an end cost besides."""
 
 
-class Habit(Enum):
-    """What parameters of some names mostly are: a habit of authors, and no proof."""
-
-    INDEX = (
-        r"(^|_)(idx|inds?|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch"
-        r"|neighbors?|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
-    )
-    OFFSETS = r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
-    PERMUTATION = r"(^|_)(perm|permutation|permute_idx|sort(ed)?_(idx|ind|index|indices|ids)|order)$"
-    MASK = r"(^|_)(mask|masks|padding_mask|valid|keep)($|_)|.*_mask$"
-    FLAG = (
-        r"^(is|use|with|do|has|should|return|keep|need|enable|allow)_.*|^(training|inplace|keepdim|bias|reverse"
-        r"|normali[sz]e|average|size_average|reduce|causal|symmetric|signed|narrow|verbose|inverse|transpose"
-        r"|adjoint|periodic|hard|debug|deterministic|preserve_rng_state|unpack_data|train)$"
-    )
-    INT = (
-        r"^(k|n|m|dim|axis|step|steps|stride|padding|pad|groups|dilation|order|degree|bits|levels|size|length"
-        r"|max_iter|iterations|maxiter|n_iter|count|depth|ndim|p|seed|chunks?|blank|blank_idx|kernel_size"
-        r"|output_size|mode)$|^(n|num|max)_.*"
-        r"|.*_(size|dim|bits|iter|iters|num|steps|length|axis|count)$|.*(size|width)$"
-    )
-    FLOAT = (
-        r"^(eps|epsilon|alpha|beta|gamma|delta|lambda_?|lambd|lam|lambda_?val|scale|slope|temperature|temp|tau"
-        r"|margin|sigma|rate|p|momentum|coeff|coef|constant|factor|weight_decay|lr|threshold|thresh|theta"
-        r"|grad_scale|width|min|max|min_val|max_val|lower|upper|low|high|gradient_scaling|multiplier|strength"
-        r"|rho|c|a|b|t|h|dt|step_size)$"
-        r"|.*_(eps|rate|scale|factor|slope|threshold|alpha|beta|lambda|coeff|weight|width|val|value)$"
-    )
-    SMALL = r"(^|_)(eps|epsilon|tol|atol|rtol|tolerance|jitter)\d*($|_)"
-    LIST = r"^(inputs|tensors|xs|args|params|weights|list|arrays|features)$"
-    CALLABLE = (
-        r"^(f|fn|fun|func|function|kernel|callback|closure|run_function|distance|dist_fn|metric|activation)$"
-        r"|.*_(fn|func|function)$"
-    )
-
-
-def habits_of(name: str) -> frozenset[Habit]:
-    """Those that a name tells of."""
-    plain = name.lower().strip("_")
-    searched = {Habit.OFFSETS, Habit.PERMUTATION, Habit.SMALL}
-    return frozenset(h for h in Habit if (re.search if h in searched else re.match)(h.value, plain))
-
-
-def guesses(parameter: Parameter, facts: Facts, default: Any) -> list[Guess]:  # noqa: ANN401
+def guesses(parameter: Parameter, facts: Facts, passed: Passed, default: Any) -> list[Guess]:  # noqa: ANN401
     """What a parameter may be, the likeliest first. `default` is `...` where it has none."""
     habits = habits_of(parameter.name)
     found = [
         *_from_default(parameter, facts, default),
+        *_from_calls(passed),
         *_from_annotation(parameter.annotation),
         *_tensors(parameter, facts, habits),
         *_beside_default(_scalars(parameter, facts, habits), default),
     ]
+    if parameter.exact:
+        found = [g for g in found if _fits(g, parameter.annotation)]
+        found += _of_type(parameter.annotation)
     best: dict[Guess, Guess] = {}
     for guess in found:
         key = replace(guess, cost=0.0, found=False)
         if key not in best or guess.cost < best[key].cost:
             best[key] = guess
     return sorted(best.values(), key=lambda g: g.cost)
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "number": (int, float),
+    "str": (str,),
+}
+"""Literals that a type of an operator's schema takes; a bool is no int there."""
+
+
+def _fits(guess: Guess, schema_type: str) -> bool:
+    """Whether an operator takes such an argument at all."""
+    if guess.kind is Kind.OMITTED:
+        return True
+    optional = re.fullmatch(r"Optional\[(.*)\]", schema_type)
+    plain = optional[1] if optional else schema_type
+    if guess.kind is not Kind.LITERAL:
+        kinds = {"Tensor": {Kind.FLOAT, Kind.INDEX, Kind.BOOL}, "int": {Kind.SIZE}}
+        lists = {Kind.LIST} if re.fullmatch(r"List\[(Tensor|Optional\[Tensor\])\]", plain) else set()
+        return guess.kind in kinds.get(plain, lists)
+    return all(
+        (value is None and optional is not None)
+        or (isinstance(value, tuple) and plain.startswith("List["))
+        or (isinstance(value, _TYPES.get(plain, ())) and (plain == "bool") is isinstance(value, bool))
+        for value in guess.choices
+    )
+
+
+def _of_type(schema_type: str) -> Iterator[Guess]:
+    """What a schema alone leaves open: a tensor may be absent, a number is invented."""
+    if schema_type.startswith("Optional["):
+        yield Guess(Kind.LITERAL, 2.0, (None,))
+    if schema_type == "number":
+        yield literal(FACTORS[0], 0.1)
 
 
 def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[Guess]:  # noqa: ANN401
@@ -106,10 +107,7 @@ def _from_default(parameter: Parameter, facts: Facts, default: Any) -> Iterator[
         cost = {True: 1.2, False: DEFAULT, None: 0.4}[facts.gradient]
         yield Guess(Kind.LITERAL, cost, (None,))
     elif isinstance(default, bool | int | float | str):
-        # Beside a factor that would hide a mistake another one.
-        hides = isinstance(default, float) and default in {0.0, 1.0, 2.0}
-        beside = (FACTORS[0],) if hides and not parameter.name.startswith("eps") else ()
-        yield Guess(Kind.LITERAL, DEFAULT, (default, *beside))
+        yield Guess(Kind.LITERAL, DEFAULT, swept(default, parameter.name))
     elif isinstance(default, tuple) and all(isinstance(d, int | float | str) for d in default):
         yield Guess(Kind.LITERAL, DEFAULT, (default,))
     else:
@@ -127,6 +125,18 @@ def _beside_default(invented: Iterator[Guess], default: Any) -> Iterator[Guess]:
 def looks_real(name: str, facts: Facts) -> bool:
     """Whether a number of that name is likelier a real one than an integer."""
     return "float" in facts.kinds or Habit.FLOAT in habits_of(name)
+
+
+def _from_calls(passed: Passed) -> Iterator[Guess]:
+    for rank, value in enumerate(passed.literals):
+        cost = 0.6 if value is None else 0.1
+        yield Guess(Kind.LITERAL, cost + NEXT * rank, (None,) if value is None else swept(value, ""))
+
+
+def swept(value: Nested, name: str) -> tuple[Nested, ...]:
+    """A literal of the source, and beside a factor that would hide a mistake another one."""
+    hides = isinstance(value, float) and value in {0.0, 1.0, 2.0} and not name.startswith("eps")
+    return (value, FACTORS[0]) if hides else (value,)
 
 
 def _of(kind: Kind, cost: float, *, found: bool = False, structure: str = "") -> Guess:
@@ -160,7 +170,7 @@ def _from_annotation(annotation: str) -> Iterator[Guess]:
 def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> Iterator[Guess]:
     kinds, given = facts.kinds, facts.gradient is True
     tensor = "tensor" in kinds or facts.rank is not None
-    scalar = bool(kinds & {"float", "int", "dim", "flag"} or facts.strings) and not tensor
+    scalar = bool(kinds & {"float", "int", "dim", "flag", "dtype"} or facts.strings) and not tensor
     as_index, as_mask = Habit.INDEX in habits or "index" in kinds, Habit.MASK in habits or "bool" in kinds
     if parameter.variadic:
         yield _of(Kind.OMITTED, 0.9)
@@ -170,12 +180,14 @@ def _tensors(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     cost = 0.0 if given else 0.8 if tensor else 1.0
     cost += 1.0 * (facts.gradient is False and not tensor) + 1.5 * scalar + 0.5 * as_mask
     cost += (0.6 * as_index + 0.8 * bool(habits & {Habit.FLOAT, Habit.FLAG, Habit.INT})) * (not given)
-    cost += 3.0 * (Habit.CALLABLE in habits or "callable" in kinds)
+    cost += 3.0 * (Habit.CALLABLE in habits or bool(kinds & {"callable", "module"}))
     yield _of(Kind.FLOAT, cost, found=True)
     penalty = 2.5 * given + 1.5 * scalar
     if Habit.OFFSETS in habits:
         sure = "offsets" in kinds or parameter.name.lower().strip("_").startswith("cu")
         yield _of(Kind.INDEX, (0.3 if sure else 0.5) + penalty, structure="offsets")
+    if Habit.LENGTHS in habits:
+        yield _of(Kind.INDEX, 0.5 + penalty, structure=LENGTHS)
     if Habit.PERMUTATION in habits:
         yield _of(Kind.INDEX, 0.35 + penalty, structure="permutation")
     yield _of(Kind.INDEX, (0.4 if "index" in kinds else 0.7 if as_index else 3.2) + penalty)
@@ -202,8 +214,16 @@ def _scalars(parameter: Parameter, facts: Facts, habits: frozenset[Habit]) -> It
     yield from _integers(base + (0.5 if Habit.INT in habits or "int" in kinds else 1.8))
     flags = base + (0.3 if Habit.FLAG in habits else 0.6 if "flag" in kinds else 2.0)
     yield Guess(Kind.LITERAL, flags, (True, False), found=False)
-    if "callable" in kinds or Habit.CALLABLE in habits:
+    if Habit.AXES in habits:
+        yield from _several(((1,), (0, 1)), base + 0.1)
+    if facts.unpacked and not tensor:
+        yield literal(TUPLE[: facts.unpacked], base + 0.2)
+    if kinds & {"callable", "module"} or Habit.CALLABLE in habits:
         yield _of(Kind.CALLABLE, 0.3)
+    if "dtype" in kinds or name in {"dtype", "out_dtype"}:
+        yield Guess(Kind.OBJECT, 0.2, found=False, path="torch.float64")
+    if name == "device":
+        yield Guess(Kind.LITERAL, 0.2, ("cpu",))
 
 
 def _several(values: Iterable[Nested], cost: float) -> Iterator[Guess]:

@@ -1,20 +1,41 @@
-"""What is known of a target before anything is tried."""
+"""What is known of a target before anything is tried, and the states that the search starts from."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from gradverify.model import Parameter, Target, TargetKind
 from gradverify.verifier.collect.discover import backward_name, defaults_of, uses_setup_context
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.collect.operators import operator_of
-from gradverify.verifier.infer.evidence import gather, trained
+from gradverify.verifier.infer.call_sites import Passed, call_sites
+from gradverify.verifier.infer.evidence import gather
 from gradverify.verifier.infer.facts import Evidence, Facts
+from gradverify.verifier.infer.guesses import guesses, with_bounds
+from gradverify.verifier.infer.objects import Found, objects_of
+from gradverify.verifier.infer.starting import started
+from gradverify.verifier.infer.state import Guess, Kind, Waiting
 from gradverify.verifier.infer.trial import Caller
+from gradverify.verifier.inputs.stand_ins import STAND_IN, StandIn
+
+FUNCTIONS = {"torch.tanh": torch.tanh, "torch.sin": torch.sin}
+"""What stands for a function of one tensor."""
+
+OTHERS = {
+    STAND_IN: StandIn,
+    "torch.nn.Tanh": torch.nn.Tanh,
+    "torch.float64": torch.float64,
+}
+"""What stands for functions of any arguments, for a module that keeps shapes, for a dtype."""
+
+MOST_FUNCTIONS = 4
+"""Functions that are tried for one parameter: torch's own first, since they do what they are named after."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +45,10 @@ class Known:
     parameters: tuple[Parameter, ...]
     """Those that arguments are to be found for."""
     evidence: Evidence
-    trained: frozenset[str]
-    """Parameters that layers of the module pass an `nn.Parameter` for."""
+    passed: Mapping[str, Passed]
     caller: Caller
+    objects: Mapping[str, tuple[Found, ...]]
+    """Objects of the module that a parameter may be."""
 
     def facts(self, name: str) -> Facts:
         """What the source says of a parameter."""
@@ -39,8 +61,32 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     parameters = tuple(p for p in target.parameters if not (p.keyword_only and p.has_default))
     names = [p.name for p in parameters]
     evidence = _evidence(value, target, names)
-    in_training = trained(_source(module), getattr(value, "__name__", ""), names)
-    return Known(parameters, evidence, in_training, _caller(value, target, names))
+    objects = objects_of(parameters, evidence.facts, module, short_name(module))
+    passed = _passed(value, target, module, names)
+    for name, of_calls in passed.items():
+        evidence.facts[name].kinds |= of_calls.kinds
+    return Known(parameters, evidence, passed, _caller(value, target, module, names, objects), objects)
+
+
+def begun(known: Known) -> Iterator[Waiting]:
+    """The states to begin with, of the likeliest guesses first."""
+    answered = any(f.gradient is not None for f in known.evidence.facts.values())
+    each: list[list[Guess]] = []
+    for p in known.parameters:
+        facts, passed = known.facts(p.name), known.passed[p.name]
+        # A default stays one where nobody passes it, and backward answers for fewer arguments.
+        if p.has_default and answered and facts.gradient is None and not passed.is_given:
+            each.append([Guess(Kind.OMITTED)])
+            continue
+        found = guesses(p, facts, passed, known.caller.defaults.get(p.name, ...))
+        each.append([*_configured(known.objects[p.name]), *_with_paths(found, known.caller, facts)])
+    names = [p.name for p in known.parameters]
+    yield from started(names, with_bounds(names, each), known.evidence)
+
+
+def short_name(module: ModuleType | None) -> str:
+    """How a spec beside the module calls it."""
+    return getattr(module, "__name__", "").rpartition(".")[2].removeprefix("_gradverify_target_")
 
 
 def _evidence(value: Any, target: Target, names: Sequence[str]) -> Evidence:  # noqa: ANN401
@@ -53,16 +99,63 @@ def _evidence(value: Any, target: Target, names: Sequence[str]) -> Evidence:  # 
     return gather(names, value.forward, context, getattr(value, backward_name(value)), int(context is None))
 
 
-def _source(module: ModuleType | None) -> str:
+def _passed(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    names: Sequence[str],
+) -> Mapping[str, Passed]:
     try:
-        return inspect.getsource(module) if module is not None else ""
+        source = inspect.getsource(module) if module is not None else ""
     except (OSError, TypeError):
-        return ""
+        source = ""
+    operator = operator_of(value)
+    if operator is None:
+        found = call_sites(source, getattr(value, "__name__", ""), names)
+    else:
+        dotted = f"torch.ops.{operator.name.replace('::', '.')}"
+        found = call_sites(source, "", names, frozenset({target.attribute, dotted, f"{dotted}.default"}))
+    return {name: found.get(name, Passed()) for name in names}
 
 
-def _caller(value: Any, target: Target, names: Sequence[str]) -> Caller:  # noqa: ANN401
+def _caller(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    names: Sequence[str],
+    objects: Mapping[str, tuple[Found, ...]],
+) -> Caller:
+    own = {
+        f"{short_name(module)}:{name}": f
+        for name, f in (vars(module) if module is not None else {}).items()
+        if inspect.isfunction(f)
+        and f.__module__ == getattr(module, "__name__", "")
+        and len(inspect.signature(f).parameters) == 1
+    }
+    found = {one.path: one.value for several in objects.values() for one in several}
     call = value.apply if target.kind is TargetKind.FUNCTION else value
     if target.kind is not TargetKind.FUNCTION:
         call = with_keywords(call, [p for p in target.parameters if p.name in names], names)
     variadic = frozenset(p.name for p in target.parameters if p.variadic)
-    return Caller(call, defaults_of(value), variadic)
+    return Caller(call, defaults_of(value), {**FUNCTIONS, **own, **OTHERS, **found}, variadic)
+
+
+def _configured(objects: Sequence[Found]) -> Iterator[Guess]:
+    for number, one in enumerate(objects):
+        cost = 0.1 * number + 0.3 * (not one.annotated)
+        yield Guess(Kind.OBJECT, cost, found=one.annotated, path=one.path, made=one.made)
+
+
+def _with_paths(found: Sequence[Guess], caller: Caller, facts: Facts) -> Iterator[Guess]:
+    """Guesses with each callable spelt out."""
+    for guess in found:
+        if guess.kind is not Kind.CALLABLE:
+            yield guess
+        elif "module" in facts.kinds:
+            yield replace(guess, path="torch.nn.Tanh", made=True)
+        elif facts.arity > 1:
+            yield replace(guess, path=STAND_IN, made=True)
+        else:
+            paths = [p for p, f in caller.live.items() if p not in OTHERS and inspect.isroutine(f)]
+            for number, path in enumerate(paths[:MOST_FUNCTIONS]):
+                yield replace(guess, path=path, cost=guess.cost + 0.1 * number)

@@ -1,4 +1,4 @@
-"""What is done where an error says how many dimensions the inputs have."""
+"""What an error says of how many dimensions the inputs have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gradverify.verifier.infer.state import Dim, Kind, State
 LARGEST_RANK = 6
 """Dimensions that an input may get."""
 
-NAMED = re.compile(
+_NAMED = re.compile(
     r"expected (\d)-?D\b|or (\d)D \(batched\)|(?:must|should|has to) be (?:an? )?(\d)-?D\b"
     r"|must have (\d) dimensions|expected (\d), got \d\)|len\(dims\) = (\d)|unpack \(expected (\d)"
     r"|equation \((\d)\) does not match the number of dimensions|(\d)[- ]?dimensional (?:input|tensor)",
@@ -18,12 +18,8 @@ NAMED = re.compile(
 )
 """Messages that name the rank they want."""
 
-_IN_WORDS = {
-    2: re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor"),
-    1: re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector"),
-}
-"""The same without a number."""
-
+_MATRIX = re.compile(r"must be a matrix|a matrix expected|expected a matrix|2-D tensor")
+_VECTOR = re.compile(r"must be a vector|1D tensors? expected|expected a vector|(?:supposed )?to be a vector")
 _AT_MOST_TWO = re.compile(r"<= 2 dimensions|too many values to unpack")
 _DEEPER = re.compile(
     r"Dimension out of range|tuple index out of range|too many indices|not enough values to unpack"
@@ -36,25 +32,26 @@ _OF_AXES = re.compile(r"Dimension out of range \(expected to be in range of \[-?
 def names_rank(message: str) -> bool:
     """Whether a message says how many dimensions it wants, and not only that there are too few."""
     of_gradients = "number of gradients" in message  # which are counted, too
-    patterns = (NAMED, *_IN_WORDS.values(), _OF_AXES)
+    patterns = (_NAMED, _MATRIX, _VECTOR, _OF_AXES)
     return not of_gradients and any(p.search(message) for p in patterns)
 
 
-def by_rank(state: State, found: re.Match[str], suspects: Sequence[int]) -> Iterator[State | None]:
+def by_rank(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
     """States in which the `suspects` have the dimensions that the message asks for, all of them or one."""
     tensors = [k for k in suspects if state.arguments[k].is_tensor]
     indices = [k for k in tensors if state.arguments[k].guess.kind is Kind.INDEX]
-    wanted = _wanted(state, found.string, {len(state.arguments[k].dims) for k in tensors})
+    wanted = _wanted(state, message, {len(state.arguments[k].dims) for k in tensors})
     for rank in dict.fromkeys(r for r in wanted if 0 <= r <= LARGEST_RANK):
         together = [tensors] if len(tensors) > 1 else []
         alike = [indices] if 1 < len(indices) < len(tensors) else []  # two ends of edges, rows and columns
-        for places in (*together, *alike, *([k] for k in tensors)):
-            yield reranked(state, places, rank)
+        several = (reranked(state, places, rank) for places in [*together, *alike, *([k] for k in tensors)])
+        yield from filter(None, several)
 
 
 def _wanted(state: State, message: str, current: set[int]) -> list[int]:
-    wanted = [int(n) for m in NAMED.finditer(message) for n in m.groups() if n]
-    wanted += [rank for rank, words in _IN_WORDS.items() if words.search(message)]
+    wanted = [int(n) for m in _NAMED.finditer(message) for n in m.groups() if n]
+    wanted += [2] if _MATRIX.search(message) else []
+    wanted += [1] if _VECTOR.search(message) else []
     if _DEEPER.search(message):
         wanted += [r + 1 for r in sorted(current)] + [r + 2 for r in sorted(current)]
     if "same number of dimensions" in message:
@@ -77,13 +74,6 @@ def reranked(state: State, places: Sequence[int], rank: int) -> State | None:
     return None if changed is state else changed
 
 
-def by_condition(state: State, found: re.Match[str], _suspects: Sequence[int]) -> Iterator[State | None]:
-    """After a condition such as `x.dim() == 2`."""
-    name = found["of"] or found["whole"]
-    places = [k for k, a in enumerate(state.arguments) if a.name == name and a.is_tensor]
-    yield reranked(state, places, int(found["rank"]))
-
-
 def lower_ranks(state: State) -> Iterator[State]:
     """One tensor at a time with one dimension less, one of its own: the first, the last.
 
@@ -95,7 +85,7 @@ def lower_ranks(state: State) -> Iterator[State]:
                 yield state.with_dims(place, dims)
 
 
-def without_last(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def without_last(state: State, suspects: Sequence[int]) -> Iterator[State]:
     """After an index that disagrees with what it is used on: a weight of each entry has fewer dimensions."""
     for place in suspects:
         argument = state.arguments[place]
@@ -103,7 +93,7 @@ def without_last(state: State, _found: re.Match[str], suspects: Sequence[int]) -
             yield state.with_dims(place, argument.dims[:-1])
 
 
-def broadcast(state: State, _found: re.Match[str], suspects: Sequence[int]) -> Iterator[State]:
+def broadcast(state: State, suspects: Sequence[int]) -> Iterator[State]:
     """After two shapes that do not go together: one of several suspects is a number, or one of each row."""
     several = [k for k in suspects if state.arguments[k].is_float and state.arguments[k].dims]
     for place in reversed(several) if len(several) > 1 else ():

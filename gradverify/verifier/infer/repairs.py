@@ -2,175 +2,129 @@
 
 from __future__ import annotations
 
-import linecache
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from gradverify.model import RaisedError
 from gradverify.verifier.infer import kinds, ranks, sizes
+from gradverify.verifier.infer.demands import demanded
+from gradverify.verifier.infer.sizes import Priced, numbers_in
 from gradverify.verifier.infer.state import Dim, Kind, State
+from gradverify.verifier.infer.tracing import suspects_of
 
-MOST_LINES = 6
-"""From a condition to the `raise` under it."""
+MOST_BOUNDS = 6
+"""Sizes of tensors that are tried as the bound of an index."""
+
+PIN = 0.45
+"""What an integer costs that becomes a size of a tensor, as an axis that is out of range does."""
+
+_OUT_OF_RANGE = re.compile(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range")
+_SIGNED = re.compile(
+    r"non-?negative|positive|negative values|>=? ?0\b|<=? ?0\b|greater than (?:or equal to )?(?:0|zero)",
+    re.IGNORECASE,
+)
+_SHARES = re.compile(
+    r"[\[(]0(?:\.0)?, ?1(?:\.0)?[\])]|between (?:0|zero) and (?:1|one)|probabilit", re.IGNORECASE
+)
+_INDEXED = re.compile(r"Number of indices|index_add|[Ee]xpected index|scatter|gather")
+_ELEMENTWISE = re.compile(r"must match the size of tensor|not broadcastable|could not be broadcast")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A repair: what the message holds, a pattern; what to do; what that and each further way costs."""
+    """A repair: what it costs, and what each further way that it offers costs besides."""
 
-    seen: str
-    repair: Callable[[State, re.Match[str], Sequence[int]], Iterator[State | None]]
-    """(state, match in the message, places of the suspects) -> states in which the error would not have been
-    raised; None for one that cannot be."""
-    cost: float = 0.0
-    """Beside what the repair itself adds for sizes."""
-    step: float = 0.0
+    cost: float
+    step: float
+    repair: Callable[[State, str, Sequence[int]], Iterator[State]]
+    """(state, message, places of the suspects) -> states in which the error would not have been raised."""
+    seen: re.Pattern[str] = re.compile("")
+    """What the message holds."""
 
 
-_SIZE = r"(?P<of{0}>\w+)\.(?:shape\[|size\()(?P<at{0}>-?\d)[\])]"
+def _bounds(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """An index is below another size; the suspects, where one of them is an index."""
+    found = numbers_in(message)
+    dims = list(dict.fromkeys(d for a in state.arguments if a.is_float for d in a.dims))
+    dims.sort(key=lambda d: d.value(state.values) not in found)
+    indices = state.places(Kind.INDEX)
+    for place in [k for k in indices if k in suspects] or indices:
+        argument = state.arguments[place]
+        for bound in (*dims[:MOST_BOUNDS], Dim(plus=2), Dim(plus=1)):
+            if bound != argument.bound:
+                yield state.with_argument(place, replace(argument, bound=bound))
 
-BY_RANK = Row("", ranks.by_rank, 0.15, 0.05)
+
+def _axes(state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
+    """A size or an axis that is too large is a size of a tensor."""
+    del message, suspects
+    dims = list(dict.fromkeys(d for a in state.arguments if a.is_float for d in a.dims))
+    for place in state.places(Kind.SIZE):
+        (own,) = state.arguments[place].dims
+        for dim in dims:
+            changed = state.substituted(own.symbol, dim) if own != dim and own.is_plain else None
+            if changed is not None:
+                yield changed.with_pinned([state.arguments[place].name])
+
 
 TABLE = (
-    # A real tensor is refused, or one that is not complex like another.
-    Row(
-        r"(?i)non-complex|only supported for complex|ComplexDouble|c10::complex|complex<double>"
-        r"|(?:must|should|ha(?:s|ve) to|expects?|expected|requires?|needs?) .{0,30}complex",
-        kinds.as_complex,
-        0.1,
-    ),
-    Row(
-        r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
-        r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
-        r"|applicable to (?:index|integral) tensor",
-        partial(kinds.as_kind, kind=Kind.INDEX),
-        0.1,
-        0.02,
-    ),
-    Row(
-        r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)",
-        partial(kinds.as_kind, kind=Kind.BOOL),
-        0.1,
-        0.02,
-    ),
-    Row(r"\b(?:torch\.)?(u?int(?:8|16|32))\b|(?:scalar|found) type Int\b", kinds.as_narrow, 0.1),
-    Row(
-        r"only one element tensors|cannot be converted to Scalar|Boolean value of Tensor"
-        r"|only be called on tensors with one|only tensors with one element|single element can be converted",
-        kinds.as_number,
-        0.15,
-    ),
-    Row(r"(?:not enough|too many) values to unpack \(expected (\d+)", kinds.as_returning, 0.1),
-    Row(
-        r"not enough values to unpack \(expected (\d)|type 'List\[Tensor\]'|must be 2-tuple"
-        r"|'(?:float|int|NoneType)' object is not iterable|expected Tensor as element",
-        kinds.as_several,
-        0.1,
-    ),
-    # A number where a tensor is meant; with the attribute that it is asked for, if it is one.
-    Row(
-        r"'(?:float|int|bool|NoneType)' object has no attribute '(?P<attribute>\w+)'"
-        r"|must be Tensor, not (?:float|int|bool|NoneType)|'(?:float|int)' object is not subscriptable"
-        r"|expected Tensor as|(?:float|int)\b.* has no len\(\)|'NoneType'",
-        kinds.as_tensor,
-        0.1,
-        0.02,
-    ),
-    Row(r"must be (?:a )?tuple of (?:Sym)?[Ii]nts", kinds.as_sizes, 0.1, 0.05),
-    Row(
-        r"(?i)positive[- ]definite|NotPSD|singular|not invertible|must be symmetric|leading minor",
-        partial(kinds.as_structure, structure="spd"),
-        0.1,
-    ),
-    Row(
-        r"linalg[._](?:eigh|eigvalsh)\b.*square matrices|symeig.*square",
-        partial(kinds.as_structure, structure="symmetric"),
-        0.1,
-    ),
-    BY_RANK,
-    Row(r"out of (?:range|bounds)|[Cc]lass values|smaller than|must be in range", sizes.bounds, 0.1, 0.1),
-    Row(r"Number of indices|index_add|[Ee]xpected index|scatter|gather", ranks.without_last, 0.55),
-    Row(
-        r"must match the size of tensor|not broadcastable|could not be broadcast", ranks.broadcast, 1.0, 0.02
-    ),
-    # Into parts whose number does not divide a dimension.
-    Row(r"shape '\[([-\d, ]+)\]' is invalid for input of size \d+", sizes.by_reshape),
-    Row(r"values to unpack \(expected (\d+)", sizes.by_unpacking),
-    Row(
-        r"have size (\d+) in (?:the )?last dimension"
-        r"|last dimension (?:of |must be |should be |to be )(?:of )?(?:size |a )*(\d+)",
-        sizes.by_last_size,
-    ),
-    Row(r"index (\d+) is out of bounds for dimension (\d+) with size \d+", sizes.by_index),
-    Row("", sizes.by_size),
+    Row(0.1, 0.0, kinds.by_complex),
+    Row(0.1, 0.02, kinds.by_type),
+    Row(0.15, 0.0, kinds.by_single_number),
+    Row(0.1, 0.0, kinds.by_call),
+    Row(0.1, 0.0, kinds.by_iteration),
+    Row(0.1, 0.02, kinds.by_attribute),
+    Row(0.1, 0.05, kinds.by_sizes),
+    Row(0.1, 0.0, kinds.by_structure),
+    Row(0.15, 0.05, ranks.by_rank),
+    Row(0.1, 0.1, _bounds, _OUT_OF_RANGE),
+    Row(PIN, 0.0, _axes, _OUT_OF_RANGE),
+    Row(0.55, 0.0, lambda state, _, suspects: ranks.without_last(state, suspects), _INDEXED),
 )
-"""Repairs by what a message says."""
+"""Of sizes see `sizes.py`, of conditions in the source `demands.py`."""
 
-CONDITIONS = (
-    Row(
-        r"(?:(?P<of>\w+)\.(?:dim\(\)|ndim\b)|len\((?P<whole>\w+)\.shape\)) *[!=]= *(?P<rank>\d)",
-        ranks.by_condition,
-        0.05,
-    ),
-    Row(
-        _SIZE.format(1) + r"(?: *% *(?P<divisor>\d+))? *[!=]= *(?:(?P<number>\d+)|" + _SIZE.format(2) + ")",
-        sizes.by_condition,
-        0.05,
-    ),
-    Row(
-        r"(?i)(?P<share>[\[(]0(?:\.0)?, ?1(?:\.0)?[\])]|between (?:0|zero) and (?:1|one)|probabilit)"
-        r"|non-?negative|positive|negative values|>=? ?0\b|<=? ?0\b"
-        r"|greater than (?:or equal to )?(?:0|zero)",
-        kinds.in_domain,
-        0.1,
-        0.05,
-    ),
-)
-"""Repairs by what the author's own condition, or the message about it, says."""
+DEMANDED, DOMAIN = 0.05, 0.1
+"""What it costs to keep a condition of the author's, and to draw values in the range that is asked for."""
 
 
-def repairs(state: State, error: RaisedError) -> Iterator[State]:
-    """States to try next, each with its own cost."""
+BROADCAST = Row(0.3, 0.02, lambda state, _, suspects: ranks.broadcast(state, suspects), _ELEMENTWISE)
+"""Among all else that shapes may be this finds what hides mistakes, so it is for a second search."""
+
+
+def repairs(state: State, error: RaisedError, further: Sequence[Row] = ()) -> Iterator[State]:
+    """States to try next, each with its own cost; by `further` rows as well."""
     suspects, message = suspects_of(state, error), error.message
-    rows = [(row, message) for row in TABLE]
     if error.deliberate:
-        rows = [*((row, f"{condition_of(error)} {message}") for row in CONDITIONS), *rows]
-    for row, text in rows:
-        yield from applied(row, state, text, suspects)
+        for number, changed in enumerate(demanded(state, error)):
+            yield changed.dearer(DEMANDED + 0.1 * number)
+        for number, changed in enumerate(_of_domain(state, error, suspects)):
+            yield changed.dearer(DOMAIN + 0.05 * number)
+    for row in (*TABLE, *further):
+        if row.seen.search(message):
+            for number, changed in enumerate(row.repair(state, message, suspects)):
+                yield changed.dearer(row.cost + row.step * number)
+    for several in (sizes.by_reshape, sizes.by_unpacking, sizes.by_fixed_size):
+        yield from _priced(several(state, message, suspects))
+    yield from _priced(sizes.by_size(state, message))
 
 
-def applied(row: Row, state: State, message: str, suspects: Sequence[int]) -> Iterator[State]:
-    """What one row offers after a message."""
-    found = re.search(row.seen, message)
-    changed = row.repair(state, found, suspects) if found is not None else iter(())
-    for number, one in enumerate(filter(None, changed)):
-        yield one.dearer(row.cost + row.step * number)
+def _priced(several: Priced) -> Iterator[State]:
+    yield from (state.dearer(cost) for state, cost in several if state is not None)
 
 
-def suspects_of(state: State, error: RaisedError) -> list[int]:
-    """Positions of the arguments that the innermost frame names which names some; of all where none does."""
-    names = [a.name for a in state.arguments]
-    for frame in reversed(error.frames):
-        words = set(re.findall(r"[A-Za-z_]\w*", frame.source))
-        if not words.isdisjoint(names):
-            return [k for k, name in enumerate(names) if name in words]
-    return list(range(len(names)))
-
-
-def condition_of(error: RaisedError) -> str:
-    """The source of the failing `assert`, or from the `if` above the `raise` on; empty for other errors."""
-    if not error.deliberate or not error.frames:
-        return ""
-    frame = error.frames[-1]
-    lines = linecache.getlines(frame.file)[: frame.line]
-    for number in range(len(lines) - 1, max(-1, len(lines) - 1 - MOST_LINES), -1):
-        if re.match(r"\s*(?:if|elif|assert)\b", lines[number]):
-            return " ".join(line.strip() for line in lines[number:])
-    return ""
+def _of_domain(state: State, error: RaisedError, suspects: Sequence[int]) -> Iterator[State]:
+    """What the author refuses for its sign, or for not being a share: all suspects are in that range."""
+    said = " ".join((error.message, *(f.source for f in error.frames[-1:])))
+    domain = "unit" if _SHARES.search(said) else "positive" if _SIGNED.search(said) else ""
+    real = [k for k, a in enumerate(state.arguments) if a.is_real and domain]
+    for places in dict.fromkeys((tuple(k for k in suspects if k in real), tuple(real))):
+        changed = state
+        for place in places:
+            changed = changed.with_argument(place, replace(changed.arguments[place], domain=domain))
+        if places:
+            yield changed
 
 
 _REFUSED = re.compile(
@@ -178,10 +132,12 @@ _REFUSED = re.compile(
 )
 
 
-class RefusedGradient(NamedTuple):
-    """A gradient of a parameter that the engine refused for its shape."""
+@dataclass(frozen=True)
+class RefusedGradient:
+    """A gradient that the engine refused for its shape."""
 
     name: str
+    """Of the parameter."""
     got: tuple[int, ...]
     expected: tuple[int, ...]
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from gradverify.deduced import Attempt
 from gradverify.model import RaisedError
@@ -18,15 +17,11 @@ from gradverify.verifier.infer.chance import (
     is_by_chance,
     uneven_cuts,
 )
-from gradverify.verifier.infer.ranks import lower_ranks, names_rank
-from gradverify.verifier.infer.repairs import (
-    BY_RANK,
-    applied,
-    refused_gradient,
-    repairs,
-    unbroadcast,
-)
-from gradverify.verifier.infer.state import Begun, State
+from gradverify.verifier.infer.kinds import by_call
+from gradverify.verifier.infer.ranks import by_rank, lower_ranks, names_rank
+from gradverify.verifier.infer.repairs import Row, refused_gradient, repairs, unbroadcast
+from gradverify.verifier.infer.state import State, Waiting
+from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 from gradverify.verifier.lacking import lacking
 
@@ -51,9 +46,9 @@ KEPT_ATTEMPTS = 5
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""
 
-DOMAIN, FEWER, SAID = 0.2, 0.15, 0.01
-"""What it costs beside a state that forward accepts: another domain, the dimensions of its gradient. That
-inputs have the dimensions which backward names costs little beside what waits."""
+DOMAIN, FEWER, RETYPE, SAID = 0.2, 0.15, 0.1, 0.01
+"""What it costs beside a state that forward accepts: another domain, the dimensions of its gradient, another
+kind. That inputs have the dimensions which backward names costs little beside what waits."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +62,28 @@ class Solution:
     """An input of another shape got through as well, but then hardly anything was left to be wrong."""
 
 
+@dataclass(frozen=True)
+class NoSolution:
+    """Every attempt failed; the first ones."""
+
+    attempts: tuple[Attempt, ...]
+    tries: int
+
+
 def search(
     caller: Caller,
-    started: Iterable[Begun],
+    started: Iterable[State | Waiting],
     parameters: Sequence[str],
     most: int = MOST_TRIES,
-) -> Solution | tuple[Attempt, ...]:
-    """Inputs that forward and backward accept; those that forward alone accepts, failing that.
+    further: Sequence[Row] = (),
+) -> Solution | NoSolution:
+    """Look for inputs that forward and backward accept; those that forward alone accepts, failing that.
 
-    Where there are none, the first attempts.
+    `further` are repairs beside those of the table.
     """
-    heap = [(cost, number, make) for number, (cost, make) in enumerate(started)]
-    heapq.heapify(heap)
-    return _Search(caller, parameters, most, heap, pushed=len(heap)).run()
+    running = _Search(caller, parameters, most, further)
+    running.push(started)
+    return running.run()
 
 
 @dataclass
@@ -106,10 +110,12 @@ class _Refusals:
         self.contradicted |= (refused.name, len(refused.expected)) in self.claimed
         self.claimed.add((refused.name, len(refused.got)))
 
-    def settled(self, found: Solution) -> Solution:
-        """The inputs found, or those of the first refusal, which may be the only ones to show it."""
-        nothing_left = not any(a.dims for a in found.state.arguments if a.is_tensor)
-        return self.first if self.first and (self.contradicted or nothing_left) else found
+    def settled(self, found: Solution, fallback: Solution | None) -> Solution:
+        """The inputs found, or those of an earlier refusal, which may be the only ones to show it."""
+        tensors = [a for a in found.state.arguments if a.is_tensor]
+        nothing_left = bool(self.claimed) and not any(a.dims for a in tensors)
+        doubting = self.first if self.contradicted or nothing_left else None
+        return doubting or _refused_before(fallback, found) or found
 
 
 @dataclass
@@ -119,29 +125,31 @@ class _Search:
     caller: Caller
     parameters: Sequence[str]
     most: int
-    heap: list[tuple[float, int, Callable[[], State]]]
-    pushed: int
+    further: Sequence[Row] = ()
     tries: int = 0
+    heap: list[tuple[float, int, State | Waiting]] = field(default_factory=list)
     seen: set[tuple[object, ...]] = field(default_factory=set)
     refusals: _Refusals = field(default_factory=_Refusals)
     attempts: list[Attempt] = field(default_factory=list)
     fallback: Solution | None = None
     """Forward accepts it."""
+    unequal: Solution | None = None
+    """Forward accepts it and backward does not, but it cuts a tensor into unequal parts."""
     by_chance: Solution | None = None
     """Both accept it, and it hides mistakes."""
+    pushed: int = 0
 
-    def push(self, states: Iterable[State]) -> None:
+    def push(self, states: Iterable[State | Waiting]) -> None:
         """Put states among those that wait."""
         for state in states:
             self.pushed += 1
-            make: Callable[[], State] = partial(replace, state)
-            heapq.heappush(self.heap, (state.cost, self.pushed, make))
+            heapq.heappush(self.heap, (state.cost, self.pushed, state))
 
     def _next(self) -> State | None:
         """The cheapest state that was not tried."""
         while self.heap and self.tries < self.most:
-            cost, _, make = heapq.heappop(self.heap)
-            state = replace(make(), cost=cost)
+            found = heapq.heappop(self.heap)[2]
+            state = found.state if isinstance(found, Waiting) else found
             key = state.key()
             if key not in self.seen and state.keeps_ranks():
                 self.seen.add(key)
@@ -149,26 +157,27 @@ class _Search:
                 return state
         return None
 
-    def run(self) -> Solution | tuple[Attempt, ...]:
+    def run(self) -> Solution | NoSolution:
         """Try until inputs tell enough, or the calls are spent."""
         while (state := self._next()) is not None:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
                     self.attempts.append(Attempt(state.described(), _answer(result), lacking(result)))
-                self.push(repairs(state, result))
+                self.push(repairs(state, result, self.further))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
             self.push(evened(state, cuts))
             if not result.is_whole or has_outer(state, result.outputs):
-                self._accepted_in_part(tried)
+                self._accepted_in_part(tried, uneven=bool(cuts))
             elif self._is_telling(tried, uneven=bool(cuts)):
-                return self.refusals.settled(tried)
+                return self.refusals.settled(tried, self.fallback)
         if self.by_chance is not None:
-            return replace(self.refusals.settled(self.by_chance), tries=self.tries)
-        if self.fallback is not None:
-            return replace(self.fallback, tries=self.tries)
-        return tuple(self.attempts)
+            return replace(self.refusals.settled(self.by_chance, self.fallback), tries=self.tries)
+        best = self.fallback or self.unequal
+        return (
+            NoSolution(tuple(self.attempts), self.tries) if best is None else replace(best, tries=self.tries)
+        )
 
     def _is_telling(self, found: Solution, *, uneven: bool) -> bool:
         """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""
@@ -180,18 +189,16 @@ class _Search:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.push(begun_again(found.state))
         more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
-        # More sizes that are free, and not because fewer rounds are made: none of them reads anything.
-        if before is None or (
-            more
-            and len(found.state.symbols()) > len(before.state.symbols())
-            and idle_counts(found.state) <= idle_counts(before.state)
-        ):
+        if before is None or (more and _tells_more(found.state, before.state)):
             self.by_chance = found
         return False
 
-    def _accepted_in_part(self, tried: Solution) -> None:
+    def _accepted_in_part(self, tried: Solution, *, uneven: bool) -> None:
         """Take in inputs that did not go all the way, and go on from them."""
         ran = tried.ran
+        if uneven and self.unequal is None and ran.finite and ran.backward is not None:
+            self.unequal = tried
+            return
         self.refusals.note(tried, self.parameters)
         if self.fallback is None or _rank(ran) > _rank(self.fallback.ran):
             self.fallback = tried
@@ -205,9 +212,27 @@ def _answer(error: RaisedError) -> str:
     return f"{error.type}: {line[:120]}" if line else error.type
 
 
+def _tells_more(state: State, than: State) -> bool:
+    """Whether more sizes are free, and not because fewer rounds are made: none of them reads anything."""
+    return len(state.symbols()) > len(than.symbols()) and idle_counts(state) <= idle_counts(than)
+
+
 def _rank(ran: Ran) -> int:
     """How far a call came."""
     return ran.finite + 2 * ran.connected + (ran.backward is None) + ran.is_whole
+
+
+def _refused_before(fallback: Solution | None, found: Solution) -> Solution | None:
+    """The earlier inputs of the same kinds and ranks, whose backward raised.
+
+    That other sizes get through may mean that backward is wrong for all but these.
+    """
+    if fallback is None or fallback.ran.backward is None or not fallback.ran.finite:
+        return None
+    kinds = [[(a.guess.kind, len(a.dims)) for a in s.state.arguments] for s in (fallback, found)]
+    return (
+        fallback if kinds[0] == kinds[1] and "invalid gradient" not in fallback.ran.backward.message else None
+    )
 
 
 def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator[State]:
@@ -226,11 +251,13 @@ def _alternatives(state: State, ran: Ran, parameters: Sequence[str]) -> Iterator
             yield replace(lower, cost=SAID * (1 + number % 2))
     if ran.backward is None:
         return
-    message = ran.backward.message
+    message, everything = ran.backward.message, range(len(state.arguments))
     narrower = unbroadcast(state, message, parameters)
     if narrower is not None:
         yield narrower.dearer(FEWER)
+    yield from (s.dearer(RETYPE) for s in by_call(state, message, suspects_of(state, ran.backward)))
     if names_rank(message):
         # What has too many dimensions may be an index made of an input that the line does not name.
-        ranked = applied(BY_RANK, state, message, range(len(state.arguments)))
-        yield from (replace(s, cost=SAID * (1 + k)) for k, s in enumerate(ranked))
+        yield from (
+            replace(s, cost=SAID * (1 + k)) for k, s in enumerate(by_rank(state, message, everything))
+        )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Target, TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import State
@@ -24,20 +23,19 @@ AGREES = 1e-6
 """Relative difference up to which two forwards compute the same; a different one computes something else."""
 
 
-def sibling(module: ModuleType | None, target: Target, caller: Caller, state: State) -> str:
-    """`module:name` of one whose forward agrees on these inputs and can be differentiated; empty for none."""
-    if module is None or target.kind not in {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}:
-        return ""
-    own = target.name.rpartition(".")[2]
-    agreeing = (name for name, one in _candidates(module, own) if _agrees(one, own, caller, state))
-    place = module.__name__.rpartition(".")[2].removeprefix("_gradverify_target_")
-    return next((f"{place}:{name}" for name in agreeing), "")
+def sibling(module: ModuleType, target: str, caller: Caller, state: State) -> str:
+    """Name of a sibling whose forward agrees on these inputs and can be differentiated; empty for none.
+
+    `target` is the name of the Function or operator.
+    """
+    for name, candidate in _candidates(module, target):
+        if _takes(candidate, len(state.arguments)) and _agrees(candidate, target, caller, state):
+            return name
+    return ""
 
 
-def _candidates(module: ModuleType, target: str) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Functions called as the target is, `SoftmaxFunction` or `softmax`, and by one of the marks."""
-    plain = target.replace("_", "").lower()
-    stems = {plain, re.sub(r"(autograd|custom)?(function|func|fn|op|impl|backward)$", "", plain)} - {""}
+def _candidates(module: ModuleType, class_name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    stems = _stems(class_name)
     for name, value in sorted(vars(module).items()):
         if inspect.isfunction(value) and value.__module__ == module.__name__:
             words = [w for w in name.lower().split("_") if w]
@@ -46,30 +44,53 @@ def _candidates(module: ModuleType, target: str) -> Iterator[tuple[str, Callable
                 yield name, value
 
 
+def _stems(class_name: str) -> set[str]:
+    """`SoftmaxFunction` -> `softmax`."""
+    plain = class_name.replace("_", "").lower()
+    return {plain, re.sub(r"(autograd|custom)?(function|func|fn|op|impl|backward)$", "", plain)} - {""}
+
+
+def _takes(candidate: Callable[..., Any], count: int) -> bool:
+    parameters = list(inspect.signature(candidate).parameters.values())
+    needed = [
+        p
+        for p in parameters
+        if p.default is p.empty and p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}
+    ]
+    return len(needed) <= count <= len(parameters)
+
+
 def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
     mine = attempt(caller, state)
-    other = attempt(Caller(candidate, caller.defaults, caller.variadic), state)
+    other = attempt(Caller(candidate, caller.defaults, caller.live, caller.variadic), state)
     if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
         return False
     if [o.shape for o in mine.outputs] != [o.shape for o in other.outputs]:
         return False
-    pairs = zip(mine.outputs, other.outputs, strict=True)
-    same = all(torch.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True) for a, b in pairs)
-    generated = {n for n in _nodes(caller.call, other.arguments) if n.startswith("GeneratedBackward")}
+    same = all(
+        torch.allclose(a, b, rtol=AGREES, atol=AGREES, equal_nan=True)
+        for a, b in zip(mine.outputs, other.outputs, strict=True)
+    )
+    own = {f"{target}Backward"} | {
+        name for name in _nodes(caller.call, other) or () if name.startswith("GeneratedBackward")
+    }
+    nodes = _nodes(candidate, other)
     # A sibling that only calls the target itself is no other computation.
-    return same and not ({f"{target}Backward"} | generated) & _nodes(candidate, other.arguments)
+    return same and nodes is not None and not own & nodes
 
 
-def _nodes(function: Callable[..., Any], arguments: Sequence[Any]) -> set[str]:
-    """Names of all autograd nodes behind what a function returns."""
-    result = guard.call(function, *arguments)
-    returned = () if isinstance(result, Raised) else result.value
-    several = returned if isinstance(returned, tuple | list) else (returned,)
-    pending: list[Any] = [r.grad_fn for r in several if isinstance(r, Tensor)]
+def _nodes(function: Callable[..., Any], ran: Ran) -> set[str] | None:
+    """Names of all autograd nodes behind what a function returns; None where it raises."""
+    result = guard.call(function, *ran.arguments)
+    if isinstance(result, Raised):
+        return None
+    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
+    pending: list[Any] = [r.grad_fn for r in returned if isinstance(r, Tensor)]
     seen: set[Any] = set()
     while pending:
         node = pending.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            pending += [following for following, _ in node.next_functions]
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
     return {type(node).__name__ for node in seen}

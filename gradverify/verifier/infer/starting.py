@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import heapq
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gradverify.verifier.infer.facts import Evidence
-from gradverify.verifier.infer.guesses import with_bounds
-from gradverify.verifier.infer.state import Argument, Begun, Dim, Guess, Kind, State
+from gradverify.verifier.infer.state import LENGTHS, Argument, Dim, Guess, Kind, State, Waiting, combined
 
 MOST_COMBINATIONS = 100
 """Combinations of guesses that a search starts from."""
 
 AS_WRITTEN = 0.6
 """What is taken off the cost of inputs with the dimensions that the author writes of."""
+
+MANY_OPTIONAL, BARE = 4, 0.1
+"""From how many arguments that may be None they are tried as None together, and what that costs beside
+tensors for all of them."""
 
 HYPOTHESES = ("same", "labels", "leading", "distinct")
 """All of one shape; integer and boolean tensors without the last dimension, as class labels are; the same
@@ -27,8 +29,9 @@ LAYERS = ("layer", "norm")
 """Where something is called a bias, before all others: weights are matrices of their own and a bias has one
 dimension; as a normalisation has them, weights have one dimension as well."""
 
-RANK, HYPOTHESIS, LAYER = 0.5, 0.3, 0.1
-"""What each further number of dimensions costs, each hypothesis, and each layer."""
+RANK, HYPOTHESIS, LAYER, APART = 0.5, 0.3, 0.1, 0.05
+"""What each further number of dimensions costs, each hypothesis, each layer, and vectors that share no size
+with the tensors beside them."""
 
 RANKS = (2, 3, 4, 1, 0, 5)
 """Numbers of dimensions where the source says none, the likeliest first."""
@@ -50,27 +53,28 @@ def is_weight(name: str) -> bool:
     return bool(_WEIGHT.match(name))
 
 
-def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Begun]:
+def started(names: Sequence[str], each: Sequence[Sequence[Guess]], evidence: Evidence) -> Iterator[Waiting]:
     """The states of the likeliest combinations of guesses for each parameter."""
     facts = [evidence.facts[name] for name in names]
     ranks, least = [f.rank for f in facts], [f.least_rank for f in facts]
     likely = [r if r is not None else evidence.likely.get(n) for n, r in zip(names, ranks, strict=True)]
-    for combination in _combinations(with_bounds(names, each)):
+    for combination in (*combinations(each, MOST_COMBINATIONS), *_bare(each)):
         stated = [f.least_rank if f.rank is None else f.rank for f in facts]
-        made = _Made(names, combination, least, stated, State(parts=evidence.parts))
+        made = _Made(names, combination, least, stated, State(parts=evidence.parts, joins=evidence.joins))
         if likely != ranks:
-            yield from ((cost - AS_WRITTEN, make) for cost, make in made.states(likely))
+            written = (*made.states(likely), *made.vectors_apart(likely))
+            yield from (replace(s, cost=s.cost - AS_WRITTEN) for s in written)
         yield from made.states(ranks)
 
 
-def _combinations(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
-    """Combinations of one guess for each parameter, cheapest first."""
+def combinations(each: Sequence[Sequence[Guess]], most: int) -> Iterator[tuple[Guess, ...]]:
+    """Combinations of one guess for each parameter, cheapest first, at most so many."""
     if not all(each):
         return
     first = (0,) * len(each)
-    heap = [(math.fsum(g[0].cost for g in each), first)]
+    heap = [(combined([g[0] for g in each]), first)]
     seen = {first}
-    for _ in range(MOST_COMBINATIONS):
+    for _ in range(most):
         if not heap:
             return
         _, chosen = heapq.heappop(heap)
@@ -79,8 +83,24 @@ def _combinations(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]
             further = (*chosen[:place], chosen[place] + 1, *chosen[place + 1 :])
             if further[place] < len(each[place]) and further not in seen:
                 seen.add(further)
-                cost = math.fsum(g[k].cost for g, k in zip(each, further, strict=True))
+                cost = combined([g[k] for g, k in zip(each, further, strict=True)])
                 heapq.heappush(heap, (cost, further))
+
+
+def _bare(each: Sequence[Sequence[Guess]]) -> Iterator[tuple[Guess, ...]]:
+    """The likeliest guesses, with nothing for each of many arguments that may be None.
+
+    What code asks for all the same is put in where it refuses: that takes fewer calls than to find out which
+    of ten tensors go together, and which of them are none.
+    """
+    nothing = [next((g for g in several if g.is_nothing), None) for several in each]
+    left_out = [g for g, several in zip(nothing, each, strict=True) if g not in {None, several[0]}]
+    if len(left_out) < MANY_OPTIONAL:
+        return
+    yield tuple(
+        several[0] if none is None else replace(none, cost=several[0].cost + BARE / len(left_out))
+        for none, several in zip(nothing, each, strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -95,10 +115,14 @@ class _Made:
     """The same, or those that the source names."""
     empty: State
 
-    def states(self, ranks: Sequence[int | None]) -> Iterator[Begun]:
+    @property
+    def tensors(self) -> list[int]:
+        """Places of the tensors."""
+        return [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
+
+    def states(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
         """Those of every hypothesis and number of dimensions; `ranks` where they are known."""
-        tensors = [k for k, g in enumerate(self.combination) if Argument("", g).is_tensor]
-        cost = math.fsum(g.cost for g in self.combination)
+        tensors, cost = self.tensors, combined(self.combination)
         least = max((self.least[k] for k in tensors), default=0)
         free = tuple(r for r in RANKS if r >= least) or (least,)
         marked = any(self.combination[k].kind in {Kind.INDEX, Kind.BOOL} for k in tensors)
@@ -107,10 +131,22 @@ class _Made:
             filled = [rank if r is None else r for r in ranks]
             for place, how in enumerate(HYPOTHESES if len(tensors) > 1 else HYPOTHESES[:1]):
                 if how != "labels" or (marked and rank):
-                    yield cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
+                    yield Waiting(
+                        cost + RANK * order + HYPOTHESIS * place, partial(self._shaped, filled, how)
+                    )
             for place, layer in enumerate(LAYERS if biased and len(tensors) > 2 and rank > 1 else ()):
                 made = partial(self._layer, ranks, rank, layer)
-                yield cost + RANK * order + LAYER * (1 + place), made
+                yield Waiting(cost + RANK * order + LAYER * (1 + place), made)
+
+    def vectors_apart(self, ranks: Sequence[int | None]) -> Iterator[Waiting]:
+        """The state in which vectors share no size with the tensors beside them, if all ranks are known."""
+        tensors = self.tensors
+        vectors = frozenset(self.names[k] for k in tensors if ranks[k] == 1)
+        if vectors and len(vectors) < len(tensors) and all(ranks[k] is not None for k in tensors):
+            filled = [r or 0 for r in ranks]
+            yield Waiting(
+                combined(self.combination) + APART, partial(self._shaped, filled, "leading", vectors)
+            )
 
     def _layer(self, ranks: Sequence[int | None], free: int, kind: str) -> State:
         flat = [(kind == "norm" and is_weight(n)) or bool(_BIAS.match(n.lower())) for n in self.names]
@@ -156,17 +192,17 @@ def _dims(
 
 
 def _ordered(state: State, argument: Argument, before: Sequence[Argument]) -> tuple[State, Argument]:
-    """Offsets into the first dimension of the first tensor, or a permutation of it."""
+    """Offsets into the first dimension of the first tensor, lengths of its parts, a permutation of it."""
     structure = argument.guess.structure
     first = next((a.dims[0] for a in before if a.is_float and a.dims), None)
     if first is None:
         state, (first,) = state.fresh(1)
     dims: tuple[Dim, ...] = (first,)
-    if structure == "offsets":
+    if structure in {"offsets", LENGTHS}:
         state, (segments,) = state.fresh(1)
         # Fewer segments than places, so that none needs to be empty.
         state = state.at({segments.symbol: SEGMENTS})
-        dims = (replace(segments, plus=1),)
+        dims = (replace(segments, plus=int(structure == "offsets")),)
     return state, replace(argument, dims=dims, bound=first, structure=structure)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from gradverify.model import Nested
+from gradverify.model import Nested, Scalar
 
 DISTINCT = (4, 3, 5, 7, 6, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 """Sizes of symbols in order of appearance: all differ, so that a number in an error names its dimension."""
+
+LENGTHS = "lengths"
+"""Integers that add up to a size. No spec has such a structure: in the end they are what they were."""
 
 
 class Kind(StrEnum):
@@ -24,6 +27,7 @@ class Kind(StrEnum):
     SIZE = "size"
     LIST = "list of tensors"
     CALLABLE = "callable"
+    OBJECT = "object"
     OMITTED = "left to its default"
 
 
@@ -37,10 +41,14 @@ class Guess:
     """Of a literal; further ones are swept."""
     found: bool = True
     """The source says so; otherwise it is invented."""
+    path: str = ""
+    """Of a live object."""
     structure: str = ""
-    """Of an integer tensor: `offsets`, `permutation`."""
-    returns: tuple[int, ...] = ()
-    """Of a callable: how many values it returns, empty for one."""
+    """Of an integer tensor: `offsets`, `lengths`, `permutation`."""
+    made: bool = False
+    """The object behind the path is called, and what it returns is passed."""
+    init: tuple[Scalar, ...] = ()
+    """What it is called with."""
 
     @property
     def is_nothing(self) -> bool:
@@ -61,27 +69,30 @@ def literal(value: Nested, cost: float = 0.0) -> Guess:
 
 @dataclass(frozen=True)
 class Dim:
-    """`times * symbol // over + plus`; without a symbol, the constant `plus`."""
+    """`times * symbol // over + plus + added`; without a symbol, the constant `plus`."""
 
     symbol: int = -1
     times: int = 1
     over: int = 1
     plus: int = 0
+    added: int = -1
+    """Another symbol, of what stands beside it in a concatenation."""
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a symbol by itself."""
-        return self.symbol >= 0 and (self.times, self.over, self.plus) == (1, 1, 0)
+        return self.symbol >= 0 and (self.times, self.over, self.plus, self.added) == (1, 1, 0, -1)
 
     @property
     def symbols(self) -> tuple[int, ...]:
-        """The one it is made of, if any."""
-        return (self.symbol,) if self.symbol >= 0 else ()
+        """Those it is made of."""
+        return tuple(s for s in (self.symbol, self.added) if s >= 0)
 
     def value(self, sizes: Mapping[int, int]) -> int:
         """Its size."""
+        beside = sizes[self.added] if self.added >= 0 else 0
         own = 0 if self.symbol < 0 else sizes[self.symbol] * self.times // self.over
-        return own + self.plus
+        return own + self.plus + beside
 
     def written(self, names: Mapping[int, str]) -> str:
         """As a size expression."""
@@ -90,6 +101,7 @@ class Dim:
         text = names[self.symbol]
         text = f"{self.times}*{text}" if self.times != 1 else text
         text = f"{text}//{self.over}" if self.over != 1 else text
+        text = f"{text} + {names[self.added]}" if self.added >= 0 else text
         return text if not self.plus else f"{text} {'+' if self.plus > 0 else '-'} {abs(self.plus)}"
 
     def substituted(self, symbol: int, by: Dim) -> Dim | None:
@@ -98,9 +110,12 @@ class Dim:
             return self
         if self.is_plain:
             return by
+        if self.added == symbol:
+            return replace(self, added=by.symbol) if by.is_plain and self.symbol != symbol else None
         if by.is_plain:
             return replace(self, symbol=by.symbol)
-        return Dim(plus=by.plus * self.times // self.over + self.plus) if by.symbol < 0 else None
+        constant = by.symbol < 0 and self.added < 0
+        return Dim(plus=by.plus * self.times // self.over + self.plus) if constant else None
 
 
 @dataclass(frozen=True)
@@ -117,6 +132,8 @@ class Argument:
     """Set where an error asked for another one."""
     domain: str = "real"
     structure: str = ""
+    value: Nested = None
+    """Entries of a tensor that is passed as it is; None where they are drawn."""
     items: int = 0
     """How many tensors of one shape a list holds."""
     requires_grad: bool = True
@@ -137,11 +154,6 @@ class Argument:
     def is_float(self) -> bool:
         """Whether it is a real or complex tensor."""
         return self.guess.kind is Kind.FLOAT
-
-    @property
-    def dtype_name(self) -> str:
-        """The dtype of a tensor."""
-        return self.dtype or {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(self.guess.kind, "float64")
 
     @property
     def is_real(self) -> bool:
@@ -173,6 +185,8 @@ class State:
     """Arguments of which an error, not the source, fixed a size to a number or an expression."""
     parts: frozenset[int] = frozenset()
     """Numbers of parts into which the source cuts tensors up."""
+    joins: bool = False
+    """The source joins tensors."""
 
     @cached_property
     def values(self) -> dict[int, int]:
@@ -222,6 +236,16 @@ class State:
         """The same with more arguments of which a size was fixed."""
         return replace(self, pinned=self.pinned.union(names))
 
+    def held_at(self, place: int, value: Nested) -> State | None:
+        """The same with the entries of a tensor as they are; its sizes are numbers from then on."""
+        argument = self.arguments[place]
+        held = replace(argument, structure="", bound=None, value=value)
+        changed: State | None = self.with_argument(place, held)
+        for symbol in {s for d in argument.sizes for s in d.symbols}:
+            fixed = Dim(plus=self.values[symbol])
+            changed = changed.substituted(symbol, fixed) if changed is not None else None
+        return changed
+
     def dearer(self, cost: float) -> State:
         """The same at a higher cost."""
         return replace(self, cost=self.cost + cost)
@@ -238,8 +262,8 @@ class State:
         """What two states that make the same call have in common."""
         return tuple(
             (
-                a.guess.kind, a.guess.choices, a.guess.returns, self.shape(a), a.dtype, a.domain,
-                a.structure, a.items, a.requires_grad,
+                a.guess.kind, a.guess.choices, a.guess.path, a.guess.init, self.shape(a), a.dtype, a.domain,
+                a.structure, a.items, a.requires_grad, a.value,
                 a.bound.value(self.values) if a.bound is not None else None,
             )
             for a in self.arguments
@@ -254,23 +278,56 @@ class State:
         return sum(math.prod(self.shape(a)) * max(1, a.items) for a in self.arguments if a.is_tensor)
 
     def described(self) -> str:
-        """The arguments in words: `x [4, 3], index integers [4], eps=0.75`."""
-        return ", ".join(a.name + self._described(a) for a in self.arguments) or "no arguments"
+        """The arguments in words: `x [4, 3], index integers [4] below 3, eps=0.75`."""
+        return ", ".join(map(self._described, self.arguments)) or "no arguments"
 
     def _described(self, argument: Argument) -> str:
-        kind, shape = argument.guess.kind, list(self.shape(argument))
-        if argument.is_tensor:
-            words = {Kind.INDEX: "integers ", Kind.BOOL: "booleans ", Kind.LIST: f"{argument.items} tensors "}
-            return f" {words.get(kind, '')}{shape}"
-        if kind is Kind.LITERAL:
-            return f"={argument.guess.choices[0]!r}"
-        return f"={shape[0]}" if kind is Kind.SIZE else f" {kind.value}"
+        guess, shape = argument.guess, list(self.shape(argument))
+        match guess.kind:
+            case Kind.LITERAL:
+                said = f"={guess.choices[0]!r}"
+            case Kind.SIZE:
+                said = f"={shape[0]}"
+            case Kind.CALLABLE | Kind.OBJECT:
+                said = f"={guess.path}"
+            case Kind.OMITTED:
+                said = " left out"
+            case Kind.LIST:
+                said = f" {argument.items} tensors {shape}"
+            case Kind.INDEX:
+                below = argument.bound.value(self.values) if argument.bound is not None else 2
+                said = f" integers {shape} below {below}"
+            case Kind.BOOL:
+                said = f" booleans {shape}"
+            case Kind.FLOAT:
+                said = f" {shape}"
+        return argument.name + said
 
 
-Begun = tuple[float, Callable[[], State]]
-"""What a state costs, and how it is made when its turn comes: hundreds wait, and few are tried."""
+@dataclass(frozen=True)
+class Waiting:
+    """A state that is made when its turn comes: hundreds wait, and few are tried."""
+
+    cost: float
+    made: Callable[[], State]
+
+    @cached_property
+    def state(self) -> State:
+        """The state, once."""
+        return replace(self.made(), cost=self.cost)
 
 
 def squares(state: State) -> int:
     """How many tensors have two dimensions of one size."""
     return sum(len(set(a.dims)) < len(a.dims) for a in state.arguments if a.is_tensor)
+
+
+def lengths_of(total: int, parts: int) -> tuple[int, ...]:
+    """So many rising integers that add up to a total."""
+    rising = range(1, parts)
+    return (*rising, total - sum(rising)) if parts else ()
+
+
+def combined(several: Sequence[Guess]) -> float:
+    """What a combination of guesses costs."""
+    return math.fsum(g.cost for g in several)

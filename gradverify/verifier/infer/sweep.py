@@ -5,14 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from gradverify.model import RaisedError
-from gradverify.verifier import guard
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import Dim, Kind, State
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt, works
 
@@ -36,12 +30,6 @@ MOST_ENTRIES = 20_000
 
 MOST_SWEPT = 3
 """Sizes that get a second value: two values each make eight combinations, all of which are run here."""
-
-STEPS = (0.37, 7.3, -7.3)
-"""How far the entries of a slice are moved: far enough to cross a threshold, too."""
-
-PAIR = Dim(plus=2)
-"""The last dimension that is tried where a part of a larger one is never read."""
 
 Sizes = Mapping[int, tuple[int, ...]]
 """Those to sweep, by symbol."""
@@ -103,6 +91,8 @@ class Sweeping:
                 break
             (own,) = sizes[symbol]
             wider = [{**sizes, symbol: (own, size)} for size in _second_of(sizes, own)]
+            if wider and self._is_too_large([state, *others], _new_rows(wider[0], symbol)):
+                continue  # another size would cost a choice that only gives more entries
             # A size that every choice runs at, or else the first ones do: the others are left out.
             for kept in range(len(others), -1, -1):
                 those = [state, *others[:kept]]
@@ -111,6 +101,11 @@ class Sweeping:
                     sizes, swept = found, swept + 1
                     break
         return sizes
+
+    def _is_too_large(self, those: Sequence[State], at: Sequence[Mapping[int, int]]) -> bool:
+        """Whether forward takes it, and its Jacobian is more than anybody waits for."""
+        ran = (attempt(self.caller, state.at(row)) for state in those for row in at)
+        return any(isinstance(r, Ran) and r.jacobian > MOST_JACOBIAN for r in ran)
 
     def fixed_sizes(self, state: State, sizes: Sizes) -> frozenset[int]:
         """Symbols whose one size is the only one that runs: four numbers may be a quaternion alone."""
@@ -160,48 +155,34 @@ class Apart:
 
     state: State
     sizes: Sizes
-    pair: tuple[int, ...] = ()
-    """Of a size that was one: the size, and what it is for some tensors by now."""
+    pairs: tuple[tuple[int, int], ...] = ()
+    """Of each size that was one: the size, and what it is for some tensors by now."""
 
 
 def apart(caller: Caller, state: State, sizes: Sizes) -> Apart:
-    """The same with a size that two tensors shared as two sizes, equal and not, where forward takes that.
+    """The same with a size that two tensors shared as two sizes, equal and not, wherever forward takes that.
 
     First of any sizes, then of multiples, as heads are that share keys in groups.
     """
-    splits = list(_splits(state)) if sum(len(v) > 1 for v in sizes.values()) <= MOST_SWEPT else []
-    for ways in (_of_any_sizes, _of_multiples):
-        for wider, first, own in splits:
-            swept = next(
-                (s for s in ways(caller, wider, sizes, first, own) if _all_work(caller, wider, s)), None
-            )
-            if swept is not None:
-                return Apart(wider.at({s: values[0] for s, values in swept.items()}), swept, (first, own))
-    return Apart(state, sizes)
+    found = Apart(state, sizes)
+    for splitting in (_of_any_sizes, _of_multiples):
+        split = (splitting(caller, *one) for one in _split(found))
+        found = next(filter(None, split), found)
+    return found
 
 
-def _splits(state: State) -> Iterator[tuple[State, int, int]]:
+def _split(given: Apart) -> Iterator[tuple[Apart, int, int]]:
     """(inputs with a second size in the place of another for some tensors, both)."""
-    for symbol in state.symbols():
-        for places in _groups(state, symbol):
-            wider, (own,) = state.fresh(1)
+    if sum(len(values) > 1 for values in given.sizes.values()) > MOST_SWEPT:
+        return
+    for symbol in given.state.symbols():
+        for places in _groups(given.state, symbol):
+            wider, (own,) = given.state.fresh(1)
             for place in places:
                 dims = wider.arguments[place].dims
                 wider = wider.with_dims(place, (own if d == Dim(symbol) else d for d in dims))
-            yield wider, symbol, own.symbol
-
-
-def _of_any_sizes(caller: Caller, wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
-    """Smaller and larger: what reads as much as there is of both is about one size."""
-    shared, *_ = sizes[first]
-    if all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
-        yield from ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
-
-
-def _of_multiples(_caller: Caller, _wider: State, sizes: Sizes, first: int, own: int) -> Iterator[Sizes]:
-    """One of them twice the other, and both alike."""
-    for values in (MULTIPLES, MULTIPLES[::-1]):
-        yield {**sizes, first: values[:1], own: values}
+            pairs = (*given.pairs, (symbol, own.symbol))
+            yield replace(given, state=wider, pairs=pairs), symbol, own.symbol
 
 
 def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
@@ -209,73 +190,32 @@ def _groups(state: State, symbol: int) -> Iterator[tuple[int, ...]]:
     holders = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
     arguments = [state.arguments[k] for k in holders]
     plain = all(d.is_plain for a in arguments for d in a.sizes if symbol in d.symbols)
-    if plain and all(a.is_float for a in arguments):
+    if plain and all(a.is_float and a.value is None for a in arguments):
         yield from ((k,) for k in holders[1:])
         yield from (tuple(holders[k:]) for k in range(1, len(holders) - 1))
+
+
+def _of_any_sizes(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
+    """Both must take it, smaller and larger: what reads as much as there is of both is about one size."""
+    wider, sizes = given.state, given.sizes
+    shared, *_ = sizes[first]
+    if not all(works(caller, wider.at({own: n})) for n in (shared + 1, max(2, shared - 1))):
+        return None
+    several = ({**sizes, own: (shared, n)} for n in _second_of(sizes, shared))
+    swept = next((s for s in several if _all_work(caller, wider, s)), None)
+    return None if swept is None else replace(given, sizes=swept)
+
+
+def _of_multiples(caller: Caller, given: Apart, first: int, own: int) -> Apart | None:
+    """One of them twice the other, and both alike."""
+    for values in (MULTIPLES, MULTIPLES[::-1]):
+        swept = {**given.sizes, first: values[:1], own: values}
+        if _all_work(caller, given.state, swept):
+            return replace(given, state=given.state.at({first: values[0], own: values[0]}), sizes=swept)
+    return None
 
 
 def _all_work(caller: Caller, state: State, sizes: Sizes) -> bool:
     """Whether forward and backward take every combination of sizes, the last ones first, and of choices."""
     those = [state, *other_choices(state)]
     return all(works(caller, one.at(row)) for row in reversed(rows(sizes)) for one in those)
-
-
-def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
-    """The same with a last dimension of two where forward leaves the rest of a larger one unread.
-
-    Of all that share the size, or of one alone where another is read whole. Only where everything is read
-    then: a scan leaves its first factor unread at every size, and has nothing to be wrong at a length of one.
-    """
-    for place in range(len(state.arguments)):
-        argument = state.arguments[place]  # as it is by now: a size may have been resized with another one
-        plain = argument.is_float and argument.dims and argument.dims[-1].is_plain
-        if not plain or _is_read_whole(caller, ran.arguments, place):
-            continue
-        symbol = argument.dims[-1].symbol
-        sharing = [k for k, a in enumerate(state.arguments) if any(symbol in d.symbols for d in a.sizes)]
-        last = {k: state.arguments[k].dims[-1:] for k in sharing}
-        if any(argument.dims[-1:] != last[k] or _is_read_whole(caller, ran.arguments, k) for k in sharing):
-            changed: State | None = state.with_dim(place, len(argument.dims) - 1, PAIR)
-        else:
-            changed = state.substituted(symbol, PAIR)
-        again = attempt(caller, changed) if changed is not None else None
-        good = isinstance(again, Ran) and again.finite and again.backward is None
-        if changed and isinstance(again, Ran) and good and _is_read_whole(caller, again.arguments, place):
-            state, ran = changed, again
-    return state, ran
-
-
-def _is_read_whole(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
-    """Whether forward reads every slice along the last dimension; also where that cannot be told."""
-    given = arguments[place] if place < len(arguments) else None
-    if (
-        not isinstance(given, Tensor)
-        or not given.dim()
-        or not (given.is_floating_point() or given.is_complex())
-    ):
-        return True
-    base = _outputs(caller, arguments, place, given)
-    return base is None or all(_is_read(caller, arguments, place, k, base) for k in range(given.shape[-1]))
-
-
-def _is_read(caller: Caller, arguments: Sequence[Any], place: int, k: int, base: Sequence[Tensor]) -> bool:
-    for step in STEPS:
-        moved = arguments[place].detach().clone()
-        moved[..., k] += step
-        outputs = _outputs(caller, arguments, place, moved)
-        if outputs is None or any(not torch.equal(a, b) for a, b in zip(outputs, base, strict=True)):
-            return True
-    return False
-
-
-def _outputs(caller: Caller, arguments: Sequence[Any], place: int, value: Tensor) -> Sequence[Tensor] | None:
-    """What forward returns, on copies of its tensors; None where it refuses them."""
-    given = [value if k == place else a for k, a in enumerate(arguments)]
-    copied = [g.detach().clone() if isinstance(g, Tensor) else g for g in given]
-    guard.RandomStates(0).replay()
-    with torch.no_grad():
-        result = guard.call(caller.call, *copied)
-    if isinstance(result, Raised):
-        return None
-    returned = result.value if isinstance(result.value, tuple | list) else (result.value,)
-    return [r.clone() for r in returned if isinstance(r, Tensor) and r.layout is torch.strided] or None

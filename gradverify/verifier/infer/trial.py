@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Point, RaisedError, TensorInput
+from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.infer.state import Argument, Kind, State
-from gradverify.verifier.inputs.stand_ins import StandIn
+from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
 from gradverify.verifier.inputs.structures import fits
 from gradverify.verifier.inputs.tensors import build_tensor
 
@@ -55,6 +54,10 @@ class Ran:
         flowed = any(g is not None for g in (self.gradients or {}).values())
         return self.finite and self.connected and self.backward is None and flowed
 
+    def entries(self) -> int:
+        """Numbers in all outputs."""
+        return sum(o.numel() for o in self.outputs)
+
     def has_outputs_of(self, other: Ran | RaisedError) -> bool:
         """Whether the outputs are those of another call, number by number."""
         if not isinstance(other, Ran) or len(other.outputs) != len(self.outputs):
@@ -70,6 +73,8 @@ class Caller:
     call: Callable[..., Any]
     defaults: Mapping[str, Any]
     """Every positional parameter with its default, `...` for none."""
+    live: Mapping[str, Any]
+    """Callables and objects that a guess may name, by path."""
     variadic: frozenset[str] = frozenset()
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
@@ -100,6 +105,13 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     return _gone_back(forwards, connected, made.leaves) if connected else forwards
 
 
+def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
+    """The same with what backward gave."""
+    jacobian = sum(o.numel() for o in outputs) * sum(leaf.numel() for s in leaves.values() for leaf in s)
+    backward, gradients = _backward(outputs, leaves)
+    return replace(ran, backward=backward, jacobian=jacobian, gradients=gradients)
+
+
 def works(caller: Caller, state: State) -> bool:
     """Whether forward and backward take it, and something flows back."""
     ran = attempt(caller, state)
@@ -111,9 +123,25 @@ def _unfit(state: State) -> str:
     arguments = state.arguments
     if state.elements() > MOST_ELEMENTS or any(s < 0 for a in arguments for s in state.shape(a)):
         return "the inputs would be too large"
+    if any(a.value is not None and state.shape(a) != _shape(a.value) for a in arguments):
+        return "what a tensor holds has another shape"
+    if any(a.structure == LENGTHS and not _adds_up(a, state) for a in arguments):
+        return "there are no different lengths that add up to so few"
     if not all(fits(a.structure, state.shape(a)) for a in arguments if a.structure):
         return "no matrix of such a shape has the structure"
     return ""
+
+
+def _adds_up(argument: Argument, state: State) -> bool:
+    """Whether lengths can differ: as many ones as there are places would say nothing."""
+    if len(argument.dims) != 1 or argument.bound is None:
+        return False
+    (parts,), total = state.shape(argument), argument.bound.value(state.values)
+    return 2 * total >= parts * (parts + 1)
+
+
+def _shape(value: Nested) -> tuple[int, ...]:
+    return (len(value), *_shape(value[0])) if isinstance(value, tuple) and value else ()
 
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
@@ -122,21 +150,20 @@ def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
     return values, all(bool(v.isfinite().all()) for v in values)
 
 
-def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
-    """The same with what backward gave."""
+def _backward(
+    outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]
+) -> tuple[RaisedError | None, Mapping[str, Tensor | None] | None]:
     flat = [(name, leaf) for name, several in leaves.items() for leaf in several]
-    jacobian = sum(o.numel() for o in outputs) * sum(leaf.numel() for _, leaf in flat)
     if not flat:
-        return replace(ran, gradients={})
+        return None, {}
     generator = torch.Generator().manual_seed(SEED)
     drawn = (torch.complex128 if o.is_complex() else torch.float64 for o in outputs)
     pairs = zip(outputs, drawn, strict=True)
     weights = [torch.randn(o.shape, generator=generator, dtype=d).to(o.dtype) for o, d in pairs]
     result = guard.call(vjp, outputs, [leaf for _, leaf in flat], weights)
     if isinstance(result, Raised):
-        return replace(ran, jacobian=jacobian, backward=result.error)
-    given = {name: g for (name, _), g in zip(flat, result.value, strict=True)}
-    return replace(ran, jacobian=jacobian, gradients=given)
+        return result.error, None
+    return None, {name: g for (name, _), g in zip(flat, result.value, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -164,8 +191,9 @@ class _Arguments:
                 return guess.choices[0]
             case Kind.SIZE:
                 return self.state.shape(argument)[0]
-            case Kind.CALLABLE:
-                return StandIn(*guess.returns)
+            case Kind.CALLABLE | Kind.OBJECT:
+                found = self.caller.live[guess.path]
+                return found(*guess.init) if guess.made else found
             case Kind.OMITTED:
                 variadic = argument.name in self.caller.variadic
                 return [] if variadic else self.caller.defaults[argument.name]
@@ -187,14 +215,18 @@ class _Arguments:
 
 def tensor_input(argument: Argument, state: State, name: str = "") -> TensorInput:
     """A tensor of a state as the verifier knows it."""
+    plain = {Kind.INDEX: "int64", Kind.BOOL: "bool"}.get(argument.guess.kind, "float64")
     shape, bound = state.shape(argument), argument.bound
+    below = bound.value(state.values) if bound is not None else 0
+    lengths = argument.structure == LENGTHS
     return TensorInput(
         name or argument.name,
         shape,
-        dtype=argument.dtype_name,
+        dtype=argument.dtype or plain,
         domain=argument.domain,
-        range=None if bound is None else (0.0, float(bound.value(state.values))),
-        structure=argument.structure,
+        range=None if bound is None or lengths else (0.0, float(below)),
+        value=lengths_of(below, *shape) if lengths else argument.value,
+        structure="" if lengths else argument.structure,
         requires_grad=None if argument.requires_grad else False,
     )
 

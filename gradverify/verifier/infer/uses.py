@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import ast
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradverify.source import called_name, definition, integer, parameters_of, root_name
-from gradverify.verifier.infer.facts import Context, Facts, numbers_beside
-from gradverify.verifier.infer.helpers import function_called
+from gradverify.source import called_name, is_none, parameters_of
+from gradverify.verifier.infer.facts import Facts
+from gradverify.verifier.infer.options import keys_of, numbers_beside, strings_of, tables_of
 from gradverify.verifier.infer.routines import (
+    AXIS_CALLS,
     INDEX_ARGUMENT,
     KEEPING_SHAPE,
     KEYWORDS,
-    KINDS_OF_ARGUMENTS,
-    KINDS_OF_FIRST,
+    MATH_CALLS,
+    MODULE_METHODS,
     OF_A_VECTOR,
+    RANK_OF_METHOD,
     RANKS_OF_CALL,
     SHAPE_CALLS,
+    SIZE_CALLS,
     TENSOR_ATTRIBUTES,
 )
 
-DEEPEST = 3
-"""Functions within functions that are read."""
-
-MOST_ENTERED = 30
-"""Functions that are read for one target."""
+_TESTED = (("Tensor", "tensor"), ("list", "sequence"), ("tuple", "sequence"), ("int", "int"))
+"""Types that `isinstance` asks for, and what they say."""
 
 _OF_OBJECTS = frozenset({"append", "lower", "upper", "items", "keys"})
 """Methods that no tensor has."""
+
+
+def name_behind(value: ast.expr) -> str:
+    """The tensor whose shape an expression has; empty where it is none that is known."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr not in KEEPING_SHAPE:
+            return ""
+        value = value.func.value
+    return value.id if isinstance(value, ast.Name) else ""
 
 
 @dataclass
@@ -40,47 +48,49 @@ class Reader:
     facts: Mapping[str, Facts]
     alias: dict[str, str]
     """Parameters by the names that they have in this body."""
-    ctx: Context = field(default_factory=Context)
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Global names of the body, for the user's own functions that it calls; empty to read none of them."""
-    package: str = ""
-    """What they belong to."""
-    depth: int = 0
-    entered: dict[tuple[object, ...], ast.FunctionDef] = field(default_factory=dict)
-    """Those that were read, by what was passed."""
+    """Global names of the body."""
+    entered: Callable[[ast.Call, Mapping[str, str]], None] | None = None
+    """Told of every call, and of what the names of this body are there."""
     packed: str = ""
     """A name that holds all parameters in order, as `inputs` of `setup_context` does."""
+    kept: dict[str, str] = field(default_factory=dict)
+    """Parameters by the attribute of ctx that keeps them."""
+    saved: list[str] = field(default_factory=list)
+    """What `save_for_backward` got: parameters by position, an empty name for what is computed."""
 
     def read(self, body: ast.FunctionDef) -> None:
         """Note all uses in a body."""
-        self._name_of_ctx = next(iter(parameters_of(body)), "")
+        self._ctx = next(iter(parameters_of(body)), "")
+        self._tables = tables_of(body, self.given)
         for statement in body.body:
             self._visit(statement)
 
-    def _parameter(self, node: ast.AST) -> str:
-        """The parameter that an expression is; empty for any other."""
+    def of(self, node: ast.AST) -> Facts | None:
+        """The facts of the parameter that an expression is; None for any other."""
+        order = tuple(self.facts)
         match node:
-            case ast.Name(id=name):
-                return self.alias.get(name, "")
-            case ast.Subscript(value=ast.Name(id=self.packed), slice=ast.Constant(value=int() as k)):
-                return dict(enumerate(self.facts)).get(k, "")
+            case ast.Name(id=name) if name in self.alias:
+                return self.facts[self.alias[name]]
+            case ast.Subscript(value=ast.Name(id=self.packed), slice=ast.Constant(value=int() as k)) if (
+                k < len(order)
+            ):
+                return self.facts[order[k]]
             case _:
-                return ""
+                return None
 
-    def _of(self, node: ast.AST) -> Facts:
-        """The facts of the parameter that an expression is; such as nobody reads for any other."""
-        return self.facts.get(self._parameter(node)) or Facts()
-
-    def _of_kept(self, node: ast.AST) -> Facts:
+    def _or_kept(self, node: ast.AST) -> Facts | None:
         """The same, also of what ctx keeps."""
         match node:
-            case ast.Attribute(value=ast.Name(id=self._name_of_ctx), attr=attr) if attr in self.ctx.kept:
-                return self.facts[self.ctx.kept[attr]]
+            case ast.Attribute(value=ast.Name(id=self._ctx), attr=attr) if attr in self.kept:
+                return self.facts[self.kept[attr]]
             case _:
-                return self._of(node)
+                return self.of(node)
 
     def _note(self, node: ast.AST, kind: str) -> None:
-        self._of(node).kinds.add(kind)
+        facts = self.of(node)
+        if facts is not None:
+            facts.kinds.add(kind)
 
     def _visit(self, node: ast.AST) -> None:
         if isinstance(node, ast.Assign):
@@ -103,36 +113,40 @@ class Reader:
                 behind = name_behind(value)
                 if behind in self.alias:
                     self.alias[name] = self.alias[behind]
-                elif not self._parameter(value):
+                elif self.of(value) is None:
                     self.alias.pop(name, None)
             case ast.Attribute(attr=attr), ast.Name(id=name) if name in self.alias:
-                self.ctx.kept[attr] = self.alias[name]
+                self.kept[attr] = self.alias[name]
             case _:
                 pass
 
     def _unpack(self, names: list[str], targets: Sequence[ast.expr], value: ast.expr) -> None:
         starred = any(isinstance(e, ast.Starred) for e in targets)
+        whole = self.of(value)
         match value:
             case ast.Name(id=self.packed) if not starred:
                 self.alias.update({n: p for n, p in zip(names, self.facts, strict=False) if n})
-            case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.ctx.saved):
-                self.alias.update({n: p for n, p in zip(names, self.ctx.saved, strict=True) if n and p})
+            case ast.Attribute(attr="saved_tensors" | "saved_variables") if len(names) == len(self.saved):
+                self.alias.update({n: p for n, p in zip(names, self.saved, strict=True) if n and p})
             case (
                 ast.Attribute(value=tensor, attr="shape")
                 | ast.Call(func=ast.Attribute(value=tensor, attr="size"), args=[])
             ):
-                if starred:
-                    self._of(tensor).has_dimensions(len(names) - 1)
-                else:
-                    self._of(tensor).has_rank(len(names), tuple(n.lower() for n in names))
-            case _:
-                pass
+                facts = self.of(tensor)
+                if facts is not None and starred:
+                    facts.has_dimensions(len(names) - 1)
+                elif facts is not None:
+                    facts.has_rank(len(names), tuple(n.lower() for n in names))
+            case _ if whole is not None and not starred:
+                whole.unpacked = len(names)
 
     def _use(self, node: ast.AST) -> None:
-        """Note `x.device`, `~mask`, `not flag`, `if flag:`, `for x in xs`, `x @ w` and what has parts."""
         match node:
-            case ast.Attribute(value=value, attr=attr) if attr in TENSOR_ATTRIBUTES:
-                self._note(value, "tensor")
+            case ast.Attribute(value=value, attr=attr):
+                facts = self.of(value)
+                if facts is not None:
+                    facts.attributes.add(attr)
+                    facts.kinds |= {"tensor"} if attr in TENSOR_ATTRIBUTES else set()
             case ast.Subscript():
                 self._subscript(node)
             case ast.Call():
@@ -141,7 +155,13 @@ class Reader:
                 self._compare(node)
             case ast.Match(subject=subject, cases=cases):
                 patterns = [p for case in cases for p in ast.walk(case.pattern)]
-                self._strings(subject, [p.value for p in patterns if isinstance(p, ast.MatchValue)])
+                self._named(subject, strings_of([p.value for p in patterns if isinstance(p, ast.MatchValue)]))
+            case _:
+                self._operator(node)
+
+    def _operator(self, node: ast.AST) -> None:
+        """Note `~mask`, `not flag`, `if flag:`, `for x in xs` and `x @ w`."""
+        match node:
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
                 self._note(operand, "bool")
             case ast.UnaryOp(op=ast.Not(), operand=test) | ast.If(test=test) | ast.IfExp(test=test):
@@ -149,139 +169,161 @@ class Reader:
             case ast.For(iter=several):
                 self._note(several, "sequence")
             case ast.BinOp(op=ast.MatMult(), left=left, right=right):
-                self._of(left).has_dimensions(1)
-                self._of(right).has_dimensions(1)
+                for facts in filter(None, (self.of(left), self.of(right))):
+                    facts.has_dimensions(1)
             case _:
                 pass
 
-    def _strings(self, subject: ast.AST, nodes: Sequence[ast.expr | None]) -> None:
-        """Note the literal strings that something is compared with, or looked up among, if all are."""
-        found = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-        known = self._of_kept(subject).strings
-        known += [s for s in found if s not in known and len(found) == len(nodes)]
+    def _named(self, subject: ast.AST, strings: Sequence[str]) -> None:
+        facts = self._or_kept(subject)
+        if facts is not None:
+            facts.strings += [s for s in strings if s not in facts.strings]
 
     def _subscript(self, node: ast.Subscript) -> None:
-        """Note `x.shape[3]`, `x[:, 0]`, `table[index]`, `{"sum": 1}[name]` and `ends[i + 1]`."""
+        """Note `x.shape[3]`, `x[:, 0]`, `table[index]` and `ends[i + 1]`."""
         whole, index = node.value, node.slice
-        if isinstance(whole, ast.Dict):
-            self._strings(index, whole.keys)
+        self._named(index, self._keys(whole))
         if isinstance(whole, ast.Attribute) and whole.attr == "shape":
             self._dimension(whole.value, index)
             return
+        facts = self.of(whole)
         entries = index.elts if isinstance(index, ast.Tuple) else [index]
-        if _is_next(index):
-            self._note(whole, "offsets")
-        if isinstance(index, ast.Tuple):
-            no_size = [e for e in entries if isinstance(e, ast.Constant) and e.value in {None, ...}]
-            self._of(whole).has_dimensions(len(entries) - len(no_size))
+        if facts is not None and _is_next(index):
+            facts.kinds.add("offsets")
+        if facts is not None and isinstance(index, ast.Tuple):
+            facts.has_dimensions(len([e for e in entries if not is_none(e) and not _is_ellipsis(e)]))
         for entry in entries:
-            self._note(entry, "index")
+            if isinstance(entry, ast.Name):
+                self._note(entry, "index")
 
     def _dimension(self, tensor: ast.expr, index: ast.expr) -> None:
-        place = integer(index)
-        self._of(tensor).has_dimensions(0 if place is None else place + 1 if place >= 0 else -place)
+        facts = self.of(tensor)
+        match index:
+            case _ if facts is None:
+                return
+            case ast.Constant(value=int() as k):
+                facts.has_dimensions(k + 1)
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as k)):
+                facts.has_dimensions(k)
+            case _:
+                facts.kinds.add("tensor")
 
     def _call(self, node: ast.Call) -> None:
         """Note what a parameter is called with, on and as."""
         name, function = called_name(node), node.func
-        self._of_kept(function).kinds.add("callable")
-        operands = list(node.args)
-        if isinstance(function, ast.Attribute):
-            on, root = self._of(function.value), root_name(function.value)
-            if name not in _OF_OBJECTS:
-                on.kinds.add("tensor")
+        receiver = function.value if isinstance(function, ast.Attribute) else None
+        called, on = self._or_kept(function), self.of(receiver) if receiver is not None else None
+        if called is not None:
+            called.kinds.add("callable")
+            starred = any(isinstance(a, ast.Starred) for a in node.args)
+            called.arity = called.arity if starred else max(called.arity, len(node.args))
+        if on is not None and name in MODULE_METHODS:
+            on.kinds.add("module")
+        elif on is not None and name not in _OF_OBJECTS and called is None:
+            on.kinds.add("tensor")
+            if name in RANK_OF_METHOD:
+                on.has_rank(RANK_OF_METHOD[name])
             if name == "item" and not on.least_rank:
                 on.has_rank(0)
-            if name in SHAPE_CALLS and node.args:
-                self._dimension(function.value, node.args[0])
-            if root in self.alias or not root:  # no function of a library
-                operands.insert(0, function.value)
-            for argument in node.args[:1] if root == "math" else ():
-                self._note(argument, "float")
-        self._ranks(name, operands)
-        self._roles(name, node)
-        if name == "save_for_backward" and not self.ctx.saved:
+            if name in SHAPE_CALLS and node.args and receiver is not None:
+                self._dimension(receiver, node.args[0])
+        self._operands(name, node, [*self._receiver(receiver), *node.args])
+        self._roles(name, node, receiver)
+        if name == "save_for_backward" and not self.saved:
             starred = any(isinstance(a, ast.Starred) for a in node.args)
-            self.ctx.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
-        self._enter(node)
+            self.saved += [] if starred else [self.alias.get(name_behind(a), "") for a in node.args]
+        if self.entered is not None:
+            self.entered(node, self.alias)
 
-    def _enter(self, call: ast.Call) -> None:
-        """Read one of the user's own functions, under its own names of what is passed before any `*args`."""
-        called = function_called(call.func, self.given, self.package) if self.depth < DEEPEST else None
-        body = definition(called) if called is not None else None
-        if body is None or len(self.entered) == MOST_ENTERED:
-            return
-        plain = itertools.takewhile(lambda a: not isinstance(a, ast.Starred), call.args)
-        passed = dict(zip(parameters_of(body), plain, strict=False))
-        passed |= {k.arg: k.value for k in call.keywords if k.arg is not None}
-        behind = {name: name_behind(value) for name, value in passed.items()}
-        own = {name: self.alias[value] for name, value in behind.items() if value in self.alias}
-        key = (called, *sorted(own.items()))
-        if own and key not in self.entered:
-            self.entered[key] = body
-            given = getattr(called, "__globals__", {})
-            Reader(self.facts, own, Context(), given, self.package, self.depth + 1, self.entered).read(body)
+    def _receiver(self, receiver: ast.expr | None) -> list[ast.expr]:
+        """What a method is called on; nothing for the function of a library."""
+        root = receiver
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_library = receiver is None or (isinstance(root, ast.Name) and root.id not in self.alias)
+        return [] if is_library or receiver is None else [receiver]
 
-    def _ranks(self, name: str, operands: Sequence[ast.expr]) -> None:
+    def _operands(self, name: str, node: ast.Call, operands: Sequence[ast.expr]) -> None:
         """Note the dimensions that a routine asks of its operands."""
         for operand, rank in zip(operands, RANKS_OF_CALL.get(name, ()), strict=False):
-            facts = self._of(operand)
-            facts.kinds.add("tensor")
-            facts.rank = rank if facts.rank is None else facts.rank
-        match operands:
+            facts = self.of(operand)
+            if facts is not None:
+                facts.kinds.add("tensor")
+                facts.rank = rank if facts.rank is None else facts.rank
+        match node.args:
             case [ast.Constant(value=str() as equation), *several] if name == "einsum":
                 terms = equation.replace(" ", "").split("->")[0].split(",")
                 for operand, term in zip(several, terms, strict=False):
-                    if "." not in term:
-                        self._of(operand).has_rank(len(term), tuple(term.lower()))
+                    facts = self.of(operand)
+                    if facts is not None and "." not in term:
+                        facts.has_rank(len(term), tuple(term.lower()))
             case _:
                 pass
 
-    def _roles(self, name: str, node: ast.Call) -> None:
+    def _roles(self, name: str, node: ast.Call, receiver: ast.expr | None) -> None:
         """Note what an argument is by its place in a call."""
         arguments, at = node.args, INDEX_ARGUMENT.get(name)
         if at is not None and -len(arguments) <= at < len(arguments):
-            facts = self._of(arguments[at])
-            facts.kinds.add("index")
-            facts.rank = 1 if name in OF_A_VECTOR and facts.rank is None else facts.rank
-        for table, several in ((KINDS_OF_ARGUMENTS, arguments), (KINDS_OF_FIRST, arguments[:1])):
-            for argument in several:
-                for kind in (k for names, k in table.items() if name in names):
-                    self._note(argument, kind)
-        for names, kind in KEYWORDS.items():
-            for keyword in node.keywords:
-                if keyword.arg in names:
-                    self._note(keyword.value, kind)
+            facts = self.of(arguments[at])
+            if facts is not None:
+                facts.kinds.add("index")
+                facts.rank = 1 if name in OF_A_VECTOR and facts.rank is None else facts.rank
+        for names, kind in ((SIZE_CALLS, "int"), (AXIS_CALLS, "dim"), (("save_for_backward",), "tensor")):
+            for argument in arguments if name in names else ():
+                self._note(argument, kind)
+        for keyword in node.keywords:
+            for kind in (k for names, k in KEYWORDS.items() if keyword.arg in names):
+                self._note(keyword.value, kind)
+        if arguments:
+            self._first(name, arguments, receiver)
+
+    def _first(self, name: str, arguments: Sequence[ast.expr], receiver: ast.expr | None) -> None:
+        """Note what the first argument of a call is."""
+        match name, arguments:
+            case "masked_fill" | "masked_fill_" | "masked_select" | "where", [first, *_]:
+                self._note(first, "bool")
+            case "int" | "bool" | "len", [first, *_]:
+                self._note(first, {"int": "int", "bool": "flag", "len": "sequence"}[name])
+            case "isinstance", [tested, types]:
+                for word, kind in _TESTED:
+                    if word in ast.unparse(types):
+                        self._note(tested, kind)
+            case "get", [key, *_] if receiver is not None:
+                self._named(key, self._keys(receiver))
+            case _, [first, *_] if name in MATH_CALLS and getattr(receiver, "id", "math") == "math":
+                self._note(first, "float")
+            case _:
+                pass
 
     def _compare(self, node: ast.Compare) -> None:
-        """Note `reduction == "mean"`, `bias is None`, `mode in ("a", "b")` and `p > 2`."""
-        left = node.left
+        """Note `reduction == "mean"`, `bias is None`, `kind is Norm.L1`, `mode in MODES` and `p > 2`."""
+        left, facts = node.left, self.of(node.left)
         for operator, other in zip(node.ops, node.comparators, strict=True):
-            known = self._of_kept(left).numbers
-            known += [n for n in numbers_beside(operator, other) if n not in known]
             match operator, other:
-                case ast.Is() | ast.IsNot(), ast.Constant(value=None):
-                    self._note(left, "none")
-                case ast.Eq() | ast.NotEq(), ast.Constant(value=int()):
-                    self._note(left, "int")
                 case ast.Eq() | ast.NotEq(), _:
-                    self._strings(left, [other])
-                    self._strings(other, [left])
-                case ast.In() | ast.NotIn(), ast.Tuple(elts=names) | ast.List(elts=names) | ast.Set(
-                    elts=names
-                ):
-                    self._strings(left, names)
+                    self._named(left, strings_of([other]))
+                    self._named(other, strings_of([left]))
+                case ast.In() | ast.NotIn(), _:
+                    self._named(left, self._keys(other))
+                case _:
+                    pass
+            kept = self._or_kept(left)
+            if kept is not None:
+                kept.numbers += [n for n in numbers_beside(operator, other) if n not in kept.numbers]
+            if facts is None:
+                continue
+            match operator, other:
+                case _, ast.Attribute(value=ast.Name(id=owner), attr=attr):
+                    facts.compared.append(f"{owner}.{attr}")
+                case ast.Is() | ast.IsNot(), ast.Constant(value=None):
+                    facts.kinds.add("none")
+                case ast.Eq() | ast.NotEq(), ast.Constant(value=int()):
+                    facts.kinds.add("int")
                 case _:
                     pass
 
-
-def name_behind(value: ast.expr) -> str:
-    """The tensor whose shape an expression has; empty where it is none that is known."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if value.func.attr not in KEEPING_SHAPE:
-            return ""
-        value = value.func.value
-    return value.id if isinstance(value, ast.Name) else ""
+    def _keys(self, table: ast.expr) -> list[str]:
+        return keys_of(table, self._tables)
 
 
 def _is_next(index: ast.expr) -> bool:
@@ -293,3 +335,7 @@ def _is_next(index: ast.expr) -> bool:
             return True
         case _:
             return False
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is Ellipsis

@@ -1,6 +1,7 @@
 """Evidence from the source of a target and of the module that calls it."""
 
-from gradverify.verifier.infer.evidence import gather, trained
+from gradverify.verifier.infer.call_sites import call_sites
+from gradverify.verifier.infer.evidence import gather
 
 
 def forward(ctx, x, index, mask, reduction, dim, n=3):
@@ -28,27 +29,31 @@ def test_uses_of_a_parameter_tell_what_it_is():
     assert "int" in facts["n"].kinds
 
 
+WAYS = {"sum": None, "mean": None}
+
+
 class Kept:
     @staticmethod
-    def forward(ctx, x, how, mode, kind):
+    def forward(ctx, x, how, way, mode, kind):
         ctx.how, ctx.mode = how, mode
         {"none": None, "first": None}[how](x)
         match kind:
             case "soft" | "hard":
                 x = x + 1
-        return x
+        return WAYS[way](x)
 
     @staticmethod
     def backward(ctx, g):
-        return g / 2 if ctx.how == "last" else g, None, None if ctx.mode in ("a", "b") else g, None
+        return g / 2 if ctx.how == "last" else g, None, None, None if ctx.mode in ("a", "b") else g, None
 
 
 def test_options_are_keys_of_tables_and_what_ctx_keeps_is_compared_with():
-    names = ("x", "how", "mode", "kind")
+    names = ("x", "how", "way", "mode", "kind")
     facts = gather(names, Kept.forward, None, Kept.backward).facts
     assert [facts[name].strings for name in names] == [
         [],
         ["none", "first", "last"],
+        ["sum", "mean"],
         ["a", "b"],
         ["soft", "hard"],
     ]
@@ -62,6 +67,10 @@ def test_a_gradient_that_is_none_in_every_return_is_a_constant():
 
 SOURCE = """
 from torch import nn
+def op(x, alpha=0.5):
+    def inner(y):
+        return Op.apply(y, alpha, 1e-6)
+    return inner(x)
 class Layer(nn.Module):
     def __init__(self, k=4):
         self.k = k
@@ -71,9 +80,12 @@ class Layer(nn.Module):
 """
 
 
-def test_what_a_layer_holds_as_a_parameter_is_there_to_be_trained():
-    assert trained(SOURCE, "Op", ("x", "a", "eps")) == {"a"}
-    assert trained(SOURCE, "Other", ("x", "a", "eps")) == set()
+def test_call_sites_give_literals_defaults_and_attributes():
+    passed = call_sites(SOURCE, "Op", ("x", "a", "eps"))
+    assert passed["a"].literals == (0.5,)
+    assert passed["eps"].literals == (1e-6, 4)
+    assert passed["a"].is_parameter
+    assert not passed["x"].is_parameter
 
 
 def launched(rows, start=None, scale=1.0):
@@ -126,6 +138,6 @@ class Cell:
         return x.conj() * i
 
 
-def test_parts_and_what_is_complex_are_read_off_the_source():
+def test_parts_and_joins_are_read_off_the_source():
     found = gather(("x", "h", "w"), Cell.forward)
-    assert (found.parts, found.complexes) == ({4}, {"x"})
+    assert (found.parts, found.joins, found.complexes) == ({4}, True, {"x"})

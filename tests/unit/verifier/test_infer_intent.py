@@ -4,7 +4,7 @@ import types
 
 import torch
 
-from gradverify.verifier.infer.doubts import deliberate_gradient
+from gradverify.verifier.infer.intent import deliberate_gradient
 
 
 class RoundSteFn:

@@ -7,14 +7,16 @@ import torch
 
 from gradverify.model import Frame, RaisedError
 from gradverify.verifier.infer.chance import begun_again, evened, is_by_chance, uneven_cuts
-from gradverify.verifier.infer.repairs import repairs, unbroadcast
+from gradverify.verifier.infer.repairs import BROADCAST, repairs, unbroadcast
+from gradverify.verifier.infer.sizes import by_fixed_size, by_size
 from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
+from gradverify.verifier.infer.tracing import suspects_of
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 
 
-def state(*shapes, parts=()):
+def state(*shapes, parts=(), joins=False):
     """Tensors of distinct symbols, named x, w, b."""
-    made, arguments = State(parts=frozenset(parts)), []
+    made, arguments = State(parts=frozenset(parts), joins=joins), []
     for name, rank in zip("xwb", shapes, strict=False):
         made, dims = made.fresh(rank)
         arguments.append(Argument(name, Guess(Kind.FLOAT, 0.0), dims))
@@ -25,24 +27,24 @@ def shapes(one):
     return [one.shape(a) for a in one.arguments]
 
 
-def test_a_multiple_of_a_symbol_has_a_value_and_is_written():
-    dim = Dim(0, times=2, plus=1)
-    assert dim.value({0: 3}) == 7
-    assert dim.written({0: "n"}) == "2*n + 1"
-    assert dim.symbols == (0,) and not dim.is_plain
+def test_a_sum_of_two_symbols_has_a_value_and_is_written():
+    dim = Dim(0, times=2, added=1)
+    assert dim.value({0: 3, 1: 5}) == 11
+    assert dim.written({0: "n", 1: "d"}) == "2*n + d"
+    assert dim.symbols == (0, 1) and not dim.is_plain
 
 
 def test_a_fixed_last_dimension_is_that_of_one_argument_alone():
     before = state(2)
     shared = replace(before.arguments[0], name="w")
     before = replace(before, arguments=(*before.arguments, shared))
-    error = RaisedError("RuntimeError", "Expected grid w to have size 2 in last dimension")
-    assert [before.shape(shared), (before.shape(shared)[0], 2)] in [shapes(s) for s in repairs(before, error)]
+    found, _ = next(by_fixed_size(before, "Expected grid to have size 2 in last dimension", [1]))
+    assert shapes(found) == [before.shape(shared), (before.shape(shared)[0], 2)]
 
 
 def test_unequal_parts_are_seen_and_made_equal():
     before = state(2, parts={4})
-    caller = Caller(lambda x: x.chunk(4, 1)[0], {})
+    caller = Caller(lambda x: x.chunk(4, 1)[0], {}, {})
     cuts = uneven_cuts(caller, before)
     width = before.shape(before.arguments[0])[1]
     assert cuts == ((width, 4),)
@@ -67,38 +69,43 @@ def test_square_inputs_and_counts_of_one_hide_mistakes():
 def test_a_complex_leaf_gets_a_gradient():
     made = state(1)
     made = made.with_argument(0, replace(made.arguments[0], dtype="complex128"))
-    ran = attempt(Caller(lambda x: x * x.conj(), {}), made)
+    ran = attempt(Caller(lambda x: x * x.conj(), {}, {}), made)
     assert isinstance(ran, Ran)
     assert ran.gradients["x"].dtype is torch.complex128
+
+
+def launching(ctx, x, state, scale):
+    x = x.contiguous()
+    return launched(x, scale=scale, start=state)
+
+
+def launched(rows, start=None, scale=1.0):
+    b, n, d = rows.shape  # noqa: RUF059
+    return rows if start is None else rows * scale
 
 
 def test_what_is_cut_becomes_a_multiple_of_what_its_parts_meet():
     before = state(1, 1, parts={4})
     (whole,), (other,) = shapes(before)
-    error = RaisedError("RuntimeError", f"Expected size {-(-whole // 4)} but got size {other}")
+    found = by_size(before, f"Expected size {-(-whole // 4)} but got size {other}")
     second = before.arguments[1].dims[0].symbol
-    assert any(s.arguments[0].dims == (Dim(second, times=4),) for s in repairs(before, error))
+    assert any(s is not None and s.arguments[0].dims == (Dim(second, times=4),) for s, _ in found)
 
 
-def conditions(x):
-    if x.shape[1] % 2 != 0 or x.dim() != 3:
-        raise ValueError("x")
-    assert x.size(-1) == 5
+def test_a_size_is_the_sum_of_two_only_where_something_is_joined():
+    for joins in (True, False):
+        before = state(2, 1, joins=joins)
+        (n, d), (k,) = shapes(before)
+        found = [s for s, _ in by_size(before, f"Expected size {n + d} but got size {k}") if s is not None]
+        assert any(s.arguments[1].dims[0].added >= 0 for s in found) is joins
 
 
-def raising(line):
-    """What the author raises on a line of this file."""
-    number = Path(__file__).read_text().splitlines().index(line) + 1
-    return RaisedError("ValueError", "x", (Frame(__file__, number, "", line.strip()),), deliberate=True)
-
-
-def test_a_condition_of_the_author_is_kept():
-    before = state(2)
-    n, dims = before.shape(before.arguments[0])[0], before.arguments[0].dims
-    found = list(repairs(before, raising('        raise ValueError("x")')))
-    assert any(s.arguments[0].dims == (dims[0], replace(dims[1], times=2)) for s in found)
-    assert any(len(s.arguments[0].dims) == 3 for s in found)
-    assert (n, 5) in [s.shape(s.arguments[0]) for s in repairs(before, raising("    assert x.size(-1) == 5"))]
+def raising(message, *lines):
+    """An error whose frames are these lines of this file, the outermost first."""
+    text = Path(__file__).read_text().splitlines()
+    numbers = [text.index(line) + 1 for line in lines]
+    frames = [Frame(__file__, n, "", line.strip()) for n, line in zip(numbers, lines, strict=True)]
+    return RaisedError("RuntimeError", message, frames=tuple(frames))
 
 
 def test_a_number_that_is_asked_for_what_tensors_have_is_a_tensor():
@@ -114,6 +121,25 @@ def test_a_number_that_is_asked_for_what_tensors_have_is_a_tensor():
         given, arguments=(given.arguments[0], replace(number, guess=Guess(Kind.LITERAL, 0.0, (0.75,))))
     )
     assert not any(s.arguments[1].is_tensor for s in repairs(written, error))
+
+
+def test_the_names_of_a_helper_lead_to_the_parameters_that_it_got():
+    given = state(2, 2)
+    renamed = tuple(replace(a, name=n) for a, n in zip(given.arguments, ("x", "state"), strict=True))
+    call = "    return launched(x, scale=scale, start=state)"
+    error = raising("not enough values to unpack", call, "    b, n, d = rows.shape  # noqa: RUF059")
+    assert suspects_of(replace(given, arguments=renamed), error) == [0]
+
+
+def ranks_of(found):
+    return {tuple(len(a.dims) for a in s.arguments) for s in found}
+
+
+def test_of_two_shapes_that_do_not_go_together_one_may_be_a_number():
+    message = "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1"
+    error = RaisedError("RuntimeError", message)
+    assert {(2, 0), (2, 1), (0, 2), (1, 2)} <= ranks_of(repairs(state(2, 2), error, [BROADCAST]))
+    assert (2, 0) not in ranks_of(repairs(state(2, 2), error))
 
 
 def test_a_size_of_one_that_backward_keeps_is_one_of_the_inputs():

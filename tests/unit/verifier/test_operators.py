@@ -3,6 +3,7 @@
 import sys
 from types import ModuleType
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -11,6 +12,10 @@ from gradverify.model import Parameter, TargetKind
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind
 from gradverify.verifier.collect.named import by_name_last, with_keywords
 from gradverify.verifier.collect.operators import defaults_of_schema, operator_of
+from gradverify.verifier.infer.call_sites import Passed, call_sites
+from gradverify.verifier.infer.facts import Facts
+from gradverify.verifier.infer.guesses import guesses
+from gradverify.verifier.infer.state import Kind
 from gradverify.verifier.numerics.calling import returned_tensors
 
 
@@ -66,6 +71,29 @@ def _as_module():
     module = ModuleType(__name__)
     vars(module).update(weighted=weighted, forward_only=forward_only)
     return module
+
+
+@pytest.mark.parametrize(
+    ("schema_type", "kinds"),
+    [
+        ("Tensor", {Kind.FLOAT, Kind.INDEX, Kind.BOOL}),
+        ("List[Tensor]", {Kind.LIST}),
+        ("float", {Kind.LITERAL}),
+        ("int", {Kind.LITERAL, Kind.SIZE}),
+    ],
+)
+def test_nothing_is_tried_that_the_schema_refuses(schema_type, kinds):
+    parameter = Parameter("eps", annotation=schema_type, exact=True)
+    found = guesses(parameter, Facts(), Passed(), ...)
+    assert {g.kind for g in found} == kinds
+    literals = [choice for g in found if g.kind is Kind.LITERAL for choice in g.choices]
+    assert not any(isinstance(choice, bool) for choice in literals)
+
+
+def test_calls_by_their_own_name_and_through_torch_ops_are_call_sites():
+    source = "def f(x):\n    return mul(x, 0.5) + torch.ops.mylib.mul(x, factor=2.5) + other(x, 7.0)\n"
+    direct = frozenset({"mul", "torch.ops.mylib.mul"})
+    assert call_sites(source, "", ("x", "factor"), direct)["factor"].literals == (0.5, 2.5)
 
 
 def test_what_is_passed_by_name_alone_comes_last():

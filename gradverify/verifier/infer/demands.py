@@ -1,0 +1,198 @@
+"""What a failing `assert`, or the `if` around a `raise`, demands of the inputs: read from the source line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gradverify.model import RaisedError
+from gradverify.source import called_name, integer
+from gradverify.verifier.infer.ranks import reranked
+from gradverify.verifier.infer.state import Dim, State
+from gradverify.verifier.infer.tracing import function_around, holds, names_in_forward
+
+DEEPEST = 4
+"""Local names that are followed from one to the next."""
+
+_RANKS = frozenset({"dim", "ndimension", "len"})
+"""Calls that give a number of dimensions."""
+
+
+@dataclass(frozen=True)
+class _Size:
+    """`x.shape[1]`, or of what it leaves over a divisor: `x.shape[1] % 2`."""
+
+    argument: str
+    index: int
+    divisor: int = 0
+
+
+@dataclass(frozen=True)
+class _Rank:
+    """`x.dim()`."""
+
+    argument: str
+
+
+def demanded(state: State, error: RaisedError) -> Iterator[State]:
+    """States that keep the condition on whose failure the innermost user frame raised."""
+    function = function_around(error.frames[-1]) if error.frames and error.deliberate else None
+    if function is None:
+        return
+    own = [a.name for a in state.arguments]  # helpers often name things as forward does
+    names = {**dict(zip(own, own, strict=True)), **names_in_forward(error.frames, own)}
+    reading = _Condition(state, names, _assignments(function))
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert) and holds(node, error.frames[-1].line):
+            yield from reading.kept(node.test, holding=True)
+        elif isinstance(node, ast.If) and any(
+            isinstance(s, ast.Raise) and holds(s, error.frames[-1].line) for s in node.body
+        ):
+            yield from reading.kept(node.test, holding=False)
+
+
+def _assignments(function: ast.FunctionDef) -> Mapping[str, ast.expr]:
+    """Local names with the one expression they stand for: `n, d = x.shape` gives `n` as `x.shape[0]`."""
+    found: dict[str, ast.expr] = {}
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found[name] = value
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(
+                names
+            ) == len(values):
+                pairs = zip(names, values, strict=True)
+                found |= {n.id: v for n, v in pairs if isinstance(n, ast.Name)}
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=value):
+                starred = any(isinstance(e, ast.Starred) for e in names)
+                for index, entry in enumerate(() if starred else names):
+                    if isinstance(entry, ast.Name):
+                        found[entry.id] = ast.Subscript(value, ast.Constant(index), ast.Load())
+            case _:
+                pass
+    return found
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A condition on sizes and numbers of dimensions, in the names of the function around it."""
+
+    state: State
+    names: Mapping[str, str]
+    """Parameters of the target by the names that they have there."""
+    bound: Mapping[str, ast.expr]
+
+    def kept(self, test: ast.expr, *, holding: bool) -> Iterator[State]:
+        """States in which a test comes out so."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield from self.kept(operand, holding=not holding)
+            case ast.BoolOp(op=op, values=values):
+                every = isinstance(op, ast.And) == holding
+                reading = self
+                for value in values:
+                    changed = next(reading.kept(value, holding=holding), None)
+                    if changed is not None:
+                        yield changed
+                        reading = _Condition(changed, self.names, self.bound) if every else self
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                if isinstance(op, ast.Eq if holding else ast.NotEq):
+                    yield from self._equal(left, right)
+                elif isinstance(op, ast.In if holding else ast.NotIn):
+                    for entry in getattr(right, "elts", ()):
+                        yield from self._equal(left, entry)
+            case _:
+                return
+
+    def _equal(self, left: ast.expr, right: ast.expr) -> Iterator[State]:
+        whole = self._whole_shape(left, right)
+        changed: State | None = None
+        match whole or self._term(left), self._term(right):
+            case State() as changed, _:
+                pass
+            case (_Size(divisor=0) as one, _Size(divisor=0) as other):
+                changed = self._same(one, other)
+            case (int(number), _Size(divisor=0) as size) | (_Size(divisor=0) as size, int(number)):
+                changed = self._resized(size, Dim(plus=number))
+            case (_Size(divisor=divisor) as size, 0) if divisor > 1:
+                dim = self._dim(size)
+                changed = self._resized(size, Dim(dim.symbol, times=divisor)) if dim is not None else None
+            case (_Rank(argument=name), int(rank)) | (int(rank), _Rank(argument=name)):
+                place = self._place(name)
+                changed = reranked(self.state, [place], rank) if place is not None else None
+            case _:
+                pass
+        if changed is not None:
+            yield changed
+
+    def _whole_shape(self, left: ast.expr, right: ast.expr) -> State | None:
+        """After `x.shape[1:] == (3, 3)`, or of the whole shape: these sizes after the dimensions before."""
+        start: int | None = 0
+        shape = left
+        if isinstance(left, ast.Subscript) and isinstance(left.slice, ast.Slice) and left.slice.lower:
+            start, shape = integer(left.slice.lower), left.value
+        sizes = [integer(e) for e in right.elts] if isinstance(right, ast.Tuple | ast.List) else []
+        if not isinstance(shape, ast.Attribute) or shape.attr != "shape" or not sizes or None in sizes:
+            return None
+        place = self._place(self.names.get(getattr(shape.value, "id", ""), ""))
+        if place is None or start is None or (start < 0 and start != -len(sizes)):
+            return None
+        dims = self.state.arguments[place].dims
+        before = max(0, len(dims) - len(sizes)) if start < 0 else start
+        state, more = self.state.fresh(max(0, before - len(dims)))
+        fixed = (Dim(plus=n) for n in sizes if n is not None)
+        return state.with_dims(place, (*(*dims, *more)[:before], *fixed))
+
+    def _term(self, node: ast.expr, depth: int = 0) -> _Size | _Rank | int | None:
+        match node:
+            case ast.Constant() | ast.UnaryOp():
+                return integer(node)
+            case ast.Name(id=name) if name in self.bound and depth < DEEPEST:
+                return self._term(self.bound[name], depth + 1)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                inner, divisor = self._term(left, depth), integer(right)
+                plain = isinstance(inner, _Size) and divisor is not None
+                return _Size(inner.argument, inner.index, divisor) if plain else None  # type: ignore[union-attr, arg-type]
+            case _:
+                return self._size(node) or self._rank(node)
+
+    def _size(self, node: ast.expr) -> _Size | None:
+        match node:
+            case (
+                ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=index)
+                | ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[index])
+                | ast.Subscript(
+                    value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size")), slice=index
+                )
+            ):
+                k = integer(index)
+                return _Size(self.names[name], k) if k is not None and name in self.names else None
+            case _:
+                return None
+
+    def _rank(self, node: ast.expr) -> _Rank | None:
+        ranked = called_name(node) in _RANKS or (isinstance(node, ast.Attribute) and node.attr == "ndim")
+        inside = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in self.names)
+        name = next(inside, "") if ranked else ""
+        return _Rank(self.names[name]) if name else None
+
+    def _place(self, name: str) -> int | None:
+        return next((k for k, a in enumerate(self.state.arguments) if a.name == name and a.is_tensor), None)
+
+    def _dim(self, size: _Size) -> Dim | None:
+        place = self._place(size.argument)
+        dims = self.state.arguments[place].dims if place is not None else ()
+        return dims[size.index] if -len(dims) <= size.index < len(dims) else None
+
+    def _same(self, one: _Size, other: _Size) -> State | None:
+        first, second = self._dim(one), self._dim(other)
+        if first is None or second is None or first == second:
+            return None
+        if second.is_plain:
+            return self.state.substituted(second.symbol, first)
+        return self.state.substituted(first.symbol, second) if first.is_plain else None
+
+    def _resized(self, size: _Size, new: Dim) -> State | None:
+        dim = self._dim(size)
+        return self.state.substituted(dim.symbol, new) if dim is not None and dim.is_plain else None
