@@ -39,11 +39,16 @@ from gradverify.model import (
 )
 from gradverify.rules import Family
 from gradverify.session.baseline import Known, mark_known
-from gradverify.session.case_reports import case_reports
 from gradverify.session.commands import Asked, with_commands
-from gradverify.session.completeness import CHECK_FAMILIES, outcome_of, reason_unchecked, without_result
-from gradverify.session.domain import domain_of
-from gradverify.session.expected import mark_expected
+from gradverify.session.completeness import (
+    CHECK_FAMILIES,
+    case_reports,
+    domain_of,
+    mark_expected,
+    outcome_of,
+    reason_unchecked,
+    without_result,
+)
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
 from gradverify.session.static_findings import told_beside
 from gradverify.session.traces import where_raised, with_shown_paths
