@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gradverify.model import TargetPlan
+from gradverify.session.cache import Stamp, stamp_of
 from gradverify.session.changed import named_by, surroundings
 from gradverify.session.sources import COMPILED, changed_names, may_inform, reached_names
-from gradverify.session.stamps import Stamp, stamp_of
 from gradverify.spec.read import SpecFile
 
 LARGEST_READ = 2**25

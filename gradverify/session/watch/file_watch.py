@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from gradverify.session.stamps import Stamp, stamp_of
+from gradverify.session.cache import Stamp, stamp_of
 from gradverify.session.watch.dependencies import Contents
 
 LOOK_SECONDS = 0.1

@@ -12,9 +12,9 @@ from gradverify import __version__
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Mistake, Report, Settings, TargetPlan, TargetReport, Verdict
 from gradverify.session.baseline_messages import about_the_baseline
+from gradverify.session.cache import remember
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.folders import python_files
-from gradverify.session.last_run import remember
 from gradverify.session.modules import Module
 from gradverify.session.outcome import ExitCode, summary_of
 from gradverify.session.planning import Planned
