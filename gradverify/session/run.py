@@ -22,7 +22,7 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.session.baseline_messages import about_the_baseline
+from gradverify.session.baseline import about_the_baseline
 from gradverify.session.binding import bind_module
 from gradverify.session.cache import LeftOver, kept, left_over, remember
 from gradverify.session.changed import Changes, changes_since

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gradverify.model import (
+    Case,
     Effort,
     Finding,
     InputSource,
@@ -14,12 +15,12 @@ from gradverify.model import (
     Severity,
     TargetPlan,
     TargetReport,
+    TensorInput,
     Verdict,
 )
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.budget import run_within_budget
-from gradverify.session.declared_shapes import with_declared_shapes
 from gradverify.session.dumping import dumped
 from gradverify.session.ended import finding_of
 from gradverify.session.memory import fitting
@@ -28,7 +29,7 @@ from gradverify.session.mutating import plant_all
 from gradverify.session.outcome import NOT_VERIFIED
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.request import Request, TargetProgress
-from gradverify.session.shrinking import shrunk
+from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.static_findings import static_findings
 from gradverify.session.traces import spot
 from gradverify.session.worker_errors import (
@@ -39,9 +40,13 @@ from gradverify.session.worker_errors import (
     WorkerTooBigError,
 )
 from gradverify.source import uses_complex
+from gradverify.spec.read import SpecFile
 
 OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
 """What is said of an option that the inferred inputs do not suit."""
+
+MOST_SHAPES = 4
+"""Declared shapes that are told of a refusal."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,37 @@ def _verified(
     else:
         progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
         report = shrunk(report, planned, state, request)
-        told = (with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+        told = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
         judged = Judged(replace(report, findings=tuple(told)))
     return replace(judged, report=dumped(judged.report, planned, state, request))
+
+
+def _with_declared_shapes(finding: Finding, planned: Planned, cases: tuple[Case, ...]) -> Finding:
+    """A refusal with the shapes that the spec declares in its hint; any other finding as it is."""
+    spec = planned.module.spec
+    case = next((c for c in cases if finding.case and c.id == finding.case.id), None)
+    function = next((f for f in planned.module.functions if f.name == planned.target.name), None)
+    if finding.code != REFUSED or spec is None or case is None or function is None:
+        return finding
+    shapes = [
+        f"`{i.name}: {text}` is {list(i.shape)} ({spec.shown_path}:{line})"
+        for i in case.inputs
+        if isinstance(i, TensorInput)
+        for text, line in _declared(spec, function.key, i.name)
+    ]
+    told = ", ".join(shapes[:MOST_SHAPES])
+    return replace(finding, hint=f"{finding.hint} At {case.id}, {told}.") if shapes else finding
+
+
+def _declared(spec: SpecFile, key: str, name: str) -> list[tuple[str, int]]:
+    """The shape of an input as its spec writes it, and the line of it; empty where it writes none."""
+    data: object = spec.document.data
+    for part in ("functions", key, "inputs", name):
+        data = data.get(part) if isinstance(data, dict) else None
+    shape = data.get("shape") if isinstance(data, dict) else data
+    if not isinstance(shape, list):
+        return []
+    return [(f"[{', '.join(map(str, shape))}]", spec.document.line_of(("functions", key, "inputs", name)))]
 
 
 def _mutated(report: TargetReport, mutations: tuple[Mutation, ...], settings: Settings) -> TargetReport:

@@ -11,7 +11,7 @@ from typing import Self
 from gradverify import __version__
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Mistake, Report, Settings, TargetPlan, TargetReport, Verdict
-from gradverify.session.baseline_messages import about_the_baseline
+from gradverify.session.baseline import about_the_baseline
 from gradverify.session.cache import remember
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.folders import python_files
