@@ -112,9 +112,8 @@ class _Attempts:
         plan = replace(self.state.plan, cases=(place.case,))
         verified = Verify(self.planned.target, plan, self.state.settings)
         asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
-        worker = self.planned.module.running(self.request)
-        answers = worker.ask(asked, self.request.timeout, self.request.memory)
-        retried = next((e for e in list(answers) if isinstance(e, Retried)), Retried(None))
+        answers = self.planned.module.answers(asked, self.request)
+        retried = next((e for e in answers if isinstance(e, Retried)), Retried(None))
         self.spent.made += retried.calls
         return retried.finding
 
