@@ -21,8 +21,15 @@ from gradverify.session.planning import Planned
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import Session, in_order, prepare, report_of
 from gradverify.session.verifying import Judged
-from gradverify.session.watch.dependencies import Contents, Dependencies, still_holds
-from gradverify.session.watch.file_watch import Look, Overtaking, but_earlier, look_at
+from gradverify.session.watch.dependencies import (
+    Contents,
+    Dependencies,
+    Look,
+    Overtaking,
+    but_earlier,
+    look_at,
+    still_holds,
+)
 from gradverify.session.watch.worker_pool import WorkerPool
 from gradverify.spec.find import SUFFIXES
 
