@@ -179,14 +179,8 @@ class TargetState:
         if status is Verdict.XFAILED:
             reason = "; ".join(self._reasons(findings))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
-        cases = case_reports(
-            self.plan.cases,
-            missing,
-            marked,
-            status=status,
-            reason=reason,
-            strict=self.settings.strict,
-        )
+        strict = self.settings.strict
+        cases = case_reports(self.plan.cases, missing, marked, status=status, reason=reason, strict=strict)
         return replace(self._base(status, reason=shown), findings=findings, case_reports=cases)
 
     def skipped(self, reason: str) -> TargetReport:
@@ -276,12 +270,8 @@ class TargetState:
     def _capabilities(self) -> tuple[str, ...]:
         operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
         known = [name for name in WHERE_JUDGED if self._capability(name) != "not-run"]
-        return (
-            *CAPABILITIES,
-            *operator,
-            *known,
-            *(["contract"] if self._capability("contract") == PARTIAL else []),
-        )
+        contract = ["contract"] if self._capability("contract") == PARTIAL else []
+        return (*CAPABILITIES, *operator, *known, *contract)
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}

@@ -40,6 +40,18 @@ _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 DECISIVE = (Family.GRADCHECK, Family.PRECISION, Family.REFERENCE)
 """Families one of which has compared the gradient with something in every case that is verified."""
 
+_BADNESS = (
+    Verdict.SKIPPED,
+    Verdict.PASSED,
+    Verdict.XFAILED,
+    Verdict.INCONCLUSIVE,
+    Verdict.UNCHECKED,
+    Verdict.FAILED,
+)
+"""From green to red."""
+
+_DIFFERENTIABLE = ("float", "bfloat", "complex")
+
 
 def without_result(plan: TargetPlan, results: Sequence[CaseVerified]) -> dict[str, str]:
     """Why a planned case is not verified, by its id; only cases with an open question are in it.
@@ -147,17 +159,6 @@ def _no_longer(expected: ExpectedFailure, spec_file: str, why: str) -> Finding:
     )
 
 
-_BADNESS = (
-    Verdict.SKIPPED,
-    Verdict.PASSED,
-    Verdict.XFAILED,
-    Verdict.INCONCLUSIVE,
-    Verdict.UNCHECKED,
-    Verdict.FAILED,
-)
-"""From green to red."""
-
-
 def case_reports(
     cases: Sequence[Case],
     missing: Mapping[str, str],
@@ -200,9 +201,6 @@ def _said(findings: Sequence[Finding]) -> tuple[tuple[str, str], ...]:
         key=lambda f: (severities.index(f.severity), f.code, f.message),
     )
     return tuple(dict.fromkeys((f.code, f.message) for f in told))
-
-
-_DIFFERENTIABLE = ("float", "bfloat", "complex")
 
 
 def domain_of(plan: TargetPlan, sizes_swept: int, *, of_complex_use: bool) -> Domain:

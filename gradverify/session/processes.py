@@ -1,4 +1,4 @@
-"""The process of a worker: starting or forking it, the pipes to it, and ending it with all that it started."""
+"""A worker's process: starting or forking it, the pipes to it, and ending it with all that it started."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from gradverify.model import (
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.budget import run_within_budget
+from gradverify.session.costing import fitting
 from gradverify.session.dumping import dumped
 from gradverify.session.ended import finding_of
-from gradverify.session.memory import fitting
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.mutating import plant_all
 from gradverify.session.outcome import NOT_VERIFIED

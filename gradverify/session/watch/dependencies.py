@@ -1,4 +1,4 @@
-"""What verdicts on a module depend on, as far as reading tells; when that was saved; which of them still hold.
+"""What verdicts on a module depend on, as far as reading tells; when that was saved; which of them hold.
 
 Stamps of files are compared now and then, until they are at rest again: editors write a file twice, rename a
 new one over it, leave swap files beside it, and formatters follow.
