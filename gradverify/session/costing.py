@@ -193,7 +193,7 @@ def _coordinates(case: Case) -> int:
 
 def tensor_bytes(case: Case) -> int:
     """What the tensors of one call take."""
-    return sum(_bytes(tensor) for one in case.inputs for tensor in tensors_of(one))
+    return sum(map(_bytes, _tensors(case)))
 
 
 def fitting(plan: TargetPlan, request: Request) -> tuple[TargetPlan, tuple[Finding, ...]]:
@@ -220,7 +220,7 @@ def fitting(plan: TargetPlan, request: Request) -> tuple[TargetPlan, tuple[Findi
 
 
 def _too_large(case: Case, limit: str) -> Finding:
-    largest = max((t for one in case.inputs for t in tensors_of(one)), key=_bytes)
+    largest = max(_tensors(case), key=_bytes)
     of_one, needed = memory_text(tensor_bytes(case)), memory_text(COPIES * tensor_bytes(case))
     shape = ", ".join(map(str, largest.shape))
     return Finding(
