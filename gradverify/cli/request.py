@@ -22,8 +22,7 @@ from gradverify.session.cache import FOLDER
 from gradverify.session.folders import exclusion
 from gradverify.session.processes import cores
 from gradverify.session.request import Request
-from gradverify.session.selection import check_codes
-from gradverify.session.targets import parse_targets
+from gradverify.session.selection import check_codes, parse_targets
 
 if TYPE_CHECKING:
     from gradverify.session.linting import LintRequest

@@ -22,7 +22,7 @@ from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Request
-from gradverify.session.watch.file_watch import Look, OvertakenError, at_rest, differing
+from gradverify.session.watch.dependencies import Look, OvertakenError, at_rest, differing
 from gradverify.session.watch.rounds import Round, Watch
 
 _CLEAR = "\x1b[H\x1b[2J"

@@ -39,11 +39,16 @@ from gradverify.model import (
 )
 from gradverify.rules import Family
 from gradverify.session.baseline import Known, mark_known
-from gradverify.session.case_reports import case_reports
 from gradverify.session.commands import Asked, with_commands
-from gradverify.session.completeness import CHECK_FAMILIES, outcome_of, reason_unchecked, without_result
-from gradverify.session.domain import domain_of
-from gradverify.session.expected import mark_expected
+from gradverify.session.completeness import (
+    CHECK_FAMILIES,
+    case_reports,
+    domain_of,
+    mark_expected,
+    outcome_of,
+    reason_unchecked,
+    without_result,
+)
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
 from gradverify.session.static_findings import told_beside
 from gradverify.session.traces import where_raised, with_shown_paths
@@ -174,14 +179,8 @@ class TargetState:
         if status is Verdict.XFAILED:
             reason = "; ".join(self._reasons(findings))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
-        cases = case_reports(
-            self.plan.cases,
-            missing,
-            marked,
-            status=status,
-            reason=reason,
-            strict=self.settings.strict,
-        )
+        strict = self.settings.strict
+        cases = case_reports(self.plan.cases, missing, marked, status=status, reason=reason, strict=strict)
         return replace(self._base(status, reason=shown), findings=findings, case_reports=cases)
 
     def skipped(self, reason: str) -> TargetReport:
@@ -271,12 +270,8 @@ class TargetState:
     def _capabilities(self) -> tuple[str, ...]:
         operator = OF_OPERATORS if self.target.kind is TargetKind.CUSTOM_OP else ()
         known = [name for name in WHERE_JUDGED if self._capability(name) != "not-run"]
-        return (
-            *CAPABILITIES,
-            *operator,
-            *known,
-            *(["contract"] if self._capability("contract") == PARTIAL else []),
-        )
+        contract = ["contract"] if self._capability("contract") == PARTIAL else []
+        return (*CAPABILITIES, *operator, *known, *contract)
 
     def _capability(self, name: str) -> str:
         said = {dict(c.capabilities).get(name) for c in self.verified}

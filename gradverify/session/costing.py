@@ -3,17 +3,35 @@
 A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
 every right one. Where they do not, the Jacobian is measured, which is told apart. The shares below were read
 off the counts of the Functions in `tests/zoo/general`; a test holds them to it.
+
+Cases whose tensors cannot fit into memory are known before anything is run, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gradverify.model import Case, Effort, Engine, Evaluations, Settings, TargetPlan, TensorInput, tensors_of
+from gradverify.model import (
+    Case,
+    CasePoint,
+    Effort,
+    Engine,
+    Evaluations,
+    Finding,
+    Settings,
+    TargetPlan,
+    TensorInput,
+    memory_text,
+    tensors_of,
+)
 from gradverify.model.points import is_declared, is_floating, points_of
-from gradverify.rules import RULES, Family
-from gradverify.session.memory import tensor_bytes
+from gradverify.rules import RULES, Family, rule
+from gradverify.session.request import Request
 
 FIRST_DRAW = Evaluations(74, 66)
 """The first typical draw with one input: both orders, the contract, the sweep, the transforms."""
@@ -55,6 +73,12 @@ STEADY = 3.0
 
 MARGIN = 2.0
 """Times the usual calls of a target: what is wrong, or no probe proves, takes more of them."""
+
+COPIES = 8
+"""Of the tensors of a call that verification holds at once, at least: arguments, the copies that calls get,
+outputs, gradients, directions. Some 40 were measured for an elementwise Function."""
+
+_LIMIT_OF_GROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
@@ -165,3 +189,62 @@ def _differentiable(case: Case) -> tuple[TensorInput, ...]:
 def _coordinates(case: Case) -> int:
     """Columns of the Jacobian; a hook's are not known before it is called."""
     return sum(math.prod(t.shape) * (1 + t.dtype.startswith("complex")) for t in _differentiable(case))
+
+
+def tensor_bytes(case: Case) -> int:
+    """What the tensors of one call take."""
+    return sum(map(_bytes, _tensors(case)))
+
+
+def fitting(plan: TargetPlan, request: Request) -> tuple[TargetPlan, tuple[Finding, ...]]:
+    """The plan without the cases that cannot fit, and a GV903 for each of those that its spec asks for."""
+    limit = request.memory << 20 or _of_this_machine(request.settings.device)
+
+    def fits(case: Case) -> bool:
+        return not limit or COPIES * tensor_bytes(case) <= limit
+
+    def kept(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+        return tuple(case for case in cases if fits(case))
+
+    whose = "that --memory allows" if request.memory else "of this machine"
+    small = replace(
+        plan,
+        cases=kept(plan.cases),
+        spares=kept(plan.spares),
+        open_sized=kept(plan.open_sized),
+        degenerate=kept(plan.degenerate),
+        beyond=tuple(one for one in plan.beyond if fits(one.case)),
+    )
+    too_large = (case for case in plan.cases if not fits(case))
+    return small, tuple(_too_large(case, f"{memory_text(limit)} {whose}") for case in too_large)
+
+
+def _too_large(case: Case, limit: str) -> Finding:
+    largest = max(_tensors(case), key=_bytes)
+    of_one, needed = memory_text(tensor_bytes(case)), memory_text(COPIES * tensor_bytes(case))
+    shape = ", ".join(map(str, largest.shape))
+    return Finding(
+        "GV903",
+        rule("GV903").severity,
+        f"the inputs of case {case.id} take {of_one} (`{largest.name}` is [{shape}]): verifying it needs at "
+        f"least {needed}, more than the {limit}",
+        case=CasePoint(case.id, case.sizes, case.options),
+        hint="Use smaller sizes: a backward is right or wrong at small sizes as at large ones.",
+    )
+
+
+def _bytes(tensor: TensorInput) -> int:
+    bits = re.search(r"\d+$", tensor.dtype)  # a bool takes a byte
+    return math.prod(tensor.shape) * (int(bits[0]) // 8 if bits else 1)
+
+
+def _of_this_machine(device: str) -> int:
+    """Bytes of memory, or fewer where the system gives this process fewer; 0 where that is not known."""
+    if device.startswith("cuda"):
+        return 0
+    found = []
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    with contextlib.suppress(OSError, ValueError):
+        found.append(int(_LIMIT_OF_GROUP.read_text("ascii")))
+    return min((one for one in found if one > 0), default=0)

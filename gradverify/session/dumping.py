@@ -37,14 +37,11 @@ def dumped(report: TargetReport, planned: Planned, state: TargetState, request: 
         str(request.dump.absolute()),
         str(planned.module.path.resolve()),
     )
-    answers: list[Dumped] = []
     try:
-        worker = planned.module.running(request)
-        answers += [e for e in worker.ask(asked, request.timeout, request.memory) if isinstance(e, Dumped)]
+        answers = [e for e in planned.module.answers(asked, request) if isinstance(e, Dumped)]
     except WorkerError as error:
         planned.module.close()
-        refused = Dumped("", f"the process {error.how}")
-        answers += [refused] * (len(errors) - len(answers))
+        answers = [Dumped("", f"the process {error.how}")] * len(errors)
     written = {id(f): _with(f, answer, request) for f, answer in zip(errors, answers, strict=True)}
     return replace(report, findings=tuple(written.get(id(f), f) for f in report.findings))
 

@@ -7,11 +7,14 @@ from gradverify.model import CasePoint, Finding, Frame, InputSource, RaisedError
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
 from gradverify.session.costing import cost_of, enough_time
+from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
 from gradverify.session.traces import fatal_error, frames_of, spot
 from gradverify.session.worker_errors import (
+    WorkerBrokenError,
     WorkerDeviceLostError,
+    WorkerDisturbedError,
     WorkerError,
     WorkerLostError,
     WorkerTimedOutError,
@@ -24,7 +27,42 @@ _METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
 """Methods of a Function that a crash can happen in."""
 
 
-def finding_of(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
+def take_end(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> str:
+    """Note of a target how its worker ended; returns the traceback where that is a bug of ours."""
+    if isinstance(error, WorkerBrokenError):
+        state.unchecked_because = FOR_A_BUG
+        return error.how
+    if state.diagnosing:
+        state.leave_out(f"the search for a cause: the process {error.how}")
+    elif state.beyond is not None:
+        _end_beyond(state, error)
+    elif isinstance(error, NotImportedAgainError):
+        state.unchecked_because = (
+            f"after an earlier target had ended its process, the module could not be imported again: "
+            f"it {error.how}"
+        )
+    elif isinstance(error, WorkerDisturbedError):
+        frames = error.raised.frames if error.raised is not None else ()
+        place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
+        state.unchecked_because = f"its process {error.how}{place}, after which nothing in it can be believed"
+    else:
+        state.findings.append(_finding_of(planned, state, error, request))
+    return ""
+
+
+def _end_beyond(state: TargetState, error: WorkerError) -> None:
+    """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
+    limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
+    how = "it takes too long or too much memory" if limited else f"the process {error.how}"
+    if state.beyond is not None and (state.doubted or not limited):
+        doubt = "probes do not agree with backward, and to say where " if state.doubted else ""
+        message = f"at {state.beyond.case.id}, backward could not be verified: {doubt}{how}"
+        hint = "If such a size is not valid, forbid it with `where:` in the spec, or raise an exception."
+        state.findings.append(Finding("GV109", rule("GV109").severity, message, hint))
+    state.end_beyond(how)
+
+
+def _finding_of(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Finding:
     """The finding to report of a target whose worker owes an answer for good."""
     frames = frames_of(error.trace, planned.module.path)
     stopped = _doing(state, frames) + (f", at {spot(frames[-1], planned.module.path)}" if frames else "")

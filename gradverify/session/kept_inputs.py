@@ -24,11 +24,10 @@ import gradverify
 from gradverify.deduced import Attempt, Deduced
 from gradverify.events import Infer, Inferred, NotInferred, decode, encode
 from gradverify.model import Target
-from gradverify.session.cache import write_beside
+from gradverify.session.cache import stamp_of, write_beside
 from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.sources import COMPILED, data_files
-from gradverify.session.stamps import stamp_of
 
 INPUTS = "inputs"
 """The folder within that of the cache."""

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from gradverify.model import Mistake, ModuleReport
 from gradverify.report.listing import ListedTarget
-from gradverify.session.costing import check_names, cost_of
-from gradverify.session.memory import fitting
+from gradverify.session.costing import check_names, cost_of, fitting
 from gradverify.session.outcome import ExitCode
 from gradverify.session.planning import NoInputs, Planned, plan_or_reason
 from gradverify.session.request import Progress, Request, TargetProgress

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gradverify.errors import UsageError
 from gradverify.events import Collect, Collected, Event, Failed
+from gradverify.events import Request as Asked
 from gradverify.model import (
     InputSource,
     LintFinding,
@@ -124,6 +125,10 @@ class Module:
             if isinstance(event, Failed):
                 raise NotImportedAgainError(f"raised {event.message}", worker.printed())
         return worker
+
+    def answers(self, asked: Asked, request: Request) -> list[Event]:
+        """What its worker answers, with the time and memory of a target. Raises `WorkerError`."""
+        return list(self.running(request).ask(asked, request.timeout, request.memory))
 
     def close(self) -> None:
         """End its worker."""

@@ -13,6 +13,9 @@ from gradverify.session.worker_errors import (
     WorkerTooBigError,
 )
 
+_CODES = {WorkerTimedOutError: "GV902", WorkerTooBigError: "GV903"}
+"""What is said of a process that a fault has ended, other than GV901."""
+
 
 def plant_all(
     planned: Planned, plan: TargetPlan, settings: Settings, request: Request
@@ -23,31 +26,17 @@ def plant_all(
     where no process can be had, or for a bug of ours.
     """
     found: list[Mutation] = []
-    for fault in _names(planned, request):
-        worker = planned.module.running(request)
+    listed = planned.module.running(request).ask(ListFaults(), request.timeout)
+    for fault in next(e.names for e in list(listed) if isinstance(e, Faults)):
+        planned.module.running(request)  # what keeps it from being had is no doing of the fault
         asked = Mutate(Verify(planned.target, plan, settings), fault)
         try:
-            answers = worker.ask(asked, request.timeout, request.memory)
+            answers = planned.module.answers(asked, request)
             found += [event.mutation for event in answers if isinstance(event, Mutated)]
         except WorkerBrokenError:
             raise
         except WorkerError as error:
             planned.module.close()
-            found.append(Mutation(fault, (), MutationOutcome.CAUGHT, _code_of(error)))
+            code = _CODES.get(type(error), "GV901")
+            found.append(Mutation(fault, (), MutationOutcome.CAUGHT, code))
     return tuple(found)
-
-
-def _names(planned: Planned, request: Request) -> tuple[str, ...]:
-    worker = planned.module.running(request)
-    listed = [e for e in worker.ask(ListFaults(), request.timeout) if isinstance(e, Faults)]
-    return listed[0].names
-
-
-def _code_of(error: WorkerError) -> str:
-    match error:
-        case WorkerTimedOutError():
-            return "GV902"
-        case WorkerTooBigError():
-            return "GV903"
-        case _:
-            return "GV901"

@@ -30,8 +30,7 @@ from gradverify.events import (
     from_line,
     to_line,
 )
-from gradverify.session.forked import Process
-from gradverify.session.processes import Channel, Start, kill_all, resident_mib, start
+from gradverify.session.processes import Channel, Process, Start, kill_all, resident_mib, start
 from gradverify.session.template import Template
 from gradverify.session.traces import fold, read_tail
 from gradverify.session.worker_errors import (

@@ -23,7 +23,6 @@ from gradverify.model import (
 )
 from gradverify.rules import Family, rule
 from gradverify.session.aggregate import TargetState
-from gradverify.session.declared_shapes import REFUSED
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
 from gradverify.session.traces import with_shown_paths
@@ -41,6 +40,9 @@ TOO_SLOW = "the search for smaller inputs: one step took longer than {:g} s"
 
 PLAIN_DRAWS = 3
 """Draws of plain values that are tried, see `gradverify.verifier.inputs.values`."""
+
+REFUSED = "GV002"
+"""The code of a forward that raises. Its message holds sizes, so it is shown at those of the spec."""
 
 SHRINKABLE = (Family.GRADCHECK, Family.GRADGRADCHECK, Family.REFERENCE, Family.CONTRACT)
 
@@ -110,9 +112,8 @@ class _Attempts:
         plan = replace(self.state.plan, cases=(place.case,))
         verified = Verify(self.planned.target, plan, self.state.settings)
         asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
-        worker = self.planned.module.running(self.request)
-        answers = worker.ask(asked, self.request.timeout, self.request.memory)
-        retried = next((e for e in list(answers) if isinstance(e, Retried)), Retried(None))
+        answers = self.planned.module.answers(asked, self.request)
+        retried = next((e for e in answers if isinstance(e, Retried)), Retried(None))
         self.spent.made += retried.calls
         return retried.finding
 

@@ -67,12 +67,11 @@ def _asked(planned: Planned, request: Request) -> Suggestion:
         request.settings, seed=seed_of(request, planned.module.spec), rtol=plan.rtol, atol=plan.atol
     )
     try:
-        worker = planned.module.running(request)
         asked = Suggest(Verify(planned.target, plan, settings))
-        events = list(worker.ask(asked, request.timeout, request.memory))
+        answers = planned.module.answers(asked, request)
     except WorkerBrokenError as error:
         return Suggestion(planned.target, NotSuggested("for a bug in gradverify"), bugs=(error.how,))
     except WorkerError as error:
         return Suggestion(planned.target, NotSuggested(f"the process {error.how} while it was tried"))
-    answer = next(e for e in events if isinstance(e, Suggested | NotSuggested))
+    answer = next(e for e in answers if isinstance(e, Suggested | NotSuggested))
     return Suggestion(planned.target, answer)

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from gradverify.model import Settings
-from gradverify.session.forked import ForkedProcess
-from gradverify.session.processes import Channel, Pipes, Start, bootstrap, environment
+from gradverify.session.processes import Channel, ForkedProcess, Pipes, Start, bootstrap, environment
 
 END_SECONDS = 1.0
 """For the template to end what workers have left behind, before it is killed itself."""

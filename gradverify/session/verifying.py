@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gradverify.events import BeyondStarted, CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import (
+    Case,
     Effort,
     Finding,
     InputSource,
@@ -14,34 +17,34 @@ from gradverify.model import (
     Severity,
     TargetPlan,
     TargetReport,
+    TensorInput,
     Verdict,
 )
-from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
-from gradverify.session.budget import run_within_budget
-from gradverify.session.declared_shapes import with_declared_shapes
+from gradverify.session.costing import fitting
 from gradverify.session.dumping import dumped
-from gradverify.session.ended import finding_of
-from gradverify.session.memory import fitting
-from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
+from gradverify.session.ended import take_end
 from gradverify.session.mutating import plant_all
-from gradverify.session.outcome import NOT_VERIFIED
+from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.request import Request, TargetProgress
-from gradverify.session.shrinking import shrunk
+from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.static_findings import static_findings
-from gradverify.session.traces import spot
-from gradverify.session.worker_errors import (
-    WorkerBrokenError,
-    WorkerDisturbedError,
-    WorkerError,
-    WorkerTimedOutError,
-    WorkerTooBigError,
-)
+from gradverify.session.worker_errors import WorkerError
 from gradverify.source import uses_complex
+from gradverify.spec.left_out import OPEN_SIZES
+from gradverify.spec.read import SpecFile
 
 OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
 """What is said of an option that the inferred inputs do not suit."""
+
+MOST_SHAPES = 4
+"""Declared shapes that are told of a refusal."""
+
+NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
+"""Codes that no verified target has, whatever their severity."""
+
+SPENT = "the budget was spent"
 
 
 @dataclass(frozen=True)
@@ -97,19 +100,122 @@ def _verified(
         small, too_large = fitting(plan, request)
         state.findings += too_large
         if small.cases:
-            run_within_budget(planned, small, request, state, progress)
+            _run_within_budget(planned, small, request, state, progress)
         report = state.report()
         if request.mutate and report.status is Verdict.PASSED:
             report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
     except WorkerError as error:
         planned.module.close()
-        judged = _without_worker(planned, state, error, request)
+        bug = take_end(planned, state, error, request)
+        judged = Judged(state.report(), bug)
     else:
         progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
         report = shrunk(report, planned, state, request)
-        told = (with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+        told = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
         judged = Judged(replace(report, findings=tuple(told)))
     return replace(judged, report=dumped(judged.report, planned, state, request))
+
+
+def _run_within_budget(
+    planned: Planned, plan: TargetPlan, request: Request, state: TargetState, progress: TargetProgress
+) -> None:
+    """Let the worker verify what a plan says of a target, and take in what it answers.
+
+    Once `--budget` is spent no further step begins, and what is not begun is said: cases make a target
+    unchecked, what comes after them is told as left out. Raises `WorkerError`.
+    """
+    worker = planned.module.running(request)
+    started = request.clock()
+    for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
+        spent = request.budget is not None and request.clock() - started > request.budget
+        if spent and _begins_a_step(event, state):
+            planned.module.close()  # its worker is in the middle of an answer
+            _leave_out(event, state, request, worker.printed)
+            return
+        state.add(event, worker.printed)
+        if state.beside_another and _decides(event):
+            planned.module.close()
+            return
+        _tell(event, planned, progress)
+
+
+def _tell(event: Event, planned: Planned, progress: TargetProgress) -> None:
+    """What whoever waits should know before the report: an error is certain once it is found."""
+    match event:
+        case CaseStarted(case_id=case_id):
+            progress.at(case_id)
+        case DiagnosisStarted():
+            progress.at("looking for the cause")
+        case Found(finding=finding) | Contradicted(finding=finding) if finding.severity is Severity.ERROR:
+            if planned.plan is None or not planned.plan.expected_failures:
+                progress.found(finding)
+        case _:
+            pass
+
+
+def _decides(event: Event) -> bool:
+    """Whether a target does not pass with this."""
+    found = event.finding if isinstance(event, Found) else None
+    return found is not None and (found.severity is Severity.ERROR or found.code in NOT_GREEN)
+
+
+def _begins_a_step(event: Event, state: TargetState) -> bool:
+    """Whether what comes now may be left out; the first case never is."""
+    match event:
+        case CaseStarted(case_id=case_id):
+            return bool(state.verified) and case_id not in {c.case_id for c in state.verified}
+        case BeyondStarted() | DiagnosisStarted():
+            return True
+        case _:
+            return False
+
+
+def _leave_out(
+    event: Event, state: TargetState, request: Request, printed: Callable[[int | None], str]
+) -> None:
+    """Say what does not begin for want of budget."""
+    done, cases = len(state.cases_verified), len(state.plan.cases)
+    match event:
+        case BeyondStarted(beyond=first):
+            for beyond in state.plan.beyond[state.plan.beyond.index(first) :]:
+                state.add(BeyondStarted(beyond), printed)
+                state.end_beyond(SPENT)
+        case DiagnosisStarted():
+            state.leave_out(f"the search for a cause: {SPENT}")
+        case _ if done < cases:
+            state.unchecked_because = (
+                f"its budget of {request.budget:g} s was spent with {done} of {cases} cases verified"
+            )
+        case _:
+            state.leave_out(f"{OPEN_SIZES}: {SPENT}")
+
+
+def _with_declared_shapes(finding: Finding, planned: Planned, cases: tuple[Case, ...]) -> Finding:
+    """A refusal with the shapes that the spec declares in its hint; any other finding as it is."""
+    spec = planned.module.spec
+    case = next((c for c in cases if finding.case and c.id == finding.case.id), None)
+    function = next((f for f in planned.module.functions if f.name == planned.target.name), None)
+    if finding.code != REFUSED or spec is None or case is None or function is None:
+        return finding
+    shapes = [
+        f"`{i.name}: {text}` is {list(i.shape)} ({spec.shown_path}:{line})"
+        for i in case.inputs
+        if isinstance(i, TensorInput)
+        for text, line in _declared(spec, function.key, i.name)
+    ]
+    told = ", ".join(shapes[:MOST_SHAPES])
+    return replace(finding, hint=f"{finding.hint} At {case.id}, {told}.") if shapes else finding
+
+
+def _declared(spec: SpecFile, key: str, name: str) -> list[tuple[str, int]]:
+    """The shape of an input as its spec writes it, and the line of it; empty where it writes none."""
+    data: object = spec.document.data
+    for part in ("functions", key, "inputs", name):
+        data = data.get(part) if isinstance(data, dict) else None
+    shape = data.get("shape") if isinstance(data, dict) else data
+    if not isinstance(shape, list):
+        return []
+    return [(f"[{', '.join(map(str, shape))}]", spec.document.line_of(("functions", key, "inputs", name)))]
 
 
 def _mutated(report: TargetReport, mutations: tuple[Mutation, ...], settings: Settings) -> TargetReport:
@@ -172,43 +278,3 @@ def _of_guesses(plan: TargetPlan, settings: Settings) -> list[Finding]:
     ]
     ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
     return [found for found in told if not found.code.startswith(ignored)]
-
-
-def _without_worker(planned: Planned, state: TargetState, error: WorkerError, request: Request) -> Judged:
-    """What to say of a target whose worker owes an answer."""
-    if state.diagnosing and not isinstance(error, WorkerBrokenError):
-        state.leave_out(f"the search for a cause: the process {error.how}")
-        return Judged(state.report())
-    if state.beyond is not None and not isinstance(error, WorkerBrokenError):
-        return Judged(_ended_beyond(state, error).report())
-    match error:
-        case WorkerBrokenError():
-            state.unchecked_because = FOR_A_BUG
-            return Judged(state.report(), error.how)
-        case NotImportedAgainError():
-            state.unchecked_because = (
-                f"after an earlier target had ended its process, the module could not be imported again: "
-                f"it {error.how}"
-            )
-        case WorkerDisturbedError():
-            frames = error.raised.frames if error.raised is not None else ()
-            place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
-            state.unchecked_because = (
-                f"its process {error.how}{place}, after which nothing in it can be believed"
-            )
-        case _:
-            state.findings.append(finding_of(planned, state, error, request))
-    return Judged(state.report())
-
-
-def _ended_beyond(state: TargetState, error: WorkerError) -> TargetState:
-    """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
-    limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
-    how = "it takes too long or too much memory" if limited else f"the process {error.how}"
-    if state.beyond is not None and (state.doubted or not limited):
-        doubt = "probes do not agree with backward, and to say where " if state.doubted else ""
-        message = f"at {state.beyond.case.id}, backward could not be verified: {doubt}{how}"
-        hint = "If such a size is not valid, forbid it with `where:` in the spec, or raise an exception."
-        state.findings.append(Finding("GV109", rule("GV109").severity, message, hint))
-    state.end_beyond(how)
-    return state

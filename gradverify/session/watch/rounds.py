@@ -11,18 +11,25 @@ from typing import Self
 from gradverify import __version__
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Mistake, Report, Settings, TargetPlan, TargetReport, Verdict
-from gradverify.session.baseline_messages import about_the_baseline
+from gradverify.session.baseline import about_the_baseline
+from gradverify.session.cache import remember
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.folders import python_files
-from gradverify.session.last_run import remember
 from gradverify.session.modules import Module
 from gradverify.session.outcome import ExitCode, summary_of
 from gradverify.session.planning import Planned
 from gradverify.session.request import Progress, Request
 from gradverify.session.run import Session, in_order, prepare, report_of
 from gradverify.session.verifying import Judged
-from gradverify.session.watch.dependencies import Contents, Dependencies, still_holds
-from gradverify.session.watch.file_watch import Look, Overtaking, but_earlier, look_at
+from gradverify.session.watch.dependencies import (
+    Contents,
+    Dependencies,
+    Look,
+    Overtaking,
+    but_earlier,
+    look_at,
+    still_holds,
+)
 from gradverify.session.watch.worker_pool import WorkerPool
 from gradverify.spec.find import SUFFIXES
 

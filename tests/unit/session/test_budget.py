@@ -25,10 +25,10 @@ from gradverify.model import (
     TargetPlan,
 )
 from gradverify.session.aggregate import TargetState
-from gradverify.session.budget import run_within_budget
 from gradverify.session.completeness import CHECK_FAMILIES
+from gradverify.session.ended import take_end
 from gradverify.session.request import Progress, TargetProgress
-from gradverify.session.verifying import _without_worker
+from gradverify.session.verifying import _run_within_budget
 from gradverify.session.worker_errors import WorkerTimedOutError
 
 TARGET = Target("f", "f", TargetKind.FUNCTION, "m.py", 1)
@@ -75,7 +75,7 @@ def ran(*events, budget=0.5, cases=("a",), **plan):
     module = SimpleNamespace(running=lambda request: worker, close=lambda: setattr(worker, "closed", True))
     request = SimpleNamespace(clock=lambda: worker.seconds, budget=budget, timeout=60.0, memory=0)
     planned = SimpleNamespace(module=module, target=TARGET, plan=None)
-    run_within_budget(planned, plan, request, state, TargetProgress(Progress(), TARGET))
+    _run_within_budget(planned, plan, request, state, TargetProgress(Progress(), TARGET))
     return worker, state
 
 
@@ -123,6 +123,6 @@ def test_without_a_budget_nothing_is_left_out():
 def test_a_search_that_takes_too_long_is_told():
     _, state = ran(started("a"), verified("a"), DiagnosisStarted(), budget=None)
     planned = SimpleNamespace(module=None, target=TARGET)
-    judged = _without_worker(planned, state, WorkerTimedOutError("was still running"), None)
-    assert judged.report.left_out == ("the search for a cause: the process was still running",)
+    take_end(planned, state, WorkerTimedOutError("was still running"), None)
+    assert state.report().left_out == ("the search for a cause: the process was still running",)
     assert not state.unchecked_because

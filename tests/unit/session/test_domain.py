@@ -1,7 +1,7 @@
 """What a pass is a pass for."""
 
 from gradverify.model import Case, Domain, InputSource, LiteralInput, TargetPlan, TensorInput
-from gradverify.session.domain import domain_of
+from gradverify.session.completeness import domain_of
 
 
 def of(*tensors, sizes=(), swept=2, hook="", complex_use=False):

@@ -8,7 +8,7 @@ import pytest
 
 from gradverify.model import CasePoint, ExpectedFailure, Finding, Settings, Severity
 from gradverify.rules import Family
-from gradverify.session.expected import mark_expected
+from gradverify.session.completeness import mark_expected
 
 TODAY = date(2026, 11, 21)
 MISMATCH = Finding("GV101", Severity.ERROR, "wrong", input="x", case=CasePoint("b=3,mode=sum"))

@@ -8,7 +8,7 @@ import pytest
 
 from gradverify.model import Case, TensorInput, Verdict
 from gradverify.session import processes
-from gradverify.session.memory import tensor_bytes
+from gradverify.session.costing import tensor_bytes
 from gradverify.session.request import Request
 from gradverify.session.run import check
 from gradverify.session.selection import parse_target

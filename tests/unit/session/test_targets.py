@@ -9,8 +9,7 @@ from gradverify.errors import SpecError, UsageError
 from gradverify.session.choosing import choose
 from gradverify.session.folders import exclusion, may_define, python_files
 from gradverify.session.request import Request
-from gradverify.session.selection import Selection
-from gradverify.session.targets import parse_targets
+from gradverify.session.selection import Selection, parse_targets
 
 FUNCTION = "from torch.autograd import Function\nclass F(Function): pass\n"
 SPEC = "gradverify: 1\nmodule: {}\nfunctions:\n  F: {{inputs: {{x: [n]}}}}\n"

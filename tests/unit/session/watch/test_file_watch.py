@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from gradverify.session.watch.dependencies import Contents
-from gradverify.session.watch.file_watch import (
+from gradverify.session.watch.dependencies import (
     LONGEST_UNREST_SECONDS,
     LOOK_SECONDS,
+    Contents,
     OvertakenError,
     Overtaking,
     at_rest,

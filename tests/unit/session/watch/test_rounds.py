@@ -24,7 +24,7 @@ from gradverify.session.run import Session
 from gradverify.session.selection import Selection
 from gradverify.session.verifying import Judged
 from gradverify.session.watch import rounds
-from gradverify.session.watch.file_watch import OvertakenError
+from gradverify.session.watch.dependencies import OvertakenError
 from gradverify.session.watch.rounds import MOST_OVERTAKEN, Watch
 
 MODULE = """
