@@ -41,6 +41,9 @@ CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output, whatever forward is."""
 
+OF_A_SHAPE = "GV103"
+"""A gradient in another shape than its input has."""
+
 RAISED = "GV102"
 """Backward raises."""
 
@@ -168,6 +171,9 @@ class Guard:
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, [d.what for d in doubts])
         yield from (invented(finding, words) for words in self._right_at(finding))
+        if finding.code == OF_A_SHAPE:  # autograd compares shapes alone: nothing need be right there
+            words = (near.words for near in as_returned(self.sample))
+            yield from (invented(finding, w) for w in words if f"`{finding.input}`" in " ".join(w))
         if finding.code == RAISED and not _is_accident(self.sample, finding):
             yield invented(finding, ["that such inputs, which forward takes, are valid"])
         if not finding.code.startswith(ON_NO_MANIFOLD) and self._manifold:
