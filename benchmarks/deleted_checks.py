@@ -105,14 +105,14 @@ verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
     saved_intermediates.what_cuts
 verifier.checks | () | grad_output.rounded_to
-verifier.doubt | "" | intent.looks_deliberate
+verifier.checks | "" | constants.right_for_some
+    deliberate.looks_deliberate
 verifier | iter(()) | beyond.judge_beyond
 verifier.checks | iter(()) | diagnosis.causes_of
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
-verifier.doubt | () | neighbours.right_at
-verifier.doubt | given[1] | inferred.guarded undeclared.guarded_at_undeclared
+verifier.checks | given[1] | inferred.guarded given_options.with_given_options
 verifier.checks | list(given[1]) | drawn_again.told_of_draws
 verifier.checks | whole(*given).zero_() | own_rounding.explained_by_own_rounding
 verifier | iter(()) | evaluation.in_evaluation_mode

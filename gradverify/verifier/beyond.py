@@ -15,6 +15,7 @@ from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event,
 from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
+from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.subject import (
@@ -25,7 +26,6 @@ from gradverify.verifier.checks.subject import (
     prepare,
     prepared,
 )
-from gradverify.verifier.doubt.inferred import guarded
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.proof import certify

@@ -13,14 +13,14 @@ from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
+from gradverify.verifier.checks.given_options import with_given_options
+from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.precision.alone import refusing_float64
 from gradverify.verifier.checks.pricing import price_at, timed
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
-from gradverify.verifier.doubt.inferred import guarded
-from gradverify.verifier.doubt.undeclared import guarded_at_undeclared
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.interpreter.launches import watch_kernels
@@ -162,6 +162,6 @@ def _at_undeclared(
     state.count_calls(sample)
     state.points += found.judged
     # Of inferred inputs only the options are guarded here.
-    result = guarded_at_undeclared(sample, found.result) if subject.inferred else found.result
+    result = with_given_options(sample, found.result) if subject.inferred else found.result
     state.add(Family.GRADCHECK, result)
     yield from asked.told(result.findings)

@@ -11,6 +11,8 @@ from gradverify.rules import rule
 MOST_NAMED = 3
 """Guesses that one sentence names."""
 
+_SPEC = "Write a spec with valid inputs (domain, range) and run again."
+
 
 def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     """The finding on inputs of which something was guessed."""
@@ -25,16 +27,41 @@ def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     )
 
 
-def deliberate(finding: Finding, signs: Sequence[str]) -> Finding:
-    """The finding where the source or the numbers say that no derivative is meant: `that ... (a sign)`."""
-    others = (f"; {one.partition('(')[2].removesuffix(')')}" for one in signs[1:])
-    meant = f"{signs[0].removesuffix(')')}{''.join(others)})" if len(signs) > 1 else signs[0]
+def joined(signs: Sequence[str]) -> str:
+    """`that ... (one sign; another)` of several `that ... (a sign)`."""
+    first, *others = signs
+    more = "".join(f"; {one.partition('(')[2].removesuffix(')')}" for one in others)
+    return f"{first.removesuffix(')')}{more})" if others else first
+
+
+def deliberate(finding: Finding, meant: str) -> Finding:
+    """The finding where the source or the numbers say that no derivative is meant."""
     hint = (
         "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
         "whose gradient it is; else this is a mistake."
     )
     said = f"inputs inferred: {finding.message}; but {meant} was guessed"
     return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
+
+
+def refused(finding: Finding) -> Finding:
+    """The finding of an exception that backward raises on purpose."""
+    said = "forward took them, but they may not be what is meant"
+    hint = "Write a spec with valid inputs (shapes, domain, range) and run again."
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", hint)
+
+
+def unsteady(finding: Finding) -> Finding:
+    """The finding where forward may have no derivative."""
+    said = "but a little aside it is another one, so forward may have no derivative at these inputs (an "
+    said += "iteration that does not converge, a pole)"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
+
+
+def doubted(finding: Finding) -> Finding:
+    """The finding that is not there at inputs of another kind."""
+    said = "at inputs of another kind it is not, so these inputs may not be valid"
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 
 def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from gradverify.model import Doubt, Finding
-from gradverify.verifier.checks.inconclusive import invented
+from gradverify.verifier.checks.alternatives import at_other_numbers
+from gradverify.verifier.checks.manifolds import mismatched, wrong_inputs
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample, prepare
-from gradverify.verifier.doubt.invented import at_other_numbers
-from gradverify.verifier.doubt.neighbours import mismatched, wrong_inputs
 from gradverify.verifier.guard import Raised
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
@@ -23,19 +21,7 @@ REDRAWN = tuple(range(101, 909, 101))
 """Offsets from a case's seed to those of other masks, labels and dropped entries: one draw may hide all."""
 
 
-def unseen(sample: Sample, doubts: Sequence[Doubt]) -> Finding | None:
-    """What keeps a gradient that is right from saying anything: zeros, by what was made up."""
-    what = tuple(d.what for d in doubts)
-    if _depends_on_nothing(sample):
-        return invented(sample.finding("GV109", NOTHING), what)
-    hidden = _hidden_inputs(sample, [d.name for d in doubts])
-    if not hidden:
-        return None
-    message = HIDDEN.format(", ".join(f"`{name}`" for name in hidden))
-    return invented(sample.finding("GV109", message, input=hidden[0]), what)
-
-
-def _depends_on_nothing(sample: Sample) -> bool:
+def depends_on_nothing(sample: Sample) -> bool:
     """Whether the gradient at a sample where it is verified is zero in every entry.
 
     Not where other draws of the same case have a gradient, which is right there.
@@ -50,7 +36,7 @@ def _depends_on_nothing(sample: Sample) -> bool:
     return True
 
 
-def _hidden_inputs(sample: Sample, invented: Iterable[str]) -> tuple[str, ...]:
+def hidden_inputs(sample: Sample, invented: Iterable[str]) -> tuple[str, ...]:
     """Inputs whose gradient is zero, rightly, and wrong at other values of the invented numbers.
 
     A window of less than one leaves attention its diagonal: no score counts, and none that is wrong is seen.

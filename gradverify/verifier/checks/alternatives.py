@@ -1,4 +1,4 @@
-"""What was invented, and whether a mismatch hangs on it: it is looked for again at other values of it.
+"""Whether a mismatch hangs on an argument that was invented: it is looked for at other values of it.
 
 A factor of 0.75, labels drawn at random or a flag may be no valid ones. If backward is wrong for every other
 value as well, for labels in order and all alike, for small factors and large ones, then no choice of
@@ -8,20 +8,19 @@ backward is right at one of them, the doubt stands.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Doubt, Finding
-from gradverify.source import definition
+from gradverify.model import Finding, TensorInput
+from gradverify.verifier.checks.manifolds import mismatched, with_values
+from gradverify.verifier.checks.plain_counts import is_plain_count
 from gradverify.verifier.checks.subject import Sample, prepared
-from gradverify.verifier.doubt.neighbours import mismatched, tensor_inputs, with_values
 
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
@@ -44,19 +43,34 @@ MOST_JUDGED = 12
 MEASURED = frozenset({"GV101", "GV106", "GV107", "GV110", "GV201", "GV202"})
 """Codes of findings that can be measured again at other values."""
 
+_Integers = Callable[[Tensor, int], Tensor]
+"""(integers, their exclusive bound) -> others of the same shape below the same bound."""
 
-def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
-    """What of the inputs of this case was invented."""
-    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
-    return tuple(
-        d
-        for d in sample.subject.doubts
-        if not d.intent
-        and not d.extreme
-        and not (d.certain and options.get(d.name) in d.certain)
-        and not (d.optional and options.get(d.name, ...) is None)
-        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
-    )
+
+def _increasing(given: Tensor, bound: int) -> Tensor:
+    return (torch.arange(given.numel()) % bound).to(given.dtype).reshape(given.shape)
+
+
+def _alike(given: Tensor, bound: int) -> Tensor:
+    del bound
+    return torch.zeros_like(given)
+
+
+def _decreasing(given: Tensor, bound: int) -> Tensor:
+    return _increasing(given, bound).flatten().flip(0).reshape(given.shape)
+
+
+def _spread(given: Tensor, bound: int) -> Tensor:
+    return torch.linspace(0, bound - 1, given.numel()).round().to(given.dtype).reshape(given.shape)
+
+
+INTEGERS: tuple[_Integers, ...] = (
+    _increasing,
+    _alike,
+    _decreasing,
+    _spread,
+)
+"""Labels, indices and permutations of other kinds: in order, all alike, backwards, from end to end."""
 
 
 def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) -> bool:
@@ -67,15 +81,13 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     discrete = {n: v for n, v in given.items() if not isinstance(v, float)}
     factors = [n for n, v in given.items() if isinstance(v, float)]
+    if set(given) != set(names) or not all(_is_plain(v) for v in discrete.values()):
+        return False
+    bounds = _bounds(sample)
+    if any(v.numel() > bounds.get(n, 0) for n, v in discrete.items() if _is_index(v)):
+        return False  # no such integers are all different, as backward may want them
     counts = {n for n, v in discrete.items() if type(v) is int}
-    bounds = {n: int(i.range[1]) for n, i in tensor_inputs(sample.case).items() if i.range is not None}
-    if (
-        set(given) != set(names)
-        or not all(_is_plain(v) for v in discrete.values())
-        # No such integers are all different, as backward may want them.
-        or any(v.numel() > bounds.get(n, 0) for n, v in discrete.items() if _is_index(v))
-        or not all(_is_plain_count(sample.subject.function_class, name) for name in counts)
-    ):
+    if not all(is_plain_count(sample.subject.function_class, name) for name in counts):
         return False
     rows = list(_discrete(discrete, bounds, _numbers(sample)))
     runs = 0
@@ -83,8 +95,10 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
         moved = _at(sample, row)
         if moved is None:
             continue
-        own = ({}, *(dict.fromkeys(factors, factor) for factor in FACTORS if factors))
-        found = [mismatched(with_values(moved, one), finding.input, second_order=second_order) for one in own]
+        found = [
+            mismatched(with_values(moved, own), finding.input, second_order=second_order)
+            for own in _of_factors(factors)
+        ]
         known = [f for f in found if f is not None]
         if not known:
             continue
@@ -117,9 +131,15 @@ def _at(sample: Sample, row: Mapping[str, Any]) -> Sample | None:
 
 def _numbers(sample: Sample) -> tuple[int, ...]:
     """Other counts: those that the inputs have, one of which may be meant, small ones and a large one."""
-    shapes = [i.shape for i in tensor_inputs(sample.case).values()]
+    shapes = [i.shape for i in sample.case.inputs if isinstance(i, TensorInput)]
     sizes = [n for shape in shapes for n in (*shape, math.prod(shape))]
     return tuple(dict.fromkeys([*sizes[:MOST_SIZES], *COUNTS]))
+
+
+def _bounds(sample: Sample) -> dict[str, int]:
+    """The exclusive bounds of integer tensors."""
+    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and i.range is not None]
+    return {i.name: int(i.range[1]) for i in given if i.range is not None}
 
 
 def _is_index(value: Any) -> bool:  # noqa: ANN401 - an argument
@@ -132,6 +152,13 @@ def _is_plain(value: Any) -> bool:  # noqa: ANN401 - an argument
     return isinstance(value, bool | int)
 
 
+def _of_factors(names: Sequence[str]) -> Iterator[Mapping[str, float]]:
+    """The factors as they are, then all of them large, all small."""
+    yield {}
+    for factor in FACTORS if names else ():
+        yield dict.fromkeys(names, factor)
+
+
 def _discrete(
     given: Mapping[str, Any], bounds: Mapping[str, int], numbers: Sequence[int]
 ) -> Iterator[Mapping[str, Any]]:
@@ -139,49 +166,17 @@ def _discrete(
     tensors = {n: v for n, v in given.items() if _is_index(v)}
     masks = {n: v for n, v in given.items() if isinstance(v, Tensor) and v.dtype is torch.bool}
     flags = [n for n, v in given.items() if isinstance(v, bool)]
+    of_tensors = [{}, *({n: make(v, bounds[n]) for n, v in tensors.items()} for make in INTEGERS)]
+    of_masks = [{}, *({n: torch.full_like(v, on) for n, v in masks.items()} for on in (True, False))]
+    of_flags = [{}, *(dict.fromkeys(flags, on) for on in (True, False))]
     counts = [n for n, v in given.items() if type(v) is int]
-    alike = zip(*(_labels(v, bounds[n]) for n, v in tensors.items()), strict=True)
-    kinds = (
-        [dict(zip(tensors, made, strict=True)) for made in alike],
-        [{n: torch.full_like(v, on) for n, v in masks.items()} for on in (True, False)],
-        [dict.fromkeys(flags, on) for on in (True, False)],
-        [dict.fromkeys(counts, k) for k in numbers if any(given[n] != k for n in counts)],
+    of_counts = [{}, *(dict.fromkeys(counts, k) for k in numbers if any(given[n] != k for n in counts))]
+    several = (
+        of_tensors if tensors else [{}],
+        of_masks if masks else [{}],
+        of_flags if flags else [{}],
+        of_counts if counts else [{}],
     )
-    several = ([{}, *filter(None, kind)] for kind in kinds)
     rows = [{n: v for part in parts for n, v in part.items()} for parts in itertools.product(*several)]
     # What changes everything first: the row without a change is the sample itself.
     yield from sorted(rows, key=len, reverse=True)
-
-
-def _labels(given: Tensor, bound: int) -> Iterator[Tensor]:
-    """Labels, indices and permutations of other kinds: in order, all alike, backwards, from end to end."""
-    increasing = torch.arange(given.numel()) % bound
-    spread = torch.linspace(0, bound - 1, given.numel()).round()
-    for made in (increasing, torch.zeros_like(increasing), increasing.flip(0), spread):
-        yield made.to(given.dtype).reshape(given.shape)
-
-
-def _is_plain_count(function: Any, name: str) -> bool:  # noqa: ANN401 - the user's class
-    """Whether forward hands a number to no loop, and to no function that may have one.
-
-    A backward may be the derivative of what many rounds converge to: with too few of them it is right, and
-    looks wrong, whatever their number.
-    """
-    body = definition(getattr(function, "forward", None))
-    return body is not None and not any(_may_loop(node, name) for node in ast.walk(body))
-
-
-def _may_loop(node: ast.AST, name: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(), args=args, keywords=keywords):
-            return any(_names(a, name) for a in (*args, *(k.value for k in keywords)))
-        case ast.While(test=test):
-            return _names(test, name)
-        case ast.Assign(targets=[ast.Name()], value=value):
-            return _names(value, name) and not isinstance(value, ast.Call)  # another name of it
-        case _:
-            return False
-
-
-def _names(node: ast.AST, name: str) -> bool:
-    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node))

@@ -9,18 +9,15 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding
+from gradverify.verifier.checks.manifolds import STEPS, with_values
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
-
-MEANT = "that backward should be the derivative"
-"""The beginning of `... was guessed`."""
 
 FLAT = (1e-5, -1e-5)
 """How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
 
-JUMPS = (0.37, 7.3, -7.3, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
+JUMPS = (*STEPS, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
 """How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
 
 SCALES = (-1.0, 64.0)
@@ -33,17 +30,6 @@ OTHER = (1.5, 0.3)
 LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
 
-OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
-"""Codes that say nothing of a gradient which is not meant to be the derivative."""
-
-
-def signs_of(sample: Sample, finding: Finding) -> list[str]:
-    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
-    if finding.code not in OF_THE_DERIVATIVE:
-        return []
-    said = [d.what for d in sample.subject.doubts if d.intent][:1]
-    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
-
 
 def looks_deliberate(sample: Sample, finding: Finding) -> str:
     """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
@@ -52,19 +38,22 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     forward somebody wrote a gradient that is meant to be another one.
     """
     if finding.code == "GV106":
-        # With the derivative for ones nobody chose another; nor does anybody add what does not scale.
-        mistaken = finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input)
-        return "" if mistaken else f"{MEANT} (it cuts off or normalises grad_output)"
+        if finding.cause == "grad-output-ones":
+            return ""  # the derivative itself is there: nobody chose another one
+        if _adds_a_constant(sample, finding.input):
+            return ""  # nor does anybody add to a gradient what does not scale with the loss
+        return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
     if name not in problem.input_names or finding.output not in problem.output_positions:
         return ""
     output = problem.output_positions.index(finding.output)
     place = problem.input_names.index(name)
-    primal, base = problem.primals[place], problem.evaluate(problem.primals)
+    primal = problem.primals[place]
+    base = problem.evaluate(problem.primals)
     if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
         return ""
     shown = _shown(sample, place, output, base.value)
-    return f"{MEANT} ({shown})" if shown else ""
+    return f"that backward should be the derivative ({shown})" if shown else ""
 
 
 def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:

@@ -1,0 +1,35 @@
+"""What of inferred inputs was made up, and what says that a gradient is not meant to be the derivative."""
+
+from __future__ import annotations
+
+from gradverify.model import Doubt, Finding
+from gradverify.verifier.checks.deliberate import looks_deliberate
+from gradverify.verifier.checks.subject import Sample
+
+OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
+"""Codes that say nothing of a gradient which is not meant to be the derivative."""
+
+OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
+"""Codes that rest on a derivative of forward as it was measured."""
+
+
+def signs_of(sample: Sample, finding: Finding) -> list[str]:
+    """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return []
+    said = [d.what for d in sample.subject.doubts if d.intent][:1]
+    return [*said, *filter(None, [looks_deliberate(sample, finding)])]
+
+
+def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
+    """What of the inputs of this case was invented."""
+    options, sizes = dict(sample.case.options), dict(sample.case.sizes)
+    return tuple(
+        d
+        for d in sample.subject.doubts
+        if not d.intent
+        and not d.extreme
+        and not (d.certain and options.get(d.name) in d.certain)
+        and not (d.optional and options.get(d.name, ...) is None)
+        and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
+    )

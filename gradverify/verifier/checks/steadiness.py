@@ -1,0 +1,101 @@
+"""Whether a mismatch is there at neighbouring inputs too: a mistake of backward is, chaos in forward is not.
+
+An iteration that does not converge, a root where none exists and a quotient at its pole have no derivative
+that a difference quotient could tell, though one may seem to settle. A little aside they give something else
+altogether, and so does what is called a mismatch. A wrong backward is as wrong there as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.manifolds import with_values
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.numerics.tolerance import Tolerance
+from gradverify.verifier.numerics.verdict import Judged, judge
+
+ASIDE = (1e-3, -1e-3, 3e-3, -3e-3)
+"""How far the neighbours are, relative to an entry; from zero, absolute."""
+
+AS_WRONG = 0.5
+"""Relative change of a difference up to which it is the same one, as any smooth function's is."""
+
+MOST = 0.5
+"""Share of the neighbours, and of the entries, that has to agree."""
+
+AS_STEEP = 0.1
+"""Relative change of the derivative up to which forward is smooth there: then it has one for certain."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """Both Jacobians, entry by entry."""
+
+    derivative: Tensor
+    difference: Tensor
+    """Backward less the derivative."""
+    wrong: Tensor
+
+
+def is_steady(sample: Sample) -> bool:
+    """Whether most of the entries that are wrong are as wrong at most neighbours, or forward as steep at all.
+
+    True where nothing could be measured there: then nothing speaks against the mismatch.
+    """
+    base = _measured(sample)
+    if base is None or not base.wrong.any():
+        return True
+    found: list[_Measured] = []
+    as_wrong = torch.zeros(int(base.wrong.sum()))
+    for after in filter(None, map(_measured, _neighbours(sample))):
+        found.append(after)
+        as_wrong += _is_as_wrong(base, after)
+        if _are_most(as_wrong >= MOST * len(ASIDE)):
+            return True  # whatever the other neighbours give
+    if not found:
+        return True
+    as_steep = torch.stack([_is_as_steep(base, after) for after in found]).all(0)
+    return _are_most((as_wrong >= MOST * len(found)) | as_steep)
+
+
+def _are_most(entries: Tensor) -> bool:
+    return bool(entries.double().mean() >= MOST)
+
+
+def _is_as_wrong(base: _Measured, after: _Measured) -> Tensor:
+    before, now = base.difference[base.wrong], after.difference[base.wrong]
+    return (now - before).abs() <= AS_WRONG * before.abs()
+
+
+def _is_as_steep(base: _Measured, after: _Measured) -> Tensor:
+    steep = base.derivative.abs()
+    usual = steep[steep > 0].median() if (steep > 0).any() else torch.zeros((), dtype=steep.dtype)
+    scale = torch.maximum(steep[base.wrong], usual)
+    return (after.derivative[base.wrong] - base.derivative[base.wrong]).abs() <= AS_STEEP * scale
+
+
+def _measured(sample: Sample) -> _Measured | None:
+    """None where nothing could be measured."""
+    judged = sample.judged.get(1) or judge(sample.problem, Tolerance(sample.subject.settings.rtol))
+    if not isinstance(judged, Judged):
+        return None
+    comparison = judged.comparison
+    derivative = comparison.numerical.nan_to_num(0.0)
+    return _Measured(derivative, (comparison.analytical - derivative).nan_to_num(0.0), comparison.wrong)
+
+
+def _neighbours(sample: Sample) -> Iterator[Sample]:
+    generator = torch.Generator().manual_seed(11)
+    for step in ASIDE:
+        moved = {}
+        for argument in sample.problem.arguments:
+            if argument.differentiable and isinstance(argument.value, Tensor):
+                value = argument.value
+                sign = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
+                size = torch.where(value == 0, 1.0, value.abs())
+                moved[argument.name] = value + step * sign.to(value) * size.to(value)
+        yield with_values(sample, moved)

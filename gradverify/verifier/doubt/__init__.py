@@ -1,1 +1,0 @@
-"""The guard on inferred inputs: a mismatch that another guess would not have is *inconclusive*."""
