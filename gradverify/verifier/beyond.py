@@ -16,6 +16,7 @@ from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Find
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.inferred import guarded
+from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.subject import (
@@ -52,8 +53,10 @@ def judge_beyond(
         yield BeyondJudged("its gradient is not meant to be the derivative of all it returns")
         return
     settings = subject.settings
-    certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key)
-    if certificate is None:
+    certificate = None if sample.is_native else certify(sample.problem, rtol=settings.rtol, key=sample.key)
+    if sample.is_native:
+        first = FirstOrder(judged_alone(sample), single_precision=True)
+    elif certificate is None:
         yield BeyondDoubted()
         first = measured_first_order(sample, largest=LARGEST_JACOBIAN)
     else:

@@ -76,6 +76,8 @@ def build_subject(
         inferred=request.inferred,
         doubts=plan.doubts,
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
+        native=live.kept.native[0],
+        why_native=live.kept.native[1],
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

@@ -15,8 +15,13 @@ from gradverify.rules import Family, matching
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.composite_refinement import refined
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.first_order import first_order
-from gradverify.verifier.checks.precision.alone import judged_natively, single_inside
+from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, first_order, is_given_short
+from gradverify.verifier.checks.precision.alone import (
+    FLOAT32_INSIDE,
+    judged_alone,
+    native_dtype,
+    no_float64_path,
+)
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.autocast import not_judged as autocast_not_judged
 from gradverify.verifier.checks.precision.beside import beside_float64, not_judged
@@ -24,7 +29,7 @@ from gradverify.verifier.checks.precision.truth import FromNative, Verified
 from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
 from gradverify.verifier.checks.second_order import is_gross, second_order
-from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.subject import Sample, prepare
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
@@ -42,6 +47,9 @@ VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
 """Codes that say little where the gradient is another each time."""
 
 NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
+ONLY_NATIVE = (
+    "second order, transforms and the reference in float64 were not judged: there is no float64 path"
+)
 NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
 
 
@@ -172,10 +180,6 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.surrogate is not None:
         reason = "its gradient is deliberately not the derivative"
         return not_judged(sample, reason).beside(autocast_not_judged(sample.subject, reason))
-    if results.first.single_precision:
-        inside = single_inside(sample, results.first)
-        judged = bool(inside.swept.native)
-        return inside.beside(autocast(sample, FromNative(sample.subject))) if judged else inside
     if not results.first.verified or stops_judgement(results.contract):
         results.not_judged = (
             results.not_judged or "native dtypes were not judged: the gradient is not verified"
@@ -202,6 +206,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     reader = sample.subject.reader
     if reader is not None:
         reader.reset()
+    if sample.is_native:
+        return _run_natively(sample, wanted), ONLY_NATIVE
     early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
     by_torch = sample.subject.settings.engine is Engine.TORCH
     first = (torch_first_order if by_torch else first_order)(sample)
@@ -222,11 +228,56 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
         if family in wanted:
             hand_back(sample.inputs.size)
             found[family] = run(sample, results)
-    if results.first.single_precision and found[Family.PRECISION].swept.native:
-        found[Family.GRADCHECK] = judged_natively(first.result)
+    if first.single_precision and Family.PRECISION in wanted:
+        found |= _beside_float32(sample, found, wanted)
     if results.unrepeatable:
         found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged
+
+
+def _run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, CheckResult]:
+    """What can be said of a target without a float64 path: its values, then what must not change them."""
+    found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
+    found[Family.GRADCHECK] = CheckResult(outcome=Outcome.NOT_RUN)
+    early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
+    judged = judged_alone(sample)
+    if sample.draw == 0 and sample.point is Point.TYPICAL:
+        judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
+    first = FirstOrder(judged, single_precision=True, proven=True)
+    if Family.CONTRACT in wanted:
+        found[Family.CONTRACT] = contract(sample, first)
+        if _is_swept(sample) and first.verified and not stops_judgement(found[Family.CONTRACT]):
+            found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
+    if judged.swept.native and _is_swept(sample):
+        judged = judged.beside(autocast(sample, FromNative(sample.subject)))
+    return found | {Family.PRECISION: judged}
+
+
+def _beside_float32(
+    sample: Sample, found: dict[Family, CheckResult], wanted: frozenset[Family]
+) -> dict[Family, CheckResult]:
+    """Native dtypes judge what float64 could not: forward accepts it and computes in float32.
+
+    Float64 has shown large mistakes alone; where it has, they say more than rounded numbers.
+    """
+    in_float64 = found[Family.GRADCHECK]
+    left_out = not _is_swept(sample) or is_given_short(sample) or sample.subject.surrogate is not None
+    if left_out or in_float64.outcome is Outcome.FAILED:
+        return {}
+    dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
+    native = replace(sample.subject, native=dtype, why_native=FLOAT32_INSIDE)
+    again = prepare(native, sample.case, sample.point, sample.draw)
+    if not dtype or not isinstance(again, Sample):
+        return {}
+    natively = _run_natively(again, wanted)
+    sample.problem.counter.forward += again.problem.counter.forward
+    sample.problem.counter.backward += again.problem.counter.backward
+    judged = natively[Family.PRECISION]
+    if judged.swept.native:
+        left = {k: u for k, u in in_float64.uncovered.items() if u.reason != NO_FLOAT64_PATH}
+        in_float64 = replace(in_float64, uncovered=left)
+    kept = found[Family.CONTRACT].beside(natively[Family.CONTRACT])
+    return {Family.GRADCHECK: in_float64, Family.CONTRACT: kept, Family.PRECISION: judged}
 
 
 def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 
 from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Priced, Verify
 from gradverify.model import Case, Engine, Finding, Outcome, Point, Price, Severity, allowance
@@ -16,14 +17,14 @@ from gradverify.verifier.checks.early_evidence import contradicted
 from gradverify.verifier.checks.given_options import with_given_options
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.alone import refusing_float64
+from gradverify.verifier.checks.precision.alone import FLOAT32_INSIDE, computes_in_float32, native_dtype
 from gradverify.verifier.checks.pricing import price_at, timed
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
-from gradverify.verifier.interpreter.launches import watch_kernels
+from gradverify.verifier.interpreter.launches import launches, watch_kernels
 from gradverify.verifier.verification import Verification, verifying
 
 
@@ -68,14 +69,21 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 yield from _at_undeclared(asked, subject, case, state, (point, draw))
             continue
         yield CaseStarted(case.id, point, draw)
+        watch_kernels()
+        before = launches()
         sample, slow = timed(prepare, subject, case, point, draw)
-        if slow and state.points == 0:
+        if (point, draw) == (Point.TYPICAL, 0):
+            kernels = launches() > before
+            why = _why_native(asked, subject, sample, kernels=kernels, slow=slow)
+            subject = _in_native_dtype(asked, subject, case, why)
+            sample = prepare(subject, case, point, draw) if subject.native and why else sample
+        if slow and state.points == 0 and not subject.native:
             yield from _early_evidence(asked, subject, case)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
                 yield state.verified(case, no_gradient=True)
                 return
-            yield from asked.told(_refused(asked, subject, case, state, sample, (point, draw)))
+            yield from asked.told(_refused(sample, state))
             break
         yield from asked.told(_judged(asked, sample, state))
         asked.live.kept.note(Place(planned, point, draw), sample)
@@ -111,26 +119,33 @@ def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterat
         yield Contradicted(finding)
 
 
-def _refused(
-    asked: Verification,
-    subject: Subject,
-    case: Case,
-    state: CaseState,
-    refused: NoSample,
-    where: tuple[Point, int],
-) -> tuple[Finding, ...]:
-    """Why forward raised; where it raises in float64 alone, what native dtypes say."""
+def _why_native(
+    asked: Verification, subject: Subject, sample: Sample | NoSample, *, kernels: bool, slow: bool
+) -> str:
+    """Why there is no float64 path; empty where there is one, or nobody knows yet.
+
+    Of kernels, and where a call is slow, a few calls tell before a Jacobian is measured that has no digits.
+    """
+    if subject.native or subject.surrogate is not None or Family.PRECISION not in asked.wanted:
+        return ""
+    if isinstance(sample, Sample):
+        single = (kernels or slow) and computes_in_float32(sample, kernels=kernels)
+        return FLOAT32_INSIDE if single else ""
     code = "GV001" if subject.inferred else "GV002"
-    raised = next((f.raised for f in refused.findings if f.code == code), None)
-    if raised is not None and Family.PRECISION in asked.wanted and where == (Point.TYPICAL, 0):
-        judged = refusing_float64(subject, case, *where, raised)
-        if judged is not None:
-            sample, result = judged
-            state.add(Family.PRECISION, result)
-            state.count_calls(sample)
-            state.points += 1
-            state.capabilities |= dict(result.capabilities)
-            return result.findings
+    raised = next((f.raised for f in sample.findings if f.code == code), None)
+    return "" if raised is None else f"forward raises {raised.type}: {first_line(raised.message)}"
+
+
+def _in_native_dtype(asked: Verification, subject: Subject, case: Case, why: str) -> Subject:
+    """The target in the first dtype that it runs in, where it lacks a float64 path; later cases follow."""
+    dtype = native_dtype(subject, case, Point.TYPICAL, 0) if why else ""
+    if dtype and asked.is_first(case):
+        asked.live.kept.native = (dtype, why)
+    return replace(subject, native=dtype, why_native=why) if dtype else subject
+
+
+def _refused(refused: NoSample, state: CaseState) -> tuple[Finding, ...]:
+    """Why forward raised, which leaves nothing to judge."""
     failed = any(f.severity is Severity.ERROR for f in refused.findings)
     state.outcomes[Family.GRADCHECK] = Outcome.FAILED if failed else Outcome.INCONCLUSIVE
     return refused.findings

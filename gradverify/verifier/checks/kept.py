@@ -55,6 +55,8 @@ class Kept:
     """What reads its backward: a sample holds it, whichever request asks for it again."""
     entries: int = 0
     """Of the Jacobians that are kept."""
+    native: tuple[str, str] = ("", "")
+    """The dtype in which it is called where it has no float64 path, and why it has none."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 
@@ -62,7 +64,7 @@ class Kept:
         """Forget everything: the target is verified anew, maybe with a fault planted in it."""
         for kept in (self.samples, self.points, self.findings, self.causes):
             kept.clear()
-        self.repairs, self.entries = None, 0
+        self.repairs, self.entries, self.native = None, 0, ("", "")
         self.reader.reset()
 
     def allow(self, allowed: Allowance) -> None:

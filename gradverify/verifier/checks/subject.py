@@ -30,6 +30,7 @@ from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
 from gradverify.verifier.inputs.hooks import call_hook
+from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
 from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
@@ -89,6 +90,10 @@ class Subject:
     """Of inferred inputs: cases at other sizes, at which a mismatch may be looked for again."""
     surrogate: Surrogate | None = None
     """What the spec declares about a gradient that is deliberately not the derivative."""
+    native: str = ""
+    """The dtype in which it is called where it has no float64 path; empty: float64."""
+    why_native: str = ""
+    """Why it has none."""
     dtypes: tuple[str, ...] = ()
     """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
     internals: str = ""
@@ -149,9 +154,16 @@ class Sample:
     outputs_returned: int
     disconnected: tuple[int, ...] = ()
     """Floating outputs of a callable that carry no graph."""
+    exact: tuple[Argument, ...] = ()
+    """The arguments in float64, where the target is called in a native dtype."""
     judged: dict[int, Judged] = field(init=False, default_factory=dict, compare=False, repr=False)
     """Both whole Jacobians as they were compared here, by order of the derivative; a sample that is made
     of this one begins without."""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is called in a native dtype: some argument was rounded to it."""
+        return bool(self.exact)
 
     @property
     def key(self) -> int:
@@ -196,10 +208,12 @@ class Sample:
 def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
     """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
     where = CasePoint(case.id, case.sizes, case.options, point, draw)
-    arguments = arguments_at(subject, case, point, draw)
-    if isinstance(arguments, Raised):
-        return not_built(arguments.error, where)
-    return prepared(subject, case, where, arguments)
+    exact = exact_arguments_at(subject, case, point, draw)
+    if isinstance(exact, Raised):
+        return not_built(exact.error, where)
+    called = _as_called(subject, exact)
+    sample = prepared(subject, case, where, called)
+    return replace(sample, exact=exact) if isinstance(sample, Sample) and called is not exact else sample
 
 
 def prepared(
@@ -244,9 +258,13 @@ def prepared(
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
 
 
-def another_draw(sample: Sample) -> tuple[Argument, ...] | None:
-    """The arguments of the same case at other values; None where they cannot be built."""
-    drawn = arguments_at(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
+def another_draw(sample: Sample, *, exact: bool = False) -> tuple[Argument, ...] | None:
+    """The arguments of the same case at other values; None where they cannot be built.
+
+    `exact`: in float64, whatever the target is called in.
+    """
+    draw = exact_arguments_at if exact else arguments_at
+    drawn = draw(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
     return None if isinstance(drawn, Raised) else drawn
 
 
@@ -287,6 +305,20 @@ def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Calla
 
 def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
     """What the target is called with at one point; the same values whenever it is asked."""
+    exact = exact_arguments_at(subject, case, point, draw)
+    return exact if isinstance(exact, Raised) else _as_called(subject, exact)
+
+
+def _as_called(subject: Subject, exact: tuple[Argument, ...]) -> tuple[Argument, ...]:
+    """The arguments in the dtype in which the target is called, as far as they fit into it."""
+    pair = native_arguments(exact, subject.native, drawn_value) if subject.native else None
+    return exact if pair is None else pair[0]
+
+
+def exact_arguments_at(
+    subject: Subject, case: Case, point: Point, draw: int
+) -> tuple[Argument, ...] | Raised:
+    """The same in float64, whatever the target is called in."""
     device = subject.settings.device
     if subject.hook is None:
         built = guard.call(build_arguments, case, point, draw, device, subject.live)

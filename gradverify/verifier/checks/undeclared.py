@@ -15,6 +15,7 @@ from torch import Tensor
 from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
 from gradverify.verifier.checks.mismatch import describe_block
+from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
@@ -89,6 +90,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return _SILENCE
     if sample.subject.reader is not None:
         sample.subject.reader.reset()
+    if sample.is_native:
+        return _natively(sample)
     hand_back(sample.inputs.size)
     settings = sample.subject.settings
     if settings.engine is Engine.PROBE and certify(sample.problem, rtol=RTOL, key=sample.key) is not None:
@@ -103,6 +106,13 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
     findings = () if judged.in_groups else tuple(_told(sample, judged))
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
+
+
+def _natively(sample: Sample) -> AtUndeclared:
+    """A target without a float64 path, in its own dtype: what is wrong beyond its rounding."""
+    judged = judged_alone(sample)
+    errors = tuple(f for f in judged.findings if f.severity is Severity.ERROR)
+    return AtUndeclared(CheckResult(errors, outcome_of(errors)), judged=bool(judged.swept.native))
 
 
 _SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)

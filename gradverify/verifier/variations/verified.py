@@ -22,6 +22,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import ROUND_OFF, SCALES, gradient_noise, nudged
+from gradverify.verifier.numerics.tolerance import EPSILON
 from gradverify.verifier.variations.call import backward, called
 
 ROUND_OFFS = 10.0
@@ -204,7 +205,8 @@ class Verified:
         for block in layout.blocks:
             part = slice(block.start, block.stop)
             if block.stop > block.start:
-                bound[part] += settings.rtol * (size[part] + size[part].median())
+                rtol = max(settings.rtol, _half_the_digits(block.dtype))
+                bound[part] += rtol * (size[part] + size[part].median())
         return bound
 
     @cached_property
@@ -249,6 +251,12 @@ def verified(sample: Sample) -> Verified | None:
     if not gradient.isfinite().all():
         return None
     return Verified(sample, u, gradient, values, forward_draws, backward_draws)
+
+
+def _half_the_digits(dtype: torch.dtype) -> float:
+    """What a dtype of fewer digits than float64 may be off where sums are taken in another order; else 0."""
+    eps = float(torch.finfo(dtype).eps)
+    return 0.0 if eps <= EPSILON else eps**0.5
 
 
 def _off(got: Tensor, wanted: Tensor) -> Tensor:

@@ -286,8 +286,8 @@ class KernelInFloat32(Function):
 class KernelWithReference(Function):
     """The same, with a composite of plain torch operations beside it."""
 
-    forward = KernelInFloat32.forward
-    backward = KernelInFloat32.backward
+    forward = staticmethod(KernelInFloat32.forward)
+    backward = staticmethod(KernelInFloat32.backward)
 
 
 def gaussian(x):

@@ -14,35 +14,27 @@ from torch import Tensor
 
 from gradverify.model import (
     Case,
-    CasePoint,
     Closeness,
     Finding,
     Outcome,
     Point,
     Precision,
-    RaisedError,
     Severity,
 )
-from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, is_given_short
 from gradverify.verifier.checks.inconclusive import invented
-from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
-from gradverify.verifier.checks.precision.autocast import autocast
+from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
-from gradverify.verifier.checks.precision.native import NativeCall, native_arguments, values_at
-from gradverify.verifier.checks.precision.place import Place
+from gradverify.verifier.checks.precision.native import NativeCall, values_at
+from gradverify.verifier.checks.precision.place import COTANGENT_SEED, Place
 from gradverify.verifier.checks.precision.truth import OWN_FLOAT32, FromNative, OwnFloat32
-from gradverify.verifier.checks.result import CheckResult, FirstOrder
-from gradverify.verifier.checks.subject import (
-    NoSample,
-    Sample,
-    Subject,
-    arguments_at,
-    first_line,
-    prepared,
-)
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.subject import Sample, Subject, prepare
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.numerics.precision.along_gradient import AlongGradient, along_gradient
+from gradverify.verifier.numerics.working_precision import computes_in_fewer_digits
 
 ORDER = ("float32", "bfloat16", "float16")
 """What a target that refuses float64 is tried in, where no dtype is listed."""
@@ -50,60 +42,71 @@ ORDER = ("float32", "bfloat16", "float16")
 LINEAR = 2.0**10
 """Factor of the grad_output for which the gradient must be multiplied exactly: a power of two."""
 
+NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in float64, and shows every entry."
+
 EXACT = 4.0
 """Units of rounding of the largest entry that scaling may change: none in plain torch, atomics a few."""
 
 
-def single_inside(sample: Sample, first: FirstOrder) -> CheckResult:
-    """A forward that accepts float64 and computes in float32: float64 has shown only large mistakes."""
-    if first.result.outcome is Outcome.FAILED or is_given_short(sample):
-        return CheckResult(outcome=Outcome.NOT_RUN)
-    listed = tuple(d for d in sample.subject.dtypes if d in NATIVE)
-    results = [_alone(sample, dtype) for dtype in listed or ORDER[:1]]
-    return _native(together(results), "forward computes in float32 inside")
+FLOAT32_INSIDE = "forward computes in float32 inside"
+"""Why a target that accepts float64 is judged natively."""
 
 
-def judged_natively(result: CheckResult) -> CheckResult:
-    """The first order without what native dtypes have judged in its place."""
-    left = {key: one for key, one in result.uncovered.items() if one.reason != NO_FLOAT64_PATH}
-    return replace(result, uncovered=left)
+def listed_dtypes(subject: Subject) -> tuple[str, ...]:
+    """The native dtypes that the command line or the spec lists."""
+    return tuple(d for d in subject.dtypes if d in NATIVE)
 
 
-def refusing_float64(
-    subject: Subject, case: Case, point: Point, draw: int, error: RaisedError
-) -> tuple[Sample, CheckResult] | None:
-    """Judge a target whose forward raised in float64; None where it runs in no native dtype either."""
-    arguments = arguments_at(subject, case, point, draw)
-    if subject.surrogate is not None or isinstance(arguments, Raised):
-        return None
-    listed = tuple(d for d in subject.dtypes if d in NATIVE)
-    samples: dict[str, Sample | None] = {}
-    for dtype in listed or ORDER:
-        pair = native_arguments(arguments, dtype, lambda argument: argument.value)
-        if pair is None or (not listed and any(samples.values())):
-            continue
-        where = CasePoint(case.id, case.sizes, case.options, point, draw)
-        made = prepared(subject, case, where, pair[0])
-        samples[dtype] = None if isinstance(made, NoSample) else replace(made, arguments=arguments)
-    ran = {dtype: sample for dtype, sample in samples.items() if sample is not None}
-    if not ran:
-        return None
-    sample = [*ran.values()][-1]
-    results = [_alone(one, dtype) for dtype, one in ran.items()]
-    refused = [dtype for dtype in samples if listed and dtype not in ran]
-    results += [([_not_judged(sample, dtype, "forward refuses it")], []) for dtype in refused]
-    said = f"{error.type}: {first_line(error.message)}"
-    result = _native(together(results), f"forward raises in float64: {said}")
-    note = sample.finding(
+def native_dtype(subject: Subject, case: Case, point: Point, draw: int) -> str:
+    """The first dtype, of the listed ones if any are, in which forward runs; empty where it runs in none."""
+    for dtype in listed_dtypes(subject) or ORDER:
+        sample = prepare(replace(subject, native=dtype), case, point, draw)
+        if isinstance(sample, Sample) and sample.is_native:
+            return dtype
+    return ""
+
+
+def computes_in_float32(sample: Sample, *, kernels: bool) -> bool:
+    """Whether forward computes in float32 whatever it is given; of kernels backward counts as well.
+
+    They accumulate in float32 by design. Any other backward that does, where forward does not, is wrong.
+    """
+    problem, inputs = sample.problem, sample.inputs
+    x = inputs.flatten(problem.primals)
+    ones = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED))
+
+    def values(moved: Tensor) -> Tensor | None:
+        result = problem.evaluate(inputs.unflatten(moved))
+        return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
+
+    def gradient(moved: Tensor) -> Tensor | None:
+        result = problem.pull_back(inputs.unflatten(moved), ones)
+        return None if isinstance(result, Raised) else inputs.flatten(result.value)
+
+    if not x.numel() or not problem.outputs.size:
+        return False
+    return computes_in_fewer_digits(values, x) or (kernels and computes_in_fewer_digits(gradient, x))
+
+
+def judged_alone(sample: Sample) -> CheckResult:
+    """A target without a float64 path, in its listed dtypes, else in the one it is called in."""
+    subject = sample.subject
+    if sample.point is Point.TYPICAL and sample.draw == 0:
+        dtypes = listed_dtypes(subject) or (subject.native,)
+    else:
+        dtypes = (subject.native,)
+    result = _native(together([_alone(sample, dtype) for dtype in dtypes]), subject.why_native)
+    return _of_guesses(result) if subject.inferred else result
+
+
+def no_float64_path(sample: Sample) -> Finding:
+    """The note that says so."""
+    return sample.finding(
         "GV104",
-        f"there is no float64 path: forward raises {said}",
+        f"there is no float64 path: {sample.subject.why_native}",
         hint="It was judged in native dtypes alone, which hide more than float64 does.",
         severity=Severity.NOTE,
     )
-    result = _of_guesses(result) if subject.inferred else result
-    noted = replace(result, findings=(note, *result.findings))
-    judged = bool(result.swept.native)
-    return sample, noted.beside(autocast(sample, FromNative(subject))) if judged else noted
 
 
 def _of_guesses(result: CheckResult) -> CheckResult:
@@ -166,15 +169,14 @@ def _against_float32(place: Place, reason: str) -> tuple[list[Finding], list[Pre
         for row in rows
     ]
     hidden = max((row.hides or 0.0 for row in known), default=0.0)
-    note = sample.finding(
-        "GV601",
+    open_still = sample.finding(
+        "GV109",
         f"no float64 path and no composite: {dtype} was held against {OWN_FLOAT32}, whose slope along the "
         f"gradient is right; an error of {number(hidden)} of a gradient could hide, and a wrong formula that "
         f"changes {number(slope.hides)} of the slope at most",
-        hint="A `reference:` of plain torch operations would show single entries.",
-        severity=Severity.NOTE,
+        hint=NAME_A_REFERENCE,
     )
-    return [*found, note], known
+    return [*found, open_still], known
 
 
 def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[Precision]]:
@@ -195,14 +197,13 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
         return [finding], [Precision(dtype, "", Closeness.WRONG)]
     how = "finite differences along the gradient"
     row = Precision(dtype, "all gradients together", Closeness.COARSE, hides=slope.hides, reason=how)
-    note = sample.finding(
-        "GV601",
-        f"no float64 path and no composite: checked by {how} in {dtype}, which sees errors above "
-        f"{number(slope.hides)} of the whole gradient, not single entries",
-        hint="A `reference:` of plain torch operations would show single entries.",
-        severity=Severity.NOTE,
+    open_still = sample.finding(
+        "GV109",
+        f"no float64 path and no composite: {how} in {dtype} agree with it, and would have shown an error "
+        f"above {number(slope.hides)} of the whole gradient; a single wrong entry could hide",
+        hint=NAME_A_REFERENCE,
     )
-    return [note], [row]
+    return [open_still], [row]
 
 
 def _slope(call: NativeCall) -> AlongGradient | None:

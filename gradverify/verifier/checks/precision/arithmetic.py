@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-NATIVE = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16")}
-"""The dtypes in which targets are judged beside float64."""
+from gradverify.verifier.inputs.native_values import NATIVE
 
 AUTOCAST = ("bfloat16", "float16")
 """The dtypes to which `torch.autocast` casts."""

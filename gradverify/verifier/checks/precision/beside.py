@@ -7,7 +7,7 @@ from torch import Tensor
 from gradverify.model import Closeness, Effort, Engine, Finding, Outcome, Precision, Severity, Swept
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.precision import messages
-from gradverify.verifier.checks.precision.arithmetic import NATIVE, plainly
+from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.findings import findings_of, row_of
 from gradverify.verifier.checks.precision.native import NoCall, values_of
 from gradverify.verifier.checks.precision.place import Place, places_of
@@ -15,6 +15,7 @@ from gradverify.verifier.checks.precision.truth import Strategy, Verified
 from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.native_values import NATIVE
 
 DEFAULT = "float32"
 """What every target is judged in that runs in it, unless dtypes are listed."""

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gradverify.model import RaisedError
-from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
+from gradverify.verifier.checks.precision.arithmetic import Arithmetic
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import first_line
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.native_values import Change, native_arguments
 from gradverify.verifier.numerics.calling import Tensors, with_zeros
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.precision.formats import Format, as_real, format_of
 from gradverify.verifier.numerics.problem import CallProblem
-
-_COMPLEX = {"float32": torch.complex64}
-_EXACT = frozenset({torch.float64, torch.complex128})
 
 
 @dataclass(frozen=True)
@@ -81,37 +79,6 @@ class NoCall:
     """What was raised."""
     in_backward: bool = False
     """Forward ran and backward raised."""
-
-
-Change = Callable[[Argument], Tensor]
-"""An argument's value in another range of values, in float64."""
-
-
-def native_arguments(
-    arguments: Sequence[Argument], dtype: str, change: Change
-) -> tuple[tuple[Argument, ...], tuple[Argument, ...]] | None:
-    """The arguments rounded to a dtype, and the same values in float64.
-
-    None where there is nothing to round, or no such dtype: a complex one of 16 bits, a sparse layout.
-    """
-    native, exact = [], []
-    rounded = False
-    for argument in arguments:
-        value = argument.value
-        if not isinstance(value, Tensor) or value.dtype not in _EXACT:
-            native.append(argument)
-            exact.append(argument)
-            continue
-        to = _COMPLEX.get(dtype) if value.is_complex() else NATIVE[dtype]
-        if to is None or value.layout is not torch.strided or _changes_layout(argument):
-            return None
-        short = change(argument).to(to)
-        if not short.isfinite().all():
-            return None
-        native.append(replace(argument, value=short, step=_gradient_of(argument)))
-        exact.append(replace(argument, value=short.to(value.dtype), step=_gradient_of(argument)))
-        rounded = True
-    return (tuple(native), tuple(exact)) if rounded else None
 
 
 def native_call(
@@ -179,25 +146,3 @@ def _free(problem: CallProblem, gradients: Sequence[Tensor]) -> list[Tensor]:
         g if a.held is None else g.masked_fill(a.held, 0)
         for g, a in zip(gradients, differentiable, strict=True)
     ]
-
-
-def _changes_layout(argument: Argument) -> bool:
-    if argument.step is None:
-        return False
-    with torch.no_grad():
-        moved: Tensor = argument.step(argument.value)
-    return moved.layout is not torch.strided
-
-
-def _gradient_of(argument: Argument) -> Callable[[Tensor], Tensor] | None:
-    """The value as it was rounded, with the gradient of the step: only the tangential part is compared."""
-    step = argument.step
-    if step is None:
-        return None
-    wide = argument.value.dtype
-
-    def tangential(x: Tensor) -> Tensor:
-        moved = step(x.to(wide)).to(x.dtype)
-        return x.detach() + (moved - moved.detach())
-
-    return tangential

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gradverify.model import Effort, tensors_of
-from gradverify.verifier.checks.precision.arithmetic import NATIVE, Arithmetic
+from gradverify.verifier.checks.precision.arithmetic import Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
 from gradverify.verifier.checks.precision.messages import Where
 from gradverify.verifier.checks.precision.native import NativeCall, NoCall, native_call
@@ -20,6 +20,7 @@ from gradverify.verifier.checks.precision.value_ranges import (
 )
 from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import launches, wrong_product
 
 COTANGENT_SEED = 61
@@ -49,9 +50,8 @@ class Place:
     def typical(sample: Sample, truth: Strategy, arithmetic: Arithmetic, *, asked: bool) -> Place:
         """The sample's own values."""
         seed = sample.case.seed + COTANGENT_SEED
-        return Place(
-            sample, truth, arithmetic, AS_DRAWN, sample.arguments, declared=True, asked=asked, seed=seed
-        )
+        exact = sample.exact or sample.arguments
+        return Place(sample, truth, arithmetic, AS_DRAWN, exact, declared=True, asked=asked, seed=seed)
 
     @property
     def where(self) -> Where:
@@ -88,7 +88,7 @@ class Place:
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
         as_drawn = self.values is AS_DRAWN or not self.declared
-        other = another_draw(self.sample) if as_drawn else None
+        other = another_draw(self.sample, exact=True) if as_drawn else None
         arguments = self.arguments if other is None else other
         return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, TensorInput, tensors_of
-from gradverify.verifier.checks.subject import Sample, arguments_at
+from gradverify.verifier.checks.subject import Sample, exact_arguments_at
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 
@@ -54,7 +54,7 @@ def declared_range(sample: Sample) -> Sequence[Argument] | None:
     tensors = [t for i in sample.case.inputs for t in tensors_of(i)]
     if sample.case.hook or not any(t.range is not None and _is_floating(t) for t in tensors):
         return None
-    drawn = arguments_at(sample.subject, sample.case, Point.WIDE, 0)
+    drawn = exact_arguments_at(sample.subject, sample.case, Point.WIDE, 0)
     return None if isinstance(drawn, Raised) else drawn
 
 
