@@ -78,6 +78,7 @@ def build_subject(
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
         native=live.kept.native[0],
         why_native=live.kept.native[1],
+        brief=live.kept.brief,
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

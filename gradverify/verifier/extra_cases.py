@@ -38,7 +38,7 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
         if asked.is_verified if asked.request.inferred else asked.has_no_error:
             judge = partial(_unlisted_sizes, open_sized=case in plan.open_sized)
             yield from asked.noted(asked.ask(case, judge), case)
-    if asked.is_verified and asked.wants("GV408"):
+    if asked.is_verified and asked.wants("GV408") and not asked.live.kept.brief:
         yield from asked.noted(_overlapping_cases(asked), plan.cases[0])
     if asked.is_verified and asked.wants("GV101"):
         for beyond in plan.beyond:
@@ -65,7 +65,7 @@ def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: 
     if isinstance(sample, NoSample):
         return
     state.last = sample
-    state.add(Family.GRADCHECK, found.result)
+    state.add(sample.family, found.result)
     state.points = int(found.judged)
     state.swept = Swept(sizes=(sample.case.id,) if found.judged else ())
     native = wrong_natively(sample) if open_sized and found.is_right else ()
@@ -116,7 +116,7 @@ def _evaluation_mode(sample: Sample | NoSample, state: CaseState) -> Iterator[Fi
         findings.append(replace(raised, severity=Severity.NOTE) if found.raised.deliberate else raised)
     wrong = any(f.severity is Severity.ERROR for f in findings)
     if found.judged or findings:
-        state.add(Family.GRADCHECK, CheckResult((), outcome_of(findings)))
+        state.add(sample.family, CheckResult((), outcome_of(findings)))
     state.capabilities["evaluation_mode"] = "wrong" if wrong else "yes" if found.judged else "no"
     for finding in findings:
         message, hint = f"in evaluation mode {finding.message}", f"{IN_EVALUATION_MODE} {finding.hint}"

@@ -28,7 +28,7 @@ from gradverify.verifier.checks.precision.beside import beside_float64, not_judg
 from gradverify.verifier.checks.precision.truth import FromNative, Verified
 from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.second_order import is_gross, second_order
+from gradverify.verifier.checks.second_order import graph_alone, is_gross, second_order
 from gradverify.verifier.checks.subject import Sample, prepare
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
 from gradverify.verifier.memory import hand_back
@@ -49,6 +49,10 @@ VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
 NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
 ONLY_NATIVE = (
     "second order, transforms and the reference in float64 were not judged: there is no float64 path"
+)
+BRIEF = (
+    "; a call is slow, so repeated and overlapping calls, further layouts and requires_grad sets were left "
+    "out (--effort thorough runs them)"
 )
 NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
 
@@ -207,7 +211,7 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if reader is not None:
         reader.reset()
     if sample.is_native:
-        return _run_natively(sample, wanted), ONLY_NATIVE
+        return _run_natively(sample, wanted), ONLY_NATIVE + (BRIEF if sample.subject.brief else "")
     early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
     by_torch = sample.subject.settings.engine is Engine.TORCH
     first = (torch_first_order if by_torch else first_order)(sample)
@@ -248,6 +252,8 @@ def _run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Che
         found[Family.CONTRACT] = contract(sample, first)
         if _is_swept(sample) and first.verified and not stops_judgement(found[Family.CONTRACT]):
             found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
+    if Family.GRADGRADCHECK in wanted and _is_swept(sample) and first.verified:
+        found[Family.GRADGRADCHECK] = graph_alone(sample)
     if judged.swept.native and _is_swept(sample):
         judged = judged.beside(autocast(sample, FromNative(sample.subject)))
     return found | {Family.PRECISION: judged}

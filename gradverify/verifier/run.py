@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Priced, Verify
-from gradverify.model import Case, Engine, Finding, Outcome, Point, Price, Severity, allowance
+from gradverify.model import Case, Effort, Engine, Finding, Outcome, Point, Price, Severity, allowance
 from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier.building import Live
@@ -14,6 +14,7 @@ from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
+from gradverify.verifier.checks.first_order import every_output_is_float32
 from gradverify.verifier.checks.given_options import with_given_options
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
@@ -75,9 +76,9 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         if (point, draw) == (Point.TYPICAL, 0):
             kernels = launches() > before
             why = _why_native(asked, subject, sample, kernels=kernels, slow=slow)
-            subject = _in_native_dtype(asked, subject, case, why)
+            subject = _in_native_dtype(asked, subject, case, why, slow=slow)
             sample = prepare(subject, case, point, draw) if subject.native and why else sample
-        if slow and state.points == 0 and not subject.native:
+        if slow and state.points == 0:
             yield from _early_evidence(asked, subject, case)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
@@ -86,6 +87,8 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
             yield from asked.told(_refused(sample, state))
             break
         yield from asked.told(_judged(asked, sample, state))
+        dtype, why = asked.live.kept.native
+        subject = subject if subject.native else replace(subject, native=dtype, why_native=why)
         asked.live.kept.note(Place(planned, point, draw), sample)
     yield from asked.told(state.never_judged())
     yield state.verified(case)
@@ -105,6 +108,10 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     if asked.is_old_style and state.points == 0 and asked.is_first(sample.case):
         yield old_style(sample)
     state.add_point(sample, results)
+    alone = results[Family.PRECISION].swept.native and not sample.is_native
+    if alone and asked.is_first(sample.case) and every_output_is_float32(sample):
+        dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
+        asked.live.kept.native = (dtype, FLOAT32_INSIDE)
 
 
 def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterator[Event]:
@@ -114,8 +121,8 @@ def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterat
     """
     if subject.inferred or not asked.is_first(case) or subject.settings.engine is Engine.TORCH:
         return
-    finding = contradicted(prepare(subject, case, Point.TYPICAL, 0)) if asked.wants("GV101") else None
-    if finding is not None:
+    finding = contradicted(prepare(subject, case, Point.TYPICAL, 0))
+    if finding is not None and asked.wants(finding.code):
         yield Contradicted(finding)
 
 
@@ -136,12 +143,13 @@ def _why_native(
     return "" if raised is None else f"forward raises {raised.type}: {first_line(raised.message)}"
 
 
-def _in_native_dtype(asked: Verification, subject: Subject, case: Case, why: str) -> Subject:
+def _in_native_dtype(asked: Verification, subject: Subject, case: Case, why: str, *, slow: bool) -> Subject:
     """The target in the first dtype that it runs in, where it lacks a float64 path; later cases follow."""
     dtype = native_dtype(subject, case, Point.TYPICAL, 0) if why else ""
+    brief = bool(dtype) and slow and subject.settings.effort is not Effort.THOROUGH
     if dtype and asked.is_first(case):
-        asked.live.kept.native = (dtype, why)
-    return replace(subject, native=dtype, why_native=why) if dtype else subject
+        asked.live.kept.native, asked.live.kept.brief = (dtype, why), brief
+    return replace(subject, native=dtype, why_native=why, brief=brief) if dtype else subject
 
 
 def _refused(refused: NoSample, state: CaseState) -> tuple[Finding, ...]:
@@ -178,5 +186,5 @@ def _at_undeclared(
     state.points += found.judged
     # Of inferred inputs only the options are guarded here.
     result = with_given_options(sample, found.result) if subject.inferred else found.result
-    state.add(Family.GRADCHECK, result)
+    state.add(sample.family, result)
     yield from asked.told(result.findings)

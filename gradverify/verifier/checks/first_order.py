@@ -231,6 +231,15 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
     return frozenset(found)
 
 
+def every_output_is_float32(sample: Sample) -> bool:
+    """Whether forward computes every output in float32, whatever it is given."""
+    result = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(result, Raised):
+        return False
+    short = single_precision_outputs(sample, sample.problem.outputs.flatten(result.value))
+    return short == frozenset(sample.problem.output_positions)
+
+
 def _informative(values: Tensor) -> Tensor:
     return values[values.isfinite() & ((values * COARSE_GRID).round() != values * COARSE_GRID)]
 

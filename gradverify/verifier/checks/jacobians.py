@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from gradverify.verifier.checks.precision.native_jacobians import native_jacobians
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Layout
@@ -30,6 +31,11 @@ def judged_jacobians(
     order = 1 if isinstance(problem, CallProblem) else 2
     if order in sample.judged:
         return sample.judged[order]
+    if sample.is_native:
+        found = native_jacobians(sample) if order == 1 else NotJudged("there is no float64 path")
+        if isinstance(found, Judged):
+            sample.judged[order] = found
+        return found
     settings = sample.subject.settings
     tolerance = Tolerance(settings.rtol, settings.atol)
     judged = judge_any_size(problem, tolerance, noise=noise, known=known, largest=largest)

@@ -57,6 +57,8 @@ class Kept:
     """Of the Jacobians that are kept."""
     native: tuple[str, str] = ("", "")
     """The dtype in which it is called where it has no float64 path, and why it has none."""
+    brief: bool = False
+    """A call of it is slow, and has no float64 path."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 
@@ -65,6 +67,7 @@ class Kept:
         for kept in (self.samples, self.points, self.findings, self.causes):
             kept.clear()
         self.repairs, self.entries, self.native = None, 0, ("", "")
+        self.brief = False
         self.reader.reset()
 
     def allow(self, allowed: Allowance) -> None:

@@ -31,6 +31,7 @@ from gradverify.verifier.checks.saved_intermediates import what_cuts
 from gradverify.verifier.checks.second_order_messages import (
     SecondPair,
     because_of,
+    cut_by_kernel,
     detached,
     second_pairs,
     wrong_block,
@@ -40,6 +41,7 @@ from gradverify.verifier.checks.unknown import why_unknown
 from gradverify.verifier.checks.wording import is_finite
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.jacobian import KnownColumns
 from gradverify.verifier.numerics.problem import Graph, VjpProblem
@@ -73,17 +75,14 @@ def second_order(
     Where the numbers are too noisy, a composite that was confirmed by them elsewhere may settle it.
     """
     second = second_order_problem(sample)
-    graph = second.graph(second.primals)
-    if isinstance(graph, Raised):
-        return _raised(sample, graph.error, "under create_graph=True")
-    refused = refusal(graph.value)
-    if refused is not None:
-        return _raised(sample, refused, "at the second differentiation")
+    graph = _graph_of(sample, second)
+    if isinstance(graph, CheckResult):
+        return graph
     settings = sample.subject.settings
     certificate = None
     if settings.engine is not Engine.JACOBIAN:
         hand_back(sample.inputs.size)
-        through = partial(second.back_each, graph.value)
+        through = partial(second.back_each, graph)
         certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
     if certificate is None and first.proven:
         first = measured_first_order(sample)
@@ -103,6 +102,28 @@ def second_order(
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             return replace(result, uncovered=settled)
+
+
+def graph_alone(sample: Sample) -> CheckResult:
+    """Whether backward refuses to be differentiated, or a kernel cuts its graph: no number is measured."""
+    found = _graph_of(sample, second_order_problem(sample))
+    return found if isinstance(found, CheckResult) else CheckResult(outcome=Outcome.NOT_RUN)
+
+
+def _graph_of(sample: Sample, second: VjpProblem) -> Graph | CheckResult:
+    """The gradients with their graph; the result where there is nothing to measure."""
+    before = launches()
+    graph = second.graph(second.primals)
+    if isinstance(graph, Raised):
+        return _raised(sample, graph.error, "under create_graph=True")
+    refused = refusal(graph.value)
+    if refused is not None:
+        return _raised(sample, refused, "at the second differentiation")
+    if launches() > before and not any(g.requires_grad for g in graph.value.outputs):
+        cut = cut_by_kernel(sample)
+        if cut is not None:
+            return CheckResult((cut,), Outcome.NOT_RUN, capability="wrong")
+    return graph.value
 
 
 def is_gross(finding: Finding) -> bool:

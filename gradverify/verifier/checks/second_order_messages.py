@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from gradverify.model import Entries, Finding, Severity, indexed
@@ -20,6 +21,7 @@ from gradverify.verifier.checks.wording import (
     number,
     part,
 )
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.problem import VjpProblem
 from gradverify.verifier.numerics.verdict import Judged
@@ -113,6 +115,35 @@ def detached(sample: Sample, wrong: Sequence[SecondPair]) -> Finding:
         input=worst.by,
         output=worst.position,
         severity=Severity.WARNING if sample.subject.inferred else Severity.ERROR,
+        cause="detached",
+    )
+
+
+def cut_by_kernel(sample: Sample) -> Finding | None:
+    """No gradient has a graph, as a kernel leaves it; None where the gradients are zero, so nothing is lost.
+
+    Backward is linear in grad_output, so its derivative by that is known without a measurement. A warning: of
+    kernels hardly any second derivative is meant, and whoever asks for one must learn that it is lost.
+    """
+    problem = sample.problem
+    one = torch.zeros(problem.outputs.size, dtype=torch.float64)
+    one[:1] = 1.0
+    row = problem.pull_back(problem.primals, problem.outputs.unflatten(one))
+    flat = torch.zeros(1) if isinstance(row, Raised) else sample.inputs.flatten(row.value).nan_to_num(0.0)
+    worst = int(flat.abs().argmax())
+    if not flat[worst]:
+        return None
+    block = sample.inputs.blocks[sample.inputs.block_of(worst)]
+    name = problem.input_names[sample.inputs.block_of(worst)]
+    entry = indexed("grad_output", problem.outputs.blocks[0].index(0))
+    place = f"d grad of {indexed(name, block.index(worst))} / d {entry} is {number(flat[worst].item())}"
+    return sample.finding(
+        "GV202",
+        f"the second derivative is silently cut by a kernel: for autograd the gradient of `{name}` depends "
+        f"on nothing, but {place}",
+        hint=FIRST_ORDER_ONLY,
+        input=name,
+        severity=Severity.WARNING,
         cause="detached",
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, Target, TargetKind
-from gradverify.rules import rule
+from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.no_sample import (
     ALL_CONSTANT,
@@ -94,6 +94,8 @@ class Subject:
     """The dtype in which it is called where it has no float64 path; empty: float64."""
     why_native: str = ""
     """Why it has none."""
+    brief: bool = False
+    """A call of it is slow: of the variations only those run that find the commonest mistakes."""
     dtypes: tuple[str, ...] = ()
     """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
     internals: str = ""
@@ -164,6 +166,11 @@ class Sample:
     def is_native(self) -> bool:
         """Whether it is called in a native dtype: some argument was rounded to it."""
         return bool(self.exact)
+
+    @property
+    def family(self) -> Family:
+        """The family of checks to which what is said of its first derivative belongs."""
+        return Family.PRECISION if self.is_native else Family.GRADCHECK
 
     @property
     def key(self) -> int:

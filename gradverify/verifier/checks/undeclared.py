@@ -60,6 +60,9 @@ NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
 CERTAIN = frozenset({"GV101", "GV107", "GV108"})
 """Codes that need no declared input to be mistakes."""
 
+CERTAIN_NATIVELY = CERTAIN | {"GV302"}
+"""In a native dtype the reference is what says so. That forward overflows there is no mistake."""
+
 HINTS = {
     Point.WIDE: "At moderate values it is right. Look for a branch or a clamp that backward does not share "
     "with forward. If such values are not valid, say so in the spec with `range` or `domain`.",
@@ -111,7 +114,8 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
 def _natively(sample: Sample) -> AtUndeclared:
     """A target without a float64 path, in its own dtype: what is wrong beyond its rounding."""
     judged = judged_alone(sample)
-    errors = tuple(f for f in judged.findings if f.severity is Severity.ERROR)
+    certain = (f for f in judged.findings if f.code in CERTAIN_NATIVELY)
+    errors = tuple(f for f in certain if f.severity is Severity.ERROR)
     return AtUndeclared(CheckResult(errors, outcome_of(errors)), judged=bool(judged.swept.native))
 
 

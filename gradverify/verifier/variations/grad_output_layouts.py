@@ -11,7 +11,7 @@ from gradverify.model import Finding, Swept
 from gradverify.verifier.checks.wording import output_name
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.variations.call import called
-from gradverify.verifier.variations.layouts import ARRANGEMENTS, CONJUGATED, described, expanded
+from gradverify.verifier.variations.layouts import CONJUGATED, arrangements, described, expanded
 from gradverify.verifier.variations.variation import Variant, Varied
 from gradverify.verifier.variations.verified import Verified
 
@@ -38,7 +38,7 @@ def grad_output_layouts(base: Verified) -> Varied:
     if base.backward_draws or not base.u.numel():
         return Varied()
     swept: list[str] = []
-    for arrangement in (*ARRANGEMENTS, CONJUGATED):
+    for arrangement in (*arrangements(brief=base.sample.subject.brief), CONJUGATED):
         arranged = [arrangement.arrange(t) for t in base.grad_outputs()]
         if all(t is None for t in arranged):
             continue

@@ -16,6 +16,7 @@ from gradverify.verifier.variations.layouts import (
     ARRANGEMENTS,
     Arrangement,
     arranged,
+    arrangements,
     described,
     expanded_along_first,
 )
@@ -53,12 +54,13 @@ def input_layouts(base: Verified) -> Varied:
     notes: list[Finding] = []
     arguments = enumerate(base.sample.arguments)
     tensors = [i for i, a in arguments if isinstance(a.value, Tensor) and base.is_passed(a)]
-    for arrangement in ARRANGEMENTS:
+    brief = base.sample.subject.brief
+    for arrangement in arrangements(brief=brief):
         found = _with_arrangement(base, arrangement, tensors, swept)
         if found is not None and found.severity is Severity.ERROR:
             return Varied((found,), Swept(layouts=tuple(swept)))
         notes += [] if found is None else [found]
-    expanded = _expanded(base, swept)
+    expanded = None if brief else _expanded(base, swept)
     findings = [expanded] if expanded is not None else notes[:1]
     return Varied(tuple(findings), Swept(layouts=tuple(swept)))
 
@@ -71,7 +73,8 @@ def _with_arrangement(
         return None
     together = _judged(base, arrangement, tuple(fitting))
     alone: list[Finding | None] = []
-    if len(fitting) > 1 and (together is not None or arrangement in EACH_ALONE):
+    each = arrangement in EACH_ALONE and not base.sample.subject.brief
+    if len(fitting) > 1 and (together is not None or each):
         alone = [_judged(base, arrangement, (i,)) for i in fitting[:MOST_ALONE]]
     found = [f for f in (*alone, together) if f is not None]
     errors = [f for f in found if f.severity is Severity.ERROR]

@@ -76,6 +76,12 @@ ARRANGEMENTS = (
 )
 """The layouts that keep every value."""
 
+
+def arrangements(*, brief: bool) -> tuple[Arrangement, ...]:
+    """The layouts to try; `brief`: those of other strides, which kernels mistake most often."""
+    return ARRANGEMENTS[:2] if brief else ARRANGEMENTS
+
+
 CONJUGATED = Arrangement("lazily conjugated", _conjugated)
 """Of a complex grad_output alone: there is no such tensor but as a view."""
 

@@ -26,7 +26,7 @@ def requires_grad_subsets(base: Verified) -> Varied:
     count = len(base.names)
     swept = [_key(base, frozenset(range(count)))]
     refused: Finding | None = None
-    for chosen in _subsets(count):
+    for chosen in _subsets(count, singles=base.sample.subject.brief):
         finding = _with_subset(base, chosen)
         if finding is None:
             swept.append(_key(base, chosen))
@@ -37,9 +37,10 @@ def requires_grad_subsets(base: Verified) -> Varied:
     return Varied(() if refused is None else (refused,), Swept(requires_grad=tuple(swept)))
 
 
-def _subsets(count: int) -> Iterator[frozenset[int]]:
+def _subsets(count: int, *, singles: bool) -> Iterator[frozenset[int]]:
     """Proper subsets, the smallest first: a finding should name the fewest inputs."""
     sizes = range(1, count) if count <= ALL_SUBSETS else dict.fromkeys((1, count - 1))
+    sizes = range(1, min(count, 2)) if singles else sizes
     for size in sizes:
         yield from map(frozenset, combinations(range(count), size))
 

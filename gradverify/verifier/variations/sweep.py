@@ -44,18 +44,18 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
 VARIATIONS = (
-    Variation(unwritten_memory),
+    Variation(unwritten_memory, brief=True),
     Variation(repeated_runs, unless=frozenset({"GV410"})),
-    Variation(mutation),
-    Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}),
-    Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}),
-    Variation(requires_grad_subsets, unless=UNREPEATABLE),
+    Variation(mutation, brief=True),
+    Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}, brief=True),
+    Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}, brief=True),
+    Variation(requires_grad_subsets, unless=UNREPEATABLE, brief=True),
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
-    Variation(other_devices, unless=UNREPEATABLE | WRITES),
+    Variation(other_devices, unless=UNREPEATABLE | WRITES, brief=True),
     Variation(tensor_on_ctx),
     Variation(growing_memory),
 )
@@ -107,6 +107,8 @@ def _swept(sample: Sample, variations: tuple[Variation, ...]) -> CheckResult:
         return CheckResult(outcome=Outcome.NOT_RUN)
     result = CheckResult()
     for variation in variations:
+        if sample.subject.brief and not variation.brief:
+            continue
         found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
         if not found & variation.unless:
             hand_back(sample.inputs.size)

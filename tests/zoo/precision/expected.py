@@ -30,8 +30,6 @@ LOSES = {
     "VarianceByDifference": ["the reference"],
     "LastRowInBfloat16": ["index 8"],
     "ShortStatistics": ["internals"],
-    "OnlyFloat32": ["no float64 path"],
-    "KernelInFloat32": ["along the gradient"],
     "KernelFromAnotherDtype": ["float32"],
 }
 
@@ -60,6 +58,18 @@ EXPECTED = {
             "names": names,
         }
         for name, names in NOT_FINITE.items()
+    },
+    ("wrong", "KernelInFloat32", "with spec"): {
+        "status": "failed",
+        "errors": {"GV101"},
+        "notes": {"GV104"},
+        "names": ["along the gradient"],
+    },
+    ("wrong", "OnlyFloat32", "with spec"): {
+        "status": "failed",
+        "errors": {"GV101"},
+        "notes": {"GV104"},
+        "names": ["no float64 path"],
     },
     ("wrong", "FilteredRows", "with spec"): {
         "status": "failed",

@@ -24,9 +24,11 @@ from gradverify.model import (
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
+from gradverify.verifier.checks.precision.located import located
+from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
 from gradverify.verifier.checks.precision.native import NativeCall, values_at
 from gradverify.verifier.checks.precision.place import COTANGENT_SEED, Place
-from gradverify.verifier.checks.precision.truth import OWN_FLOAT32, FromNative, OwnFloat32
+from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample, Subject, prepare
@@ -95,8 +97,17 @@ def judged_alone(sample: Sample) -> CheckResult:
         dtypes = listed_dtypes(subject) or (subject.native,)
     else:
         dtypes = (subject.native,)
-    result = _native(together([_alone(sample, dtype) for dtype in dtypes]), subject.why_native)
+    results = [_alone(sample, dtype) for dtype in dtypes]
+    result = _native(
+        together([(located(sample, found), rows) for found, rows in results]), subject.why_native
+    )
     return _of_guesses(result) if subject.inferred else result
+
+
+def surely_wrong(sample: Sample) -> Finding | None:
+    """The first error in the dtype it is called in, by two calls of the target; four where there is one."""
+    found, _ = _alone(sample, sample.subject.native)
+    return next((f for f in found if f.severity is Severity.ERROR), None)
 
 
 def no_float64_path(sample: Sample) -> Finding:
@@ -187,7 +198,7 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
         if repeated is None or not repeated.is_wrong:
             return [_not_judged(sample, dtype, "a difference that was measured did not repeat itself")], []
         finding = sample.finding(
-            "GV601",
+            "GV101",
             f"along the gradient that backward gives in {dtype}, forward has the slope "
             f"{number(slope.measured)}, which is known to ±{number(slope.allowed)}; backward claims "
             f"{number(slope.claimed)}",

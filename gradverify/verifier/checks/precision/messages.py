@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from gradverify.model import Entries, Entry, Finding, Severity
 from gradverify.verifier.checks.precision.arithmetic import Arithmetic
@@ -14,14 +15,37 @@ from gradverify.verifier.checks.precision.value_ranges import ValueRange
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import WORST_ENTRIES, count_of, number, output_name
 
+LOSS = "GV601"
+
+OWN_FLOAT32 = "its own float32"
+"""What 16 bits are held against where there is no composite: the same formula."""
+
+SIXTEEN_BITS = "sixteen-bits-inside"
+"""The cause where a value of more digits consists of numbers of a shorter dtype."""
+
+HINT_SIXTEEN = (
+    "Something inside is rounded to {}: a sum that is accumulated in it, whose error grows with its length, "
+    "or a cast on the way. Keep float32 until the end."
+)
+
+FEWEST_TELLING = 3
+"""Entries that must be numbers of 16 bits though the truth is not: by chance one is, once in 2^13."""
+
 CLEAR_FACTOR = 12.0
 """Standard deviations from which a constant factor is named."""
 
 MOST_OF_IT = 0.5
 """Share of the square error in one slice for it to be named."""
 
-LEFT_OVER = 0.1
-"""Share of the mean square error that one factor may leave for the error to be called proportional."""
+LEFT_OVER = 1e-3
+"""Share of the mean square error that one factor may leave, beside rounding, if the error is proportional."""
+
+OF_AN_OUTPUT = "GV301"
+OF_A_GRADIENT = ("GV101", "GV302")
+"""Codes of what is no loss of digits: another value than the reference has, another gradient."""
+
+NO_ROUNDING = "That is no rounding: look at the formula, an index, a mask, a sum that was not taken."
+OTHER_VALUES = "Forward and reference compute different things: the gradients are not compared."
 
 HINT_WRONG = (
     "Look for sums kept in the short dtype, casts to a shorter one, large "
@@ -50,7 +74,7 @@ class Where:
         return f"{name} {self.arithmetic.said}" + (f" ({self.values.name})" if self.values.name else "")
 
     def finding(
-        self, judgement: Judgement, said: str, hint: str, severity: Severity, code: str = "GV601"
+        self, judgement: Judgement, said: str, hint: str, severity: Severity, code: str = LOSS
     ) -> Finding:
         """A finding on one value; `said` follows its name."""
         return self.sample.finding(
@@ -71,19 +95,64 @@ def wrong(where: Where, judgement: Judgement, severity: Severity) -> Finding:
     times = f"{number(judgement.worst)} times what rounding explains"
     if found is not None and math.isinf(judgement.worst):
         times = "and what rounding explains is not a number"
-    said, hint = f"is wrong, {times}", HINT_WRONG
-    error = judgement.got - judgement.truth
-    if found is not None and abs(found.factor) > CLEAR_FACTOR * found.factor_error:
-        left = error - found.factor * judgement.truth
-        if left.square().mean() < LEFT_OVER * error.square().mean():
-            said = f"is {1 + found.factor:.5g} times the truth, {times}"
-            hint = "The error is proportional: look for a constant factor in the path that this dtype takes."
-            return where.finding(judgement, f"{said}; {_worst(judgement)}", hint, severity)
-    if found is not None and found.where[0] >= 0:
+    short, error = _sixteen_bits(judgement), judgement.got - judgement.truth
+    code = LOSS if short else _code(where, judgement)
+    hint = {LOSS: HINT_WRONG, OF_AN_OUTPUT: OTHER_VALUES}.get(code, NO_ROUNDING)
+    if short:
+        said, hint = f"has only the digits of {short}, {times}", HINT_SIXTEEN.format(short)
+    elif _is_proportional(judgement) and found is not None:
+        said = f"is {1 + found.factor:.5g} times the truth, {times}"
+        hint = "The error is proportional: look for a constant factor in the path that this dtype takes."
+    elif found is not None and found.where[0] >= 0 and _is_in_one_slice(error, *found.where):
         dimension, index = found.where
-        if error.square().select(dimension, index).sum() > MOST_OF_IT * error.square().sum():
-            said = f"is wrong, most of all at index {index} of dimension {dimension}, {times}"
-    return where.finding(judgement, f"{said}; {_worst(judgement)}", hint, severity)
+        said = f"is wrong, most of all at index {index} of dimension {dimension}, {times}"
+    else:
+        said = f"is wrong, {times}"
+    made = where.finding(judgement, f"{said}; {_worst(judgement)}", hint, severity, code)
+    if short:
+        return replace(made, cause=SIXTEEN_BITS)
+    if _is_proportional(judgement) and found is not None:
+        return replace(made, cause="constant-factor", factor=float(f"{1 + found.factor:.5g}"))
+    return made
+
+
+def _sixteen_bits(judgement: Judgement) -> str:
+    """The dtype of 16 bits whose numbers a longer value consists of where the truth does not; else empty."""
+    got, truth = judgement.got, judgement.truth
+    for name in () if judgement.value.form.is_short else ("bfloat16", "float16"):
+        dtype: torch.dtype = getattr(torch, name)
+        telling = (truth.to(dtype).double() != truth) & (got != 0)
+        if int(telling.sum()) >= FEWEST_TELLING and (got.to(dtype).double() == got)[telling].all():
+            return name
+    return ""
+
+
+def _is_proportional(judgement: Judgement) -> bool:
+    """Whether one factor explains the error at every entry."""
+    found, error = judgement.found, judgement.got - judgement.truth
+    if found is None or abs(found.factor) <= CLEAR_FACTOR * found.factor_error:
+        return False
+    left = (error - found.factor * judgement.truth).square().mean()
+    rounded = (2 * judgement.value.form.unit * judgement.truth).square().mean()
+    return bool(left < LEFT_OVER * error.square().mean() + rounded)
+
+
+def _is_in_one_slice(error: Tensor, dimension: int, index: int) -> bool:
+    return bool(error.square().select(dimension, index).sum() > MOST_OF_IT * error.square().sum())
+
+
+def _code(where: Where, judgement: Judgement) -> str:
+    """What is off by more than half of the dtype's digits, where there is no float64 path, is no rounding."""
+    truth = judgement.truth
+    error, size = (judgement.got - truth).abs(), truth.abs() + truth.square().mean().sqrt()
+    gross = bool((error > judgement.value.form.unit**0.5 * size + judgement.value.form.tiny).any())
+    of_the_formula = where.sample.is_native and where.truth != OWN_FLOAT32
+    if not (gross and of_the_formula and where.arithmetic.name == where.sample.subject.native):
+        return LOSS
+    has_reference = where.sample.subject.reference is not None
+    if judgement.value.output is not None:
+        return OF_AN_OUTPUT if has_reference else LOSS
+    return "GV302" if has_reference else "GV101"
 
 
 def unstable(where: Where, judgement: Judgement, severity: Severity) -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gradverify.model import Effort, tensors_of
+from gradverify.model import Effort, Point, tensors_of
 from gradverify.verifier.checks.precision.arithmetic import Arithmetic
 from gradverify.verifier.checks.precision.judging import Judgement, judge_call
 from gradverify.verifier.checks.precision.messages import Where
@@ -88,7 +88,8 @@ class Place:
     def elsewhere(self) -> Place:
         """The same at other values, as far as others are known to be valid, and for other grad_outputs."""
         as_drawn = self.values is AS_DRAWN or not self.declared
-        other = another_draw(self.sample, exact=True) if as_drawn else None
+        typical = self.sample.point is Point.TYPICAL
+        other = another_draw(self.sample, exact=True) if as_drawn and typical else None
         arguments = self.arguments if other is None else other
         return replace(self, arguments=arguments, seed=self.seed + OTHER_COTANGENT)
 

@@ -18,6 +18,7 @@ from gradverify.verifier.checks.composite import (
     recorded_forward,
 )
 from gradverify.verifier.checks.precision.judging import Truth
+from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
 from gradverify.verifier.checks.precision.native import NativeCall, values_of
 from gradverify.verifier.checks.precision.scatter import Scatter, Source
 from gradverify.verifier.checks.subject import Sample, Subject
@@ -38,7 +39,6 @@ FOLLOW_AT_MOST = 0.25
 """Relative: further away, branches may be others."""
 
 OWN = "its own verified float64 path"
-OWN_FLOAT32 = "its own float32"
 
 
 class Strategy(Protocol):
@@ -100,7 +100,7 @@ class FromNative:
 
     def of(self, call: NativeCall, seed: int) -> Truth | str:
         """The values of the composite at the rounded inputs."""
-        composite = self._reference(call) if self.subject.reference is not None else self._recorded(call)
+        composite = self.composite(call)
         if composite is None:
             return "it has no float64 path and no composite in plain torch operations"
         other = replace(composite.problem, arguments=call.exact.arguments)
@@ -111,6 +111,10 @@ class FromNative:
             return "it has no float64 path, and its forward is not made of torch operations alone"
         source = Source(self.name, other, call.exact_cotangents, seed)
         return Truth(values, (Scatter(source),))
+
+    def composite(self, call: NativeCall) -> Composite | None:
+        """The reference; without one, what forward's operations are."""
+        return self._reference(call) if self.subject.reference is not None else self._recorded(call)
 
     def plain(self, call: NativeCall) -> Composite | None:
         """The reference alone: forward's own operations are what is judged."""
