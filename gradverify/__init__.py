@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from gradverify.api.command import check
     from gradverify.api.gradcheck import gradcheck, gradgradcheck
     from gradverify.api.gradient_error import GradientError
+    from gradverify.api.kernel import assert_kernel
     from gradverify.api.verify import verify
 
 __version__ = "0.1.0"
-__all__ = ["GradientError", "__version__", "check", "gradcheck", "gradgradcheck", "verify"]
+__all__ = ["GradientError", "__version__", "assert_kernel", "check", "gradcheck", "gradgradcheck", "verify"]
 
 _HOMES = {
+    "assert_kernel": "gradverify.api.kernel",
     "check": "gradverify.api.command",
     "GradientError": "gradverify.api.gradient_error",
     "gradcheck": "gradverify.api.gradcheck",

@@ -19,6 +19,7 @@ from gradverify.errors import UsageError
 from gradverify.events import Verify
 from gradverify.model import (
     Case,
+    Finding,
     InputSource,
     Settings,
     Severity,
@@ -64,23 +65,36 @@ def verify(
         raise UsageError(f"verify: fn is to be an autograd Function or a callable, not {type(fn).__name__}")
     given = inputs if isinstance(inputs, Mapping) else as_tuple(inputs)
     values = list(given.values() if isinstance(given, Mapping) else given)
+    settings = Settings(rtol=rtol, atol=atol, device=device_of(values, "verify"))
+    with states_kept(), guard.LeavingTheCallers():
+        report = report_of(live_of(fn, given, reference), name, settings)
+    return passed(report)
+
+
+def device_of(values: Sequence[Any], name: str) -> str:
+    """Where the first floating or complex tensor is; raises `UsageError` where there is none."""
     tensors = [v for v in values if isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex())]
     if not tensors:
-        raise UsageError("verify: none of the inputs is a floating or complex tensor")
-    settings = Settings(rtol=rtol, atol=atol, device=str(tensors[0].device))
-    with states_kept(), guard.LeavingTheCallers():
-        report = _report(_live(fn, given, reference), name, settings)
+        raise UsageError(f"{name}: none of the inputs is a floating or complex tensor")
+    return str(tensors[0].device)
+
+
+def passed(report: TargetReport) -> TargetReport:
+    """The report of a pass, its warnings issued; raises `GradientError` for everything else."""
+    __tracebackhide__ = True
     if report.status is not Verdict.PASSED:
         raise GradientError(told(report), report.findings)
     for found in report.findings:
         if found.severity is Severity.WARNING:
-            warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER)
+            warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER + 1)
     return report
 
 
-def _live(
+def live_of(
     fn: Callable[..., Any], given: Mapping[str, Any] | Sequence[Any], reference: Callable[..., Any] | None
 ) -> Live:
+    """The objects of a call on given inputs."""
+
     def arguments(*_: Any, **__: Any) -> Any:  # noqa: ANN401
         return ((), dict(given)) if isinstance(given, Mapping) else list(given)
 
@@ -90,7 +104,8 @@ def _live(
     return Live(owner if applied else fn, named)
 
 
-def _report(live: Live, name: str, settings: Settings) -> TargetReport:
+def report_of(live: Live, name: str, settings: Settings, open_sized: tuple[Case, ...] = ()) -> TargetReport:
+    """What the verifier says of an object on the inputs under `GIVEN`, and at sizes that it may refuse."""
     where = target_of(live.value)
     called = name or where.name
     plan = TargetPlan(
@@ -98,6 +113,7 @@ def _report(live: Live, name: str, settings: Settings) -> TargetReport:
         called,
         InputSource.SPEC,
         cases=(Case("", settings.seed, hook=GIVEN),),
+        open_sized=open_sized,
         reference=REFERENCE if REFERENCE in live.named else "",
         rtol=settings.rtol,
         atol=settings.atol,
@@ -107,7 +123,13 @@ def _report(live: Live, name: str, settings: Settings) -> TargetReport:
     for event in verify_target(Verify(target, plan, settings), live):
         state.add(event, _captured_by_the_test)
     report = state.report()
-    return replace(report, findings=tuple(replace(f, case=None, reproduce="") for f in report.findings))
+    told_here = (replace(f, case=f.case if _is_elsewhere(f) else None, reproduce="") for f in report.findings)
+    return replace(report, findings=tuple(told_here))
+
+
+def _is_elsewhere(finding: Finding) -> bool:
+    """Whether it was made on other inputs than the caller's."""
+    return finding.case is not None and bool(finding.case.id)
 
 
 def _captured_by_the_test(_until: int | None) -> str:

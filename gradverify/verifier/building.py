@@ -36,6 +36,8 @@ from gradverify.verifier.inputs.arguments import build_arguments, seeded
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.problem import substitute
 
+NATIVE_ASKED = "it is judged in its own dtypes, as was asked"
+
 
 @dataclass(frozen=True)
 class Live:
@@ -49,6 +51,8 @@ class Live:
     """What was drawn and measured of the target so far."""
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
+    native: str = ""
+    """The dtype in which it is called from the start: who asks says that there is no float64 path."""
 
 
 def build_subject(
@@ -76,8 +80,8 @@ def build_subject(
         inferred=request.inferred,
         doubts=plan.doubts,
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
-        native=live.kept.native[0],
-        why_native=live.kept.native[1],
+        native=live.kept.native[0] or live.native,
+        why_native=live.kept.native[1] or (NATIVE_ASKED if live.native else ""),
         brief=live.kept.brief,
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,

@@ -14,7 +14,7 @@ from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.unknown import family_of, not_verified
-from gradverify.verifier.interpreter.launches import launches
+from gradverify.verifier.interpreter.launches import interpreted
 
 CHECK_FAMILIES = (
     Family.GRADCHECK,
@@ -49,7 +49,7 @@ class CaseState:
     swept: Swept = field(default_factory=Swept)
     judged: dict[tuple[int, str], bool] = field(default_factory=dict)
     """By (output position, input name): whether some entry, if there is any, was judged at some point."""
-    launches_before: int = field(default_factory=launches)
+    interpreted_before: int = field(default_factory=interpreted)
 
     def add(self, family: Family, result: CheckResult) -> None:
         """Add what one family of checks says of a point."""
@@ -124,5 +124,5 @@ class CaseState:
             empty=self.last is not None and not self.entries,
             unjudged=tuple(pair for pair, judged in self.judged.items() if not judged),
             remarks=tuple(self.remarks),
-            swept=replace(self.swept, interpreted=launches() > self.launches_before),
+            swept=replace(self.swept, interpreted=interpreted() > self.interpreted_before),
         )

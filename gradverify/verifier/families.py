@@ -15,7 +15,8 @@ from gradverify.rules import Family, matching
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.composite_refinement import refined
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, first_order, is_given_short
+from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, first_order
+from gradverify.verifier.checks.float32_inside import is_given_short
 from gradverify.verifier.checks.precision.alone import (
     FLOAT32_INSIDE,
     judged_alone,
@@ -55,6 +56,9 @@ BRIEF = (
     "out (--effort thorough runs them)"
 )
 NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
+
+
+NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 
 
 @dataclass
@@ -110,7 +114,9 @@ def _run_reference(sample: Sample, results: Results) -> CheckResult:
     if sample.subject.surrogate is not None:
         results.reference = surrogate_gradient(sample, sample.subject.surrogate)
     else:
-        results.reference = reference(sample, results.first, results.second)
+        # In fewer digits the reference is what native dtypes are held against.
+        judged = not results.first.single_precision or is_given_short(sample)
+        results.reference = reference(sample, results.first, results.second) if judged else NOT_RUN
     return results.reference
 
 
@@ -232,8 +238,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
         if family in wanted:
             hand_back(sample.inputs.size)
             found[family] = run(sample, results)
-    if first.single_precision and Family.PRECISION in wanted:
-        found |= _beside_float32(sample, found, wanted)
+    if Family.PRECISION in wanted:
+        found |= _beside_float32(sample, first, found, wanted)
     if results.unrepeatable:
         found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged
@@ -260,12 +266,14 @@ def _run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, Che
 
 
 def _beside_float32(
-    sample: Sample, found: dict[Family, CheckResult], wanted: frozenset[Family]
+    sample: Sample, first: FirstOrder, found: dict[Family, CheckResult], wanted: frozenset[Family]
 ) -> dict[Family, CheckResult]:
     """Native dtypes judge what float64 could not: forward accepts it and computes in float32.
 
     Float64 has shown large mistakes alone; where it has, they say more than rounded numbers.
     """
+    if not first.single_precision:
+        return {}
     in_float64 = found[Family.GRADCHECK]
     left_out = not _is_swept(sample) or is_given_short(sample) or sample.subject.surrogate is not None
     if left_out or in_float64.outcome is Outcome.FAILED:

@@ -14,11 +14,11 @@ from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
-from gradverify.verifier.checks.first_order import every_output_is_float32
+from gradverify.verifier.checks.float32_inside import every_output_is_float32, float32_inside
 from gradverify.verifier.checks.given_options import with_given_options
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.alone import FLOAT32_INSIDE, computes_in_float32, native_dtype
+from gradverify.verifier.checks.precision.alone import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.pricing import price_at, timed
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line, prepare
 from gradverify.verifier.checks.undeclared import at_undeclared
@@ -136,8 +136,7 @@ def _why_native(
     if subject.native or subject.surrogate is not None or Family.PRECISION not in asked.wanted:
         return ""
     if isinstance(sample, Sample):
-        single = (kernels or slow) and computes_in_float32(sample, kernels=kernels)
-        return FLOAT32_INSIDE if single else ""
+        return FLOAT32_INSIDE if (kernels or slow) and float32_inside(sample, kernels=kernels) else ""
     code = "GV001" if subject.inferred else "GV002"
     raised = next((f.raised for f in sample.findings if f.code == code), None)
     return "" if raised is None else f"forward raises {raised.type}: {first_line(raised.message)}"

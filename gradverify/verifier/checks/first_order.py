@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import told_of_draws
 from gradverify.verifier.checks.empty import refused_empty
+from gradverify.verifier.checks.float32_inside import (
+    float32_inside,
+    is_given_short,
+    is_short,
+    single_precision_outputs,
+)
 from gradverify.verifier.checks.grad_output import nonlinearity, rounded_to, wrong_with_zeros
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.mismatch import describe_block, rounded
@@ -19,14 +24,13 @@ from gradverify.verifier.checks.tied_values import wrong_where_tied
 from gradverify.verifier.checks.unknown import uncovered_part
 from gradverify.verifier.checks.wording import blocks, output_name, part
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.directional_derivative import slopes_along
-from gradverify.verifier.numerics.flat import Block
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
-from gradverify.verifier.numerics.round_off import nudged
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -39,18 +43,6 @@ GIVEN_SHORT = (
     "the inputs are given in float32, or shorter, which has too few digits for a numerical derivative",
     "Give float64: `.double()` in a test, `dtype=dtype` in a function that builds the inputs.",
 )
-
-FLOAT64 = torch.finfo(torch.float64).eps
-"""Relative spacing of float64, in which derivatives are measured."""
-
-COARSE_GRID = 4096.0
-"""Values that are whole multiples of 1/4096 are float32 numbers by nature."""
-
-FEWEST_VALUES = 2
-"""Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
-
-BESIDE = 2**40
-"""Units in the last place by which inputs move for further values: 2e-4 of themselves."""
 
 RETURN_NONE = (
     "After ctx.set_materialize_grads(False) a grad_output may be None: return None for it, or leave out "
@@ -90,6 +82,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
 
     `largest` is how many entries of a Jacobian are worth building.
     """
+    before = launches()
     judged = judged_jacobians(sample, sample.problem, largest=largest)
     if isinstance(judged, Certificate):
         return FirstOrder(CheckResult(smallest_visible_error=judged.visible), proven=True)
@@ -104,17 +97,20 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     if not whole:
         findings, _ = _judge_blocks(sample, judged, frozenset())
         return FirstOrder(CheckResult(tuple(findings), outcome_of(findings)))
-    nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
-    if nonlinear is not None:
-        return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     single = single_precision_outputs(sample, judged.measured.centre)
+    nonlinear = nonlinearity(sample, judged.comparison.analytical, judged.measured)
     judged = replace(judged, comparison=where_differentiable(sample, judged.comparison, judged.measured))
     findings, uncovered = _judge_blocks(sample, judged, single)
+    if (nonlinear is not None or findings or uncovered) and not single:
+        single = float32_inside(sample, kernels=launches() > before)
+        findings, uncovered = _judge_blocks(sample, judged, single) if single else (findings, uncovered)
+    if nonlinear is not None and not single:
+        return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     if not single and all(f.severity is not Severity.ERROR for f in findings):
         names = [
             n
             for n in rounded_to(sample, judged.comparison.analytical, torch.float32)
-            if not _is_short(sample, n)
+            if not is_short(sample, n)
         ]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     findings = told_of_draws(sample, findings)
@@ -208,66 +204,6 @@ def backward_raised(sample: Sample, error: RaisedError, when: str = "") -> Findi
         else:
             hint = "Save as many tensors in forward as backward unpacks, in the same order."
     return sample.finding("GV102", said, hint=hint, raised=error)
-
-
-def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
-    """Positions of the outputs that forward computes in float32: no value of theirs needs more digits.
-
-    Values on a coarse grid (counts, signs, halves) say nothing, nor does anything where the inputs
-    themselves have only float32's digits. Of inputs that are given in float32 no output can be more.
-    """
-    if is_given_short(sample):
-        return frozenset(sample.problem.output_positions)
-    inputs = sample.inputs.flatten(sample.problem.primals)
-    if not _needs_float64(inputs):
-        return frozenset()
-    found = set()
-    for position, block in zip(sample.problem.output_positions, sample.problem.outputs.blocks, strict=True):
-        own = _informative(values[block.start : block.stop])
-        if own.numel() and not _needs_float64(own):
-            own = _informative(torch.cat([own, *_values_nearby(sample, block)]))
-            if own.numel() >= FEWEST_VALUES and not _needs_float64(own):
-                found.add(position)
-    return frozenset(found)
-
-
-def every_output_is_float32(sample: Sample) -> bool:
-    """Whether forward computes every output in float32, whatever it is given."""
-    result = sample.problem.evaluate(sample.problem.primals)
-    if isinstance(result, Raised):
-        return False
-    short = single_precision_outputs(sample, sample.problem.outputs.flatten(result.value))
-    return short == frozenset(sample.problem.output_positions)
-
-
-def _informative(values: Tensor) -> Tensor:
-    return values[values.isfinite() & ((values * COARSE_GRID).round() != values * COARSE_GRID)]
-
-
-def _values_nearby(sample: Sample, output: Block) -> list[Tensor]:
-    """Values of one output where all inputs move by a little: a loss has one value alone."""
-    flat, found = sample.inputs.flatten(sample.problem.primals), []
-    for seed in range(FEWEST_VALUES):
-        beside = nudged(flat, sample.inputs, torch.Generator().manual_seed(seed), most=BESIDE)
-        result = sample.problem.evaluate(sample.inputs.unflatten(beside))
-        if not isinstance(result, Raised):
-            found.append(sample.problem.outputs.flatten(result.value)[output.start : output.stop])
-    return found
-
-
-def is_given_short(sample: Sample) -> bool:
-    """Whether every input that is differentiated is itself of fewer digits than float64."""
-    return all(_is_short(sample, name) for name in sample.problem.input_names)
-
-
-def _is_short(sample: Sample, name: str) -> bool:
-    """Whether an input is given in fewer digits than float64: its gradient can have no more."""
-    block = sample.inputs.blocks[sample.problem.input_names.index(name)]
-    return torch.finfo(block.dtype).eps > FLOAT64
-
-
-def _needs_float64(values: Tensor) -> bool:
-    return bool((values.to(torch.float32).to(torch.float64) != values).any())
 
 
 def _of_single_precision(finding: Finding) -> Finding:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.verifier.checks.first_order import single_precision_outputs, where_differentiable
+from gradverify.verifier.checks.first_order import where_differentiable
+from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.random_signs import random_signs

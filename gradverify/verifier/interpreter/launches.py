@@ -1,10 +1,10 @@
-"""Whether kernels are interpreted in this process, how many were, and the shims they are given."""
+"""How many of Triton's kernels ran in this process, and the shims that interpreted ones are given."""
 
 from __future__ import annotations
 
 import os
 import sys
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ MODULE = "triton.runtime.interpreter"
 _SAME_FOR_ALL = [0.0, 0.0, 0.0]
 """Median and quantiles of a configuration's time: of equal ones, Triton's autotuner takes the first."""
 
-_launches = 0
+_launches = {"interpreted": 0, "compiled": 0}
+"""Arguments of interpreted kernels, calls of compiled ones."""
 
 
 def interpret_kernels() -> None:
@@ -34,23 +35,29 @@ def interpret_kernels() -> None:
 
 
 def launches() -> int:
-    """Arguments of kernels that were interpreted in this process: none where no kernel ran."""
-    return _launches
+    """A number that has grown where kernels ran, interpreted or compiled."""
+    return sum(_launches.values())
+
+
+def interpreted() -> int:
+    """A number that has grown where kernels were interpreted."""
+    return _launches["interpreted"]
 
 
 def watch_kernels() -> None:
-    """Count the kernels that are interpreted from here on, and give them what the interpreter lacks.
+    """Count the kernels that run from here on, and give interpreted ones what the interpreter lacks.
 
-    Triton's own way of wrapping arguments stays in use. Nothing is done before its interpreter is loaded.
+    Triton's own ways of wrapping arguments and of launching stay in use. Nothing is done before they are
+    loaded.
     """
+    _watch_compiled(sys.modules.get("triton.runtime.jit"))
     interpreter: Any = sys.modules.get(MODULE)
     wrap = getattr(interpreter, "_implicit_cvt", None)
     if wrap is None or getattr(wrap, "is_watched", False):
         return
 
     def wrapped(argument: Any) -> Any:  # noqa: ANN401 - whatever a kernel is called with
-        global _launches  # noqa: PLW0603 - Triton calls this function, which belongs to no object of ours
-        _launches += 1
+        _launches["interpreted"] += 1
         return Number(argument) if type(argument) is float else wrap(argument)
 
     wrapped.is_watched = True  # type: ignore[attr-defined]
@@ -59,6 +66,21 @@ def watch_kernels() -> None:
     autotuner: Any = sys.modules.get("triton.runtime.autotuner")
     if autotuner is not None:
         autotuner.Autotuner._bench = _untimed  # noqa: SLF001 - there is no public name for it
+
+
+def _watch_compiled(compiler: Any) -> None:  # noqa: ANN401 - Triton's module, or None
+    """Count the calls of compiled kernels."""
+    kernel: Any = getattr(compiler, "JITFunction", None)
+    run = getattr(kernel, "run", None)
+    if run is None or hasattr(run, "__wrapped__"):
+        return
+
+    @wraps(run)
+    def counted(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever a kernel is called with
+        _launches["compiled"] += 1
+        return run(*arguments, **named)
+
+    kernel.run = counted
 
 
 def _untimed(*_: Any, **__: Any) -> list[float]:  # noqa: ANN401 - the autotuner, arguments and options
@@ -90,13 +112,12 @@ def wrong_product(dtype: torch.dtype) -> str:
 
     The interpreter of Triton 3.9 multiplies the bits of bfloat16 as integers.
     """
-    global _launches  # noqa: PLW0603 - see `watch_kernels`
     from gradverify.verifier.interpreter import known_product  # noqa: PLC0415 - imports Triton
 
-    before = _launches
+    before = interpreted()
     left, right = known_product.LEFT, known_product.RIGHT
     result = guard.call(known_product.product, dtype)
-    _launches = before  # ours are not the target's
+    _launches["interpreted"] = before  # ours are not the target's
     if isinstance(result, guard.Raised):
         got = result.error.type
     elif result.value.tolist() == [a * b for a, b in zip(left, right, strict=True)]:

@@ -19,6 +19,7 @@ PASSES = (
     "Kernel",
     "ComplexSquare",
     "FilteredRows",
+    "StatisticsInFloat32",
 )
 
 LOSES = {
@@ -70,6 +71,12 @@ EXPECTED = {
         "errors": {"GV101"},
         "notes": {"GV104"},
         "names": ["no float64 path"],
+    },
+    ("wrong", "StaleStatistics", "with spec"): {
+        "status": "failed",
+        "errors": {"GV101"},
+        "names": ["`x`"],
+        "twin": "right:StatisticsInFloat32",
     },
     ("wrong", "FilteredRows", "with spec"): {
         "status": "failed",

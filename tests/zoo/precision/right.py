@@ -344,3 +344,32 @@ class FilteredRows(Function):
         return torch.from_numpy(grad_x.astype(x.dtype)), torch.from_numpy(
             np.array(grad_kernel, dtype=x.dtype)
         )
+
+
+class StatisticsInFloat32(Function):
+    """A norm whose mean and deviation are float32 whatever it is given, as kernels keep them."""
+
+    @staticmethod
+    def statistics(x):
+        narrow = x.detach().numpy().astype(np.float32)
+        mean = narrow.mean(-1, keepdims=True)
+        rstd = 1 / np.sqrt(narrow.var(-1, keepdims=True) + np.float32(1e-5))
+        return torch.from_numpy(mean), torch.from_numpy(rstd)
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        mean, rstd = StatisticsInFloat32.statistics(x)
+        ctx.save_for_backward(x, weight, mean, rstd)
+        return torch.from_numpy(((x - mean) * rstd).detach().numpy()) * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight, mean, rstd = ctx.saved_tensors
+        normal, scaled = (x - mean) * rstd, grad_output * weight
+        inner = scaled - scaled.mean(-1, keepdim=True) - normal * (scaled * normal).mean(-1, keepdim=True)
+        return rstd.to(x.dtype) * inner, (grad_output * normal).sum(0)
+
+
+def norm(x, weight):
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], weight)

@@ -27,16 +27,14 @@ from gradverify.verifier.checks.precision.beside import in_dtype, together
 from gradverify.verifier.checks.precision.located import located
 from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
 from gradverify.verifier.checks.precision.native import NativeCall, values_at
-from gradverify.verifier.checks.precision.place import COTANGENT_SEED, Place
+from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.subject import Sample, Subject, prepare
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.numerics.precision.along_gradient import AlongGradient, along_gradient
-from gradverify.verifier.numerics.working_precision import computes_in_fewer_digits
 
 ORDER = ("float32", "bfloat16", "float16")
 """What a target that refuses float64 is tried in, where no dtype is listed."""
@@ -66,28 +64,6 @@ def native_dtype(subject: Subject, case: Case, point: Point, draw: int) -> str:
         if isinstance(sample, Sample) and sample.is_native:
             return dtype
     return ""
-
-
-def computes_in_float32(sample: Sample, *, kernels: bool) -> bool:
-    """Whether forward computes in float32 whatever it is given; of kernels backward counts as well.
-
-    They accumulate in float32 by design. Any other backward that does, where forward does not, is wrong.
-    """
-    problem, inputs = sample.problem, sample.inputs
-    x = inputs.flatten(problem.primals)
-    ones = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED))
-
-    def values(moved: Tensor) -> Tensor | None:
-        result = problem.evaluate(inputs.unflatten(moved))
-        return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
-
-    def gradient(moved: Tensor) -> Tensor | None:
-        result = problem.pull_back(inputs.unflatten(moved), ones)
-        return None if isinstance(result, Raised) else inputs.flatten(result.value)
-
-    if not x.numel() or not problem.outputs.size:
-        return False
-    return computes_in_fewer_digits(values, x) or (kernels and computes_in_fewer_digits(gradient, x))
 
 
 def judged_alone(sample: Sample) -> CheckResult:

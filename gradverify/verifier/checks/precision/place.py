@@ -21,7 +21,7 @@ from gradverify.verifier.checks.precision.value_ranges import (
 from gradverify.verifier.checks.subject import Sample, another_draw
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import NATIVE
-from gradverify.verifier.interpreter.launches import launches, wrong_product
+from gradverify.verifier.interpreter.launches import interpreted, wrong_product
 
 COTANGENT_SEED = 61
 """Added to a case's seed for its grad_outputs here."""
@@ -63,7 +63,7 @@ class Place:
         case = self.sample.case
         free = free_inputs(case)
         distinct = frozenset(i.name for i in case.inputs for t in tensors_of(i) if t.distinct)
-        before = launches()
+        before = interpreted()
         made = native_call(
             self.sample.problem,
             self.arguments,
@@ -71,7 +71,7 @@ class Place:
             lambda argument: self.values.moves(argument, free),
             self.seed,
         )
-        if launches() > before and (why := wrong_product(NATIVE[self.arithmetic.rounds_to])):
+        if interpreted() > before and (why := wrong_product(NATIVE[self.arithmetic.rounds_to])):
             return NoCall(why)
         if isinstance(made, NativeCall) and _ties(made, self.arguments, distinct):
             return NoCall("rounding its inputs makes equal what the spec says is distinct")

@@ -1,0 +1,113 @@
+"""Whether a target computes in float32, whatever it is given: then float64 proves nothing of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.flat import Block
+from gradverify.verifier.numerics.round_off import nudged
+from gradverify.verifier.numerics.working_precision import computes_in_fewer_digits
+
+FLOAT64 = torch.finfo(torch.float64).eps
+"""Relative spacing of float64, in which derivatives are measured."""
+
+COARSE_GRID = 4096.0
+"""Values that are whole multiples of 1/4096 are float32 numbers by nature."""
+
+FEWEST_VALUES = 2
+"""Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
+
+BESIDE = 2**40
+"""Units in the last place by which inputs move for further values: 2e-4 of themselves."""
+
+COTANGENT_SEED = 83
+"""Added to a case's seed for the grad_output of this question; any other would do."""
+
+
+def float32_inside(sample: Sample, *, kernels: bool) -> frozenset[int]:
+    """Positions of the outputs of a forward that computes in float32 on the way, whatever it returns.
+
+    Some part of it does, so it is all of them. Of kernels backward counts as well, for they accumulate in
+    float32 by design. Any other backward that does, where forward does not, is wrong.
+    """
+    problem, inputs = sample.problem, sample.inputs
+    x = inputs.flatten(problem.primals)
+    signs = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED))
+
+    def values(moved: Tensor) -> Tensor | None:
+        result = problem.evaluate(inputs.unflatten(moved))
+        return None if isinstance(result, Raised) else problem.outputs.flatten(result.value)
+
+    def gradient(moved: Tensor) -> Tensor | None:
+        result = problem.pull_back(inputs.unflatten(moved), signs)
+        return None if isinstance(result, Raised) else inputs.flatten(result.value)
+
+    if not x.numel() or not problem.outputs.size:
+        return frozenset()
+    if computes_in_fewer_digits(values, x) or (kernels and computes_in_fewer_digits(gradient, x)):
+        return frozenset(problem.output_positions)
+    return frozenset()
+
+
+def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
+    """Positions of the outputs that forward computes in float32: no value of theirs needs more digits.
+
+    Values on a coarse grid (counts, signs, halves) say nothing, nor does anything where the inputs
+    themselves have only float32's digits. Of inputs that are given in float32 no output can be more.
+    """
+    if is_given_short(sample):
+        return frozenset(sample.problem.output_positions)
+    inputs = sample.inputs.flatten(sample.problem.primals)
+    if not _needs_float64(inputs):
+        return frozenset()
+    found = set()
+    for position, block in zip(sample.problem.output_positions, sample.problem.outputs.blocks, strict=True):
+        own = _informative(values[block.start : block.stop])
+        if own.numel() and not _needs_float64(own):
+            own = _informative(torch.cat([own, *_values_nearby(sample, block)]))
+            if own.numel() >= FEWEST_VALUES and not _needs_float64(own):
+                found.add(position)
+    return frozenset(found)
+
+
+def every_output_is_float32(sample: Sample) -> bool:
+    """Whether forward computes every output in float32, whatever it is given."""
+    result = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(result, Raised):
+        return False
+    short = single_precision_outputs(sample, sample.problem.outputs.flatten(result.value))
+    return short == frozenset(sample.problem.output_positions) or bool(float32_inside(sample, kernels=True))
+
+
+def _informative(values: Tensor) -> Tensor:
+    return values[values.isfinite() & ((values * COARSE_GRID).round() != values * COARSE_GRID)]
+
+
+def _values_nearby(sample: Sample, output: Block) -> list[Tensor]:
+    """Values of one output where all inputs move by a little: a loss has one value alone."""
+    flat, found = sample.inputs.flatten(sample.problem.primals), []
+    for seed in range(FEWEST_VALUES):
+        beside = nudged(flat, sample.inputs, torch.Generator().manual_seed(seed), most=BESIDE)
+        result = sample.problem.evaluate(sample.inputs.unflatten(beside))
+        if not isinstance(result, Raised):
+            found.append(sample.problem.outputs.flatten(result.value)[output.start : output.stop])
+    return found
+
+
+def is_given_short(sample: Sample) -> bool:
+    """Whether every input that is differentiated is itself of fewer digits than float64."""
+    return all(is_short(sample, name) for name in sample.problem.input_names)
+
+
+def is_short(sample: Sample, name: str) -> bool:
+    """Whether an input is given in fewer digits than float64: its gradient can have no more."""
+    block = sample.inputs.blocks[sample.problem.input_names.index(name)]
+    return torch.finfo(block.dtype).eps > FLOAT64
+
+
+def _needs_float64(values: Tensor) -> bool:
+    return bool((values.to(torch.float32).to(torch.float64) != values).any())
