@@ -19,14 +19,8 @@ from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
-from gradverify.verifier.checks.subject import (
-    NoSample,
-    Sample,
-    Subject,
-    arguments_at,
-    prepare,
-    prepared,
-)
+from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.proof import certify

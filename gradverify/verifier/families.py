@@ -15,22 +15,16 @@ from gradverify.rules import Family, matching
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.composite_refinement import refined
 from gradverify.verifier.checks.contract import contract, stops_judgement
-from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH, first_order
+from gradverify.verifier.checks.first_order import first_order
 from gradverify.verifier.checks.float32_inside import is_given_short
-from gradverify.verifier.checks.precision.alone import (
-    FLOAT32_INSIDE,
-    judged_alone,
-    native_dtype,
-    no_float64_path,
-)
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.autocast import not_judged as autocast_not_judged
 from gradverify.verifier.checks.precision.beside import beside_float64, not_judged
-from gradverify.verifier.checks.precision.truth import FromNative, Verified
+from gradverify.verifier.checks.precision.truth import Verified
 from gradverify.verifier.checks.reference import reference, surrogate_gradient, without_exact
 from gradverify.verifier.checks.result import CheckResult, FirstOrder, outcome_of
-from gradverify.verifier.checks.second_order import graph_alone, is_gross, second_order
-from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.checks.second_order import is_gross, second_order
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.torch_engine import torch_first_order, torch_second_order
 from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.calling import Gradients
@@ -43,22 +37,19 @@ from gradverify.verifier.variations.sweep import (
     unrepeatable,
 )
 from gradverify.verifier.variations.transforms import TRANSFORM_CODES, transforms
+from gradverify.verifier.without_float64 import (
+    NOT_RUN,
+    beside_float32,
+    is_swept,
+    not_judged_natively,
+    run_natively,
+)
 
 VALUES = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110"})
 """Codes that say little where the gradient is another each time."""
 
 NO_OTHER_DEVICE = "GV701 was not run: it needs --device all, and a second device that torch sees"
-ONLY_NATIVE = (
-    "second order, transforms and the reference in float64 were not judged: there is no float64 path"
-)
-BRIEF = (
-    "; a call is slow, so repeated and overlapping calls, further layouts and requires_grad sets were left "
-    "out (--effort thorough runs them)"
-)
 NOT_SWEPT = "layouts, requires_grad and repeated calls were not swept: the gradient is not verified"
-
-
-NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 
 
 @dataclass
@@ -126,7 +117,7 @@ def _run_variations(sample: Sample, results: Results) -> CheckResult:
     only_swept = bool(asked) and asked <= SWEPT_CODES | TRANSFORM_CODES
     silent = replace(kept, outcome=Outcome.NOT_RUN)
     has_gradient = _has_a_gradient_to_hold_to(sample, results)
-    if not _is_swept(sample):
+    if not is_swept(sample):
         # What one draw leaves alone, a branch say, another takes.
         there = sample.point is Point.TYPICAL and sample.subject.other_devices and has_gradient
         kept = silent if only_swept else kept
@@ -161,11 +152,6 @@ def _swept(sample: Sample, results: Results, *, has_gradient: bool) -> CheckResu
     return kept
 
 
-def _is_swept(sample: Sample) -> bool:
-    """Whether the variations run at this point: the first typical one of each case."""
-    return sample.point is Point.TYPICAL and sample.draw == 0
-
-
 def _has_a_gradient_to_hold_to(sample: Sample, results: Results) -> bool:
     if stops_judgement(results.contract) or sample.disconnected:
         return False
@@ -185,7 +171,7 @@ def _asked_codes(sample: Sample) -> set[str]:
 
 def _run_precision(sample: Sample, results: Results) -> CheckResult:
     """What the first typical point of each case gives in native dtypes."""
-    if not _is_swept(sample) or results.unrepeatable or results.unwritten:
+    if not is_swept(sample) or results.unrepeatable or results.unwritten:
         return CheckResult(outcome=Outcome.NOT_RUN)
     if sample.subject.surrogate is not None:
         reason = "its gradient is deliberately not the derivative"
@@ -217,8 +203,8 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
     if reader is not None:
         reader.reset()
     if sample.is_native:
-        return _run_natively(sample, wanted), ONLY_NATIVE + (BRIEF if sample.subject.brief else "")
-    early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
+        return run_natively(sample, wanted), not_judged_natively(sample)
+    early = early_gradient(sample) if Family.CONTRACT in wanted and is_swept(sample) else None
     by_torch = sample.subject.settings.engine is Engine.TORCH
     first = (torch_first_order if by_torch else first_order)(sample)
     kept = contract(sample, first)
@@ -239,59 +225,10 @@ def run_checks(sample: Sample, wanted: frozenset[Family]) -> tuple[dict[Family, 
             hand_back(sample.inputs.size)
             found[family] = run(sample, results)
     if Family.PRECISION in wanted:
-        found |= _beside_float32(sample, first, found, wanted)
+        found |= beside_float32(sample, first, found, wanted)
     if results.unrepeatable:
         found[Family.GRADCHECK] = _of_no_one_gradient(first.result, results.unrepeatable[0].code)
     return found, results.not_judged
-
-
-def _run_natively(sample: Sample, wanted: frozenset[Family]) -> dict[Family, CheckResult]:
-    """What can be said of a target without a float64 path: its values, then what must not change them."""
-    found = {family: CheckResult(outcome=Outcome.NOT_RUN) for family, _ in CHECKS}
-    found[Family.GRADCHECK] = CheckResult(outcome=Outcome.NOT_RUN)
-    early = early_gradient(sample) if Family.CONTRACT in wanted and _is_swept(sample) else None
-    judged = judged_alone(sample)
-    if sample.draw == 0 and sample.point is Point.TYPICAL:
-        judged = replace(judged, findings=(no_float64_path(sample), *judged.findings))
-    first = FirstOrder(judged, single_precision=True, proven=True)
-    if Family.CONTRACT in wanted:
-        found[Family.CONTRACT] = contract(sample, first)
-        if _is_swept(sample) and first.verified and not stops_judgement(found[Family.CONTRACT]):
-            found[Family.CONTRACT] = found[Family.CONTRACT].beside(sweep(sample, early))
-    if Family.GRADGRADCHECK in wanted and _is_swept(sample) and first.verified:
-        found[Family.GRADGRADCHECK] = graph_alone(sample)
-    if judged.swept.native and _is_swept(sample):
-        judged = judged.beside(autocast(sample, FromNative(sample.subject)))
-    return found | {Family.PRECISION: judged}
-
-
-def _beside_float32(
-    sample: Sample, first: FirstOrder, found: dict[Family, CheckResult], wanted: frozenset[Family]
-) -> dict[Family, CheckResult]:
-    """Native dtypes judge what float64 could not: forward accepts it and computes in float32.
-
-    Float64 has shown large mistakes alone; where it has, they say more than rounded numbers.
-    """
-    if not first.single_precision:
-        return {}
-    in_float64 = found[Family.GRADCHECK]
-    left_out = not _is_swept(sample) or is_given_short(sample) or sample.subject.surrogate is not None
-    if left_out or in_float64.outcome is Outcome.FAILED:
-        return {}
-    dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
-    native = replace(sample.subject, native=dtype, why_native=FLOAT32_INSIDE)
-    again = prepare(native, sample.case, sample.point, sample.draw)
-    if not dtype or not isinstance(again, Sample):
-        return {}
-    natively = _run_natively(again, wanted)
-    sample.problem.counter.forward += again.problem.counter.forward
-    sample.problem.counter.backward += again.problem.counter.backward
-    judged = natively[Family.PRECISION]
-    if judged.swept.native:
-        left = {k: u for k, u in in_float64.uncovered.items() if u.reason != NO_FLOAT64_PATH}
-        in_float64 = replace(in_float64, uncovered=left)
-    kept = found[Family.CONTRACT].beside(natively[Family.CONTRACT])
-    return {Family.GRADCHECK: in_float64, Family.CONTRACT: kept, Family.PRECISION: judged}
 
 
 def _of_no_one_gradient(result: CheckResult, code: str) -> CheckResult:

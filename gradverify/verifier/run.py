@@ -20,7 +20,8 @@ from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.precision.alone import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.pricing import price_at, timed
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases

@@ -14,7 +14,8 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic

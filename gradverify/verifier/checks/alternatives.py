@@ -20,7 +20,8 @@ from torch import Tensor
 from gradverify.model import Finding, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched, with_values
 from gradverify.verifier.checks.plain_counts import is_plain_count
-from gradverify.verifier.checks.subject import Sample, prepared
+from gradverify.verifier.checks.samples import prepared
+from gradverify.verifier.checks.subject import Sample
 
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""

@@ -11,7 +11,8 @@ from dataclasses import replace
 from gradverify.model import Finding, TensorInput
 from gradverify.verifier.checks.manifolds import mismatched
 from gradverify.verifier.checks.reading import Irregularity
-from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample
 
 COMPLEX = "complex128"
 

@@ -10,7 +10,8 @@ from gradverify.model import Allowance, Case, CasePoint, Finding, Point, Price, 
 from gradverify.model.plan import ALLOWED
 from gradverify.rules import Family
 from gradverify.verifier.checks.reading import Reader
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence

@@ -8,7 +8,8 @@ from dataclasses import replace
 from gradverify.verifier.checks.alternatives import at_other_numbers
 from gradverify.verifier.checks.manifolds import mismatched, wrong_inputs
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 
 NOTHING = "no output depends on any input, so that no gradient was seen"

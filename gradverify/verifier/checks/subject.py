@@ -6,34 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, Target, TargetKind
+from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, Target
 from gradverify.rules import Family, rule
-from gradverify.verifier import guard
 from gradverify.verifier.checks.no_sample import (
-    ALL_CONSTANT,
-    EIGHT_BITS,
-    NOTHING_CHOSEN,
-    RETURNS_NOTHING,
-    SUBCLASS,
     NoSample,
     first_line,
-    forward_raised,
-    not_built,
-    unusable,
 )
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
-from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.arguments import Argument, build_arguments, shown_inputs
-from gradverify.verifier.inputs.hooks import call_hook
-from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
-from gradverify.verifier.numerics.calling import foreign_kind
+from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
+from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.numerics.verdict import Judged
 
 __all__ = [
@@ -41,13 +26,8 @@ __all__ = [
     "Sample",
     "Subject",
     "Surrogate",
-    "another_draw",
-    "arguments_at",
     "called_with",
     "first_line",
-    "prepare",
-    "prepared",
-    "with_defaults",
 ]
 
 
@@ -212,95 +192,6 @@ class Sample:
         return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
 
 
-def prepare(subject: Subject, case: Case, point: Point, draw: int) -> Sample | NoSample:
-    """Draw the arguments, run forward once with its graph, and see which outputs are differentiable."""
-    where = CasePoint(case.id, case.sizes, case.options, point, draw)
-    exact = exact_arguments_at(subject, case, point, draw)
-    if isinstance(exact, Raised):
-        return not_built(exact.error, where)
-    called = _as_called(subject, exact)
-    sample = prepared(subject, case, where, called)
-    return replace(sample, exact=exact) if isinstance(sample, Sample) and called is not exact else sample
-
-
-def prepared(
-    subject: Subject, case: Case, where: CasePoint, arguments: tuple[Argument, ...]
-) -> Sample | NoSample:
-    """The same for arguments that are drawn already."""
-    states = guard.RandomStates(case.seed)
-    states.replay()
-    leaves = [a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable]
-    with torch.enable_grad():
-        result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
-    if isinstance(result, Raised):
-        return forward_raised(arguments, result.error, where, inferred=subject.inferred)
-    returned = returned_tensors(result.value)
-    continuous = [i for i, r in enumerate(returned) if _is_continuous(r)]
-    connected = [i for i in continuous if returned[i].requires_grad]
-    marks = subject.has_python_backward
-    foreign = foreign_kind(result.value)
-    if foreign or not any(isinstance(r, Tensor) for r in returned):
-        reason = EIGHT_BITS if foreign.startswith("torch.") else SUBCLASS if foreign else RETURNS_NOTHING
-        return unusable(reason, where, foreign or subject.target.name)
-    if continuous and marks and not any(a.differentiable for a in arguments):
-        return unusable(ALL_CONSTANT, where)
-    if not continuous or (marks and not connected):
-        return NoSample(no_gradient=True)
-    # In a dict or deeper there are figures for a log as well, which nobody differentiates.
-    of_graph = marks or (is_nested(result.value) and bool(connected))
-    judged = [
-        i for i in (connected if of_graph else continuous) if subject.outputs is None or i in subject.outputs
-    ]
-    if not judged:
-        return unusable(NOTHING_CHOSEN, where, ", ".join(map(str, subject.outputs or ())))
-    problem = CallProblem(
-        function=subject.call,
-        arguments=arguments,
-        output_positions=tuple(judged),
-        outputs=Layout.of([returned[i] for i in judged]),
-        random_states=states,
-        counter=Counter(forward=1),
-    )
-    disconnected = tuple(i for i in judged if i not in connected)
-    return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
-
-
-def another_draw(sample: Sample, *, exact: bool = False) -> tuple[Argument, ...] | None:
-    """The arguments of the same case at other values; None where they cannot be built.
-
-    `exact`: in float64, whatever the target is called in.
-    """
-    draw = exact_arguments_at if exact else arguments_at
-    drawn = draw(sample.subject, sample.case, Point.TYPICAL, sample.draw + 1)
-    return None if isinstance(drawn, Raised) else drawn
-
-
-def with_defaults(arguments: tuple[Argument, ...], subject: Subject) -> tuple[Argument, ...]:
-    """Fill in the defaults that the call needs.
-
-    `Function.apply` takes positional arguments alone, so a parameter left out before a given one must be
-    given its default. Where forward has no `ctx`, torch itself binds all of them, and backward answers for
-    each.
-    """
-    defaults = subject.defaults
-    given: dict[str, tuple[Argument, ...]] = {}
-    trained: list[Argument] = []
-    for argument in arguments:
-        name = argument.in_list or argument.name
-        if name in defaults:
-            given[name] = (*given.get(name, ()), argument)
-        elif subject.target.kind is TargetKind.MODULE and name.startswith("self."):
-            trained.append(argument)
-        else:
-            return arguments
-    last = max((k for k, name in enumerate(defaults) if name in given), default=-1)
-    if subject.binds_defaults:
-        last = len(defaults) - 1
-    called = list(defaults.items())[: last + 1]
-    filled = [a for name, default in called for a in given.get(name, (Argument(name, default),))]
-    return (*filled, *trained)
-
-
 def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Callable[..., Any]:
     """A function of all arguments that calls one with some of them."""
 
@@ -308,31 +199,3 @@ def called_with(function: Callable[..., Any], positions: Sequence[int]) -> Calla
         return function(*(arguments[p] for p in positions))
 
     return call
-
-
-def arguments_at(subject: Subject, case: Case, point: Point, draw: int) -> tuple[Argument, ...] | Raised:
-    """What the target is called with at one point; the same values whenever it is asked."""
-    exact = exact_arguments_at(subject, case, point, draw)
-    return exact if isinstance(exact, Raised) else _as_called(subject, exact)
-
-
-def _as_called(subject: Subject, exact: tuple[Argument, ...]) -> tuple[Argument, ...]:
-    """The arguments in the dtype in which the target is called, as far as they fit into it."""
-    pair = native_arguments(exact, subject.native, drawn_value) if subject.native else None
-    return exact if pair is None else pair[0]
-
-
-def exact_arguments_at(
-    subject: Subject, case: Case, point: Point, draw: int
-) -> tuple[Argument, ...] | Raised:
-    """The same in float64, whatever the target is called in."""
-    device = subject.settings.device
-    if subject.hook is None:
-        built = guard.call(build_arguments, case, point, draw, device, subject.live)
-        return built if isinstance(built, Raised) else with_defaults(built.value, subject)
-    built = call_hook(subject.hook, case, draw, device, subject.target.parameters)
-    return built if isinstance(built, Raised) else built.value
-
-
-def _is_continuous(value: Any) -> bool:  # noqa: ANN401
-    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())

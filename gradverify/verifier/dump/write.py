@@ -18,7 +18,8 @@ from gradverify.rules import Family, rule
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, arguments_at, prepare
+from gradverify.verifier.checks.samples import arguments_at, prepare
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.collect.importing import dotted_name, resolve
 from gradverify.verifier.dump import script
 from gradverify.verifier.dump.entry import layout_of, probe

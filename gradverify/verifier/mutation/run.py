@@ -10,7 +10,8 @@ from gradverify.events import CaseVerified, Found, Mutated, Verify
 from gradverify.model import Finding, Mutation, MutationOutcome, Severity
 from gradverify.model.points import points_of
 from gradverify.verifier.building import Live, build_subject
-from gradverify.verifier.checks.subject import Sample, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope, fault_named
 from gradverify.verifier.mutation.planting import Planted

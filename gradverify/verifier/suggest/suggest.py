@@ -13,8 +13,9 @@ from gradverify.model import Case, Finding, LiteralInput, Outcome, Point, Target
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.checks.first_order import first_order
+from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import second_order
-from gradverify.verifier.checks.subject import Sample, Subject, first_line, prepare
+from gradverify.verifier.checks.subject import Sample, Subject, first_line
 from gradverify.verifier.collect.discover import parameters_of
 from gradverify.verifier.collect.operators import Operator, operator_of
 from gradverify.verifier.guard import Raised

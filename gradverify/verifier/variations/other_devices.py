@@ -13,7 +13,8 @@ from torch import Tensor
 
 from gradverify.model import Finding, RaisedError, Severity, Swept
 from gradverify.verifier import guard
-from gradverify.verifier.checks.subject import Sample, arguments_at, first_line
+from gradverify.verifier.checks.samples import arguments_at
+from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import count_of
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.numerics.flat import Layout

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, Severity, Swept
 from gradverify.verifier import guard
-from gradverify.verifier.checks.subject import another_draw
+from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients, copies
 from gradverify.verifier.variations.call import backward, called, is_accident

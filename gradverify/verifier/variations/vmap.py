@@ -14,7 +14,8 @@ from torch.autograd import Function
 from gradverify.model import Finding, Point
 from gradverify.verifier import guard
 from gradverify.verifier.checks.random_signs import random_signs
-from gradverify.verifier.checks.subject import Sample, arguments_at
+from gradverify.verifier.checks.samples import arguments_at
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.calling import (

@@ -13,7 +13,8 @@ from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, Tar
 from gradverify.verifier.checks.composite import NoComposite
 from gradverify.verifier.checks.precision.autocast import autocast
 from gradverify.verifier.checks.precision.truth import Verified
-from gradverify.verifier.checks.subject import Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Subject
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (4, 6)), TensorInput("w", (6, 5))))
 

@@ -24,7 +24,8 @@ from gradverify.model import (
 from gradverify.verifier.checks.composite import Composite, NoComposite, automatic_composite
 from gradverify.verifier.checks.precision.alone import judged_alone, native_dtype, no_float64_path
 from gradverify.verifier.checks.precision.beside import beside_float64
-from gradverify.verifier.checks.subject import NoSample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import NoSample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))

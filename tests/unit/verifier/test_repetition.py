@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Severity, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.subject import Sample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.variations.repetition import repeated_runs
 from gradverify.verifier.variations.sweep import early_gradient, sweep
 from gradverify.verifier.variations.verified import Verified, verified

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
-from gradverify.verifier.checks.subject import Sample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.variations.uninitialized import read_unwritten
 
 NAN = float("nan")

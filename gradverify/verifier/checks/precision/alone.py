@@ -30,7 +30,8 @@ from gradverify.verifier.checks.precision.native import NativeCall, values_at
 from gradverify.verifier.checks.precision.place import Place
 from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
 from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.subject import Sample, Subject, prepare
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.native_values import NATIVE

@@ -18,7 +18,8 @@ from gradverify.verifier.checks.precision.value_ranges import (
     declared_range,
     free_inputs,
 )
-from gradverify.verifier.checks.subject import Sample, another_draw
+from gradverify.verifier.checks.samples import another_draw
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import interpreted, wrong_product

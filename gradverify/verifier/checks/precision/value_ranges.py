@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Case, Point, TensorInput, tensors_of
-from gradverify.verifier.checks.subject import Sample, exact_arguments_at
+from gradverify.verifier.checks.samples import exact_arguments_at
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 
