@@ -107,6 +107,16 @@ class Family(StrEnum):
     """Not a check: inputs that cannot be built, processes that die."""
 
 
+CHECK_FAMILIES = (
+    Family.GRADCHECK,
+    Family.GRADGRADCHECK,
+    Family.REFERENCE,
+    Family.CONTRACT,
+    Family.PRECISION,
+)
+"""Those that have an outcome at each case."""
+
+
 @dataclass(frozen=True)
 class Page:
     """The page of a code: Markdown, and its four sections."""

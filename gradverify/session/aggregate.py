@@ -37,11 +37,10 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.rules import Family
+from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.session.baseline import Known, mark_known
 from gradverify.session.commands import Asked, with_commands
 from gradverify.session.completeness import (
-    CHECK_FAMILIES,
     case_reports,
     domain_of,
     mark_expected,

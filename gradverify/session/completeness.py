@@ -23,17 +23,9 @@ from gradverify.model import (
     Verdict,
     tensors_of,
 )
-from gradverify.rules import RULES, Family, matching, rule
+from gradverify.rules import CHECK_FAMILIES, RULES, Family, matching, rule
 from gradverify.session.outcome import NOT_VERIFIED, status_of
 from gradverify.spec.selecting import matches
-
-CHECK_FAMILIES = (
-    Family.GRADCHECK,
-    Family.GRADGRADCHECK,
-    Family.REFERENCE,
-    Family.CONTRACT,
-    Family.PRECISION,
-)
 
 _WORSE = (Outcome.NOT_RUN, Outcome.PASSED, Outcome.INCONCLUSIVE, Outcome.FAILED)
 

@@ -22,12 +22,12 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
+from gradverify.rules import CHECK_FAMILIES
 from gradverify.session.baseline import about_the_baseline
 from gradverify.session.binding import bind_module
 from gradverify.session.cache import LeftOver, kept, left_over, remember
 from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
-from gradverify.session.completeness import CHECK_FAMILIES
 from gradverify.session.modules import Module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
 from gradverify.session.parallel import for_each_module, verify_in_threads

@@ -9,20 +9,12 @@ import torch
 
 from gradverify.events import CaseVerified
 from gradverify.model import Case, Evaluations, Finding, Outcome, Point, Swept
-from gradverify.rules import Family
+from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.result import WORSE, CheckResult, Uncovered
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.unknown import family_of, not_verified
 from gradverify.verifier.interpreter.launches import interpreted
-
-CHECK_FAMILIES = (
-    Family.GRADCHECK,
-    Family.GRADGRADCHECK,
-    Family.REFERENCE,
-    Family.CONTRACT,
-    Family.PRECISION,
-)
 
 
 @dataclass

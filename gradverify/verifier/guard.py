@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import importlib
-import linecache
 import random
 import sys
-import sysconfig
-import traceback
 from bdb import BdbQuit
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
 
-from gradverify.model import Frame, RaisedError
-from gradverify.repeatable import repeatable
+from gradverify.model import RaisedError
 from gradverify.verifier.global_state import leave_modes, modes
+from gradverify.verifier.raised_errors import describe
 
 T = TypeVar("T")
 
-_OUR_CODE = str(Path(__file__).resolve().parent)
-_TORCH_CODE = (str(Path(torch.__file__).parent), str(Path(torch.__file__).resolve().parent))
-"""Two where an installer links packages into an environment."""
-_STANDARD = tuple(sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib"))
-_INSTALLED = "site-packages"
-_IMPORT_CODE = str(Path(importlib.__file__).resolve().parent)
 
 DEVICE = ""
 """The default device while user code runs, where its module has set one; empty leaves it alone."""
@@ -47,15 +34,6 @@ LOST_WORDS = ("CUDA error:", "HIP error:", "device-side assert")
 
 OF_BACKWARD = 1_000_003
 """Added to a seed for the states that backward starts from; any number does."""
-
-MAXIMAL_MESSAGE = 2000
-"""Characters kept of an exception's message: some carry whole tensors."""
-
-MAXIMAL_TRACEBACK = 20_000
-"""Characters kept of a whole traceback, from its end."""
-
-MAXIMAL_FRAMES = 12
-"""Frames kept of a traceback: a RecursionError has a thousand."""
 
 
 @dataclass(frozen=True)
@@ -252,76 +230,6 @@ class _ForwardsAlone(RandomStates):
 def cuda_in_use() -> bool:
     """Whether this process has used a CUDA device."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-
-
-def describe(error: BaseException) -> RaisedError:
-    """Tell an exception in the user's terms: type, message, the user's frames, raised on purpose or not."""
-    frames = _user_frames(error.__traceback__)
-    try:
-        message = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        message = "(its message cannot be printed)"
-    return RaisedError(
-        type=type(error).__name__,
-        message=repeatable(message)[:MAXIMAL_MESSAGE],
-        frames=frames[-MAXIMAL_FRAMES:],
-        deliberate=isinstance(error, NotImplementedError | AssertionError) or _ends_in_raise(frames),
-        traceback=_whole_traceback(error),
-    )
-
-
-def raised_by_users(error: BaseException) -> RaisedError | None:
-    """An exception that came through our own code, where the user's raised it; None where it is ours."""
-    described = describe(error)
-    own = tuple(
-        f for f in described.frames if not (f.file.startswith(_STANDARD) and _INSTALLED not in f.file)
-    )
-    return replace(described, frames=own) if own else None
-
-
-def _whole_traceback(error: BaseException) -> str:
-    try:
-        return repeatable("".join(traceback.format_exception(error)))[-MAXIMAL_TRACEBACK:]
-    except Exception:  # noqa: BLE001 - a user's exception may refuse to be printed in any way
-        return ""
-
-
-def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
-    frames: list[Frame] = []
-    for summary in traceback.extract_tb(trace):
-        if summary.filename.startswith((_OUR_CODE, *_TORCH_CODE, _IMPORT_CODE, "<frozen ")):
-            continue
-        raw = linecache.getline(summary.filename, summary.lineno or 0)
-        indent = len(raw) - len(raw.lstrip())
-        caret = (0, 0)
-        if (
-            summary.colno is not None
-            and summary.end_colno is not None
-            and summary.end_lineno == summary.lineno
-        ):
-            caret = (max(0, summary.colno - indent), max(0, summary.end_colno - indent))
-        frame = Frame(summary.filename, summary.lineno or 0, summary.name, raw.strip(), caret)
-        if not frames or frame != frames[-1]:  # of a recursion, one frame tells all
-            frames.append(frame)
-    return tuple(frames)
-
-
-def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
-    """Whether the innermost user frame stands on a `raise` or `assert` statement."""
-    if not frames:
-        return False
-    return frames[-1].line in _lines_that_raise("".join(linecache.getlines(frames[-1].file)))
-
-
-@lru_cache(maxsize=8)
-def _lines_that_raise(source: str) -> frozenset[int]:
-    """Lines of `raise` and `assert` statements. Remembered: inputs are found by hundreds of exceptions."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return frozenset()
-    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert))
-    return frozenset(line for s in statements for line in range(s.lineno, (s.end_lineno or s.lineno) + 1))
 
 
 @contextlib.contextmanager

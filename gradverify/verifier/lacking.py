@@ -9,9 +9,7 @@ import re
 
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import accelerators
-
-OF_THE_INTERPRETER = "InterpreterError"
-"""What Triton's interpreter raises for whatever happens in a kernel, its own gaps among it."""
+from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER
 
 WANTS_A_GPU = (
     "active drivers ([])",  # triton

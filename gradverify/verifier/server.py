@@ -51,6 +51,7 @@ from gradverify.verifier.inputs.arguments import paths_of
 from gradverify.verifier.interpreter.launches import interpret_kernels, watch_kernels
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.module_state import Left
+from gradverify.verifier.raised_errors import describe, raised_by_users
 from gradverify.verifier.run import verify
 from gradverify.verifier.state_outside import outside_ctx
 from gradverify.verifier.surroundings import DisturbedError, Surroundings
@@ -69,7 +70,7 @@ def ended_by(error: Exception) -> DeviceLost | Disturbed | Broken:
     if isinstance(error, guard.DeviceLostError):
         return DeviceLost(error.error)
     if guard.is_device_lost(error):
-        return DeviceLost(guard.describe(error))
+        return DeviceLost(describe(error))
     return Broken("".join(traceback.format_exception(error)))
 
 
@@ -130,7 +131,7 @@ class Server:
         if isinstance(error, of_another) or guard.is_device_lost(error) or guard.lets_through(error):
             return
         _require(AS_LOADED, "importing its module")
-        if raised := guard.raised_by_users(error):
+        if raised := raised_by_users(error):
             said = f"raised {raised.type} where its results were used"
             raise DisturbedError(f"its code {said}", raised) from error
 

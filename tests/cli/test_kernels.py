@@ -94,3 +94,27 @@ def test_an_accident_in_such_a_line_is_no_refusal():
     frame = Frame("m.py", 3, "forward", "torch.cuda.synchronise()")
     message = "module 'torch.cuda' has no attribute 'synchronise'"
     assert not lacking.lacking(RaisedError("AttributeError", message, (frame,)))
+
+
+@pytest.fixture(scope="module")
+def beyond(place):
+    ran = place("kernels")("check", "bounds.py", "--ignore", "GV404", "--ignore", "GV405", "--format", "json")
+    return {t["name"]: t for t in json.loads(ran.out)["targets"]}
+
+
+def test_a_write_past_the_end_is_an_error_with_the_kernels_line(beyond):
+    error = next(f for f in beyond["WritesPastTheEnd"]["findings"] if f["code"] == "GV102")
+    assert "OutOfBoundsError: the kernel writes" in error["message"]
+    assert "past the end of `y_ptr`" in error["message"]
+    assert error["raised"]["frames"][-1]["function"] == "_scale"
+    assert not any("triton" in frame["file"] for frame in error["raised"]["frames"])
+
+
+def test_what_is_read_past_the_end_is_nan_and_never_passes(beyond):
+    assert beyond["Double"]["status"] == "passed"
+    assert beyond["ReadsPastTheEnd"]["status"] != "passed"
+
+
+def test_a_lost_second_derivative_of_a_kernel_is_a_warning_under_a_spec_too(beyond):
+    found = {f["code"]: f["severity"] for f in beyond["Double"]["findings"]}
+    assert found == {"GV202": "warning"}

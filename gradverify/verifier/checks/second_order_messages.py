@@ -42,6 +42,9 @@ PARTLY_DETACHED = (
     "Recompute it in backward from saved inputs."
 )
 
+FIRST_ROWS = 16
+"""So many entries of the outputs are asked for one on which the gradient depends: of a ReLU many are zero."""
+
 NOT_FINITE = (
     " Is a root, a power or a quotient taken of 0 and hidden by torch.where or a product with 0? Its "
     "derivative is infinite, and inf * 0 is NaN: mask the argument, not the result."
@@ -126,16 +129,20 @@ def cut_by_kernel(sample: Sample) -> Finding | None:
     kernels hardly any second derivative is meant, and whoever asks for one must learn that it is lost.
     """
     problem = sample.problem
-    one = torch.zeros(problem.outputs.size, dtype=torch.float64)
-    one[:1] = 1.0
-    row = problem.pull_back(problem.primals, problem.outputs.unflatten(one))
-    flat = torch.zeros(1) if isinstance(row, Raised) else sample.inputs.flatten(row.value).nan_to_num(0.0)
-    worst = int(flat.abs().argmax())
-    if not flat[worst]:
+    for chosen in range(min(FIRST_ROWS, problem.outputs.size)):
+        one = torch.zeros(problem.outputs.size, dtype=torch.float64)
+        one[chosen] = 1.0
+        row = problem.pull_back(problem.primals, problem.outputs.unflatten(one))
+        flat = torch.zeros(1) if isinstance(row, Raised) else sample.inputs.flatten(row.value).nan_to_num(0.0)
+        if flat.any():
+            break
+    else:
         return None
+    worst = int(flat.abs().argmax())
     block = sample.inputs.blocks[sample.inputs.block_of(worst)]
     name = problem.input_names[sample.inputs.block_of(worst)]
-    entry = indexed("grad_output", problem.outputs.blocks[0].index(0))
+    output = problem.outputs.blocks[problem.outputs.block_of(chosen)]
+    entry = indexed("grad_output", output.index(chosen))
     place = f"d grad of {indexed(name, block.index(worst))} / d {entry} is {number(flat[worst].item())}"
     return sample.finding(
         "GV202",

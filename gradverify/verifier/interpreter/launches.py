@@ -11,7 +11,7 @@ import torch
 
 from gradverify.verifier import guard
 from gradverify.verifier.devices import accelerators
-from gradverify.verifier.interpreter import libdevice
+from gradverify.verifier.interpreter import bounds, libdevice
 
 INTERPRET = "TRITON_INTERPRET"
 """`triton.jit` reads it when a kernel is defined: 1 has kernels run in Python, on tensors of the CPU.
@@ -63,6 +63,7 @@ def watch_kernels() -> None:
     wrapped.is_watched = True  # type: ignore[attr-defined]
     interpreter._implicit_cvt = wrapped  # noqa: SLF001 - looked up anew at each launch
     libdevice.install(interpreter)
+    bounds.install(interpreter)
     autotuner: Any = sys.modules.get("triton.runtime.autotuner")
     if autotuner is not None:
         autotuner.Autotuner._bench = _untimed  # noqa: SLF001 - there is no public name for it

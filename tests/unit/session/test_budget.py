@@ -24,8 +24,8 @@ from gradverify.model import (
     TargetKind,
     TargetPlan,
 )
+from gradverify.rules import CHECK_FAMILIES
 from gradverify.session.aggregate import TargetState
-from gradverify.session.completeness import CHECK_FAMILIES
 from gradverify.session.ended import take_end
 from gradverify.session.request import Progress, TargetProgress
 from gradverify.session.verifying import _run_within_budget

@@ -20,8 +20,8 @@ from gradverify.model import (
     TargetPlan,
     Verdict,
 )
+from gradverify.rules import CHECK_FAMILIES
 from gradverify.session.aggregate import TargetState
-from gradverify.session.completeness import CHECK_FAMILIES
 
 TARGET = Target("F", "F", TargetKind.FUNCTION, "m.py", 1)
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from gradverify.verifier import guard
+from gradverify.verifier import guard, raised_errors
 from gradverify.verifier.global_state import GlobalState
 from gradverify.verifier.guard import Raised, Returned
 
@@ -81,8 +81,8 @@ def test_a_long_message_and_a_deep_traceback_are_cut():
     def speaks():
         raise RuntimeError("x" * 100_000)
 
-    assert len(guard.call(speaks).error.message) == guard.MAXIMAL_MESSAGE
-    assert len(guard.call(recurses).error.frames) <= guard.MAXIMAL_FRAMES
+    assert len(guard.call(speaks).error.message) == raised_errors.MAXIMAL_MESSAGE
+    assert len(guard.call(recurses).error.frames) <= raised_errors.MAXIMAL_FRAMES
 
 
 def test_random_states_are_replayed():
