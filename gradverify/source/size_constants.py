@@ -34,6 +34,10 @@ _ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
 """What rounds a size up to a power of two: at such a size nothing is left over."""
 
 
+_LAUNCHING = ("warps", "stages", "ctas")
+"""Ends of names that say how a kernel is launched: no size is held against them."""
+
+
 def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
     """The constants of one target of a module, by value; empty where the source cannot be read.
 
@@ -42,6 +46,8 @@ def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
     found: dict[int, SizeConstant] = {}
     for node in statements_behind(source, attribute):
         for constant in _constants(node):
+            if constant.name.lower().endswith(_LAUNCHING):
+                continue
             known = found.get(constant.value)
             if known is None or (constant.name and not known.name):
                 found[constant.value] = constant

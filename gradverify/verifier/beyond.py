@@ -17,6 +17,7 @@ from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.precision.alone import judged_alone
+from gradverify.verifier.checks.pricing import timed
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
@@ -25,6 +26,11 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.variations.uninitialized import read_unwritten
+
+LONG = 1.0
+"""Seconds of a forward from which on a size is not tried: in an interpreter, rows cost a program each."""
+
+TOO_SLOW = "a call of it takes too long there"
 
 LARGEST_JACOBIAN = 1_000
 """Entries of a Jacobian that is built there: a larger one is only followed to what is wrong."""
@@ -38,7 +44,10 @@ def judge_beyond(
     if subject.settings.engine is Engine.TORCH:
         yield BeyondJudged("--engine torch would build its whole Jacobian")
         return
-    sample = prepare(subject, case, Point.TYPICAL, 0)
+    sample, seconds = timed(prepare, subject, case, Point.TYPICAL, 0)
+    if isinstance(sample, Sample) and sample.is_native and seconds > LONG:
+        yield BeyondJudged(TOO_SLOW)
+        return
     if isinstance(sample, NoSample):
         raised = sample.raised
         yield BeyondJudged(f"forward raises {raised.type}" if raised is not None else "it has no gradient")
@@ -111,7 +120,7 @@ def _cut(
 def _errors(sample: Sample, first: FirstOrder, wanted: frozenset[Family]) -> list[Finding]:
     """What is wrong there; inconclusive where that may come from what was guessed of inferred inputs."""
     results = {Family.GRADCHECK: first.result}
-    if Family.REFERENCE in wanted:
+    if Family.REFERENCE in wanted and not sample.is_native:
         results[Family.REFERENCE] = reference(sample, first, None)
     # Smaller sizes, even ones or not, say nothing of what is wrong past a constant.
     here = replace(sample, subject=replace(sample.subject, spares=()))

@@ -18,8 +18,15 @@ from gradverify.verifier.checks.float32_inside import every_output_is_float32, f
 from gradverify.verifier.checks.given_options import with_given_options
 from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.alone import FLOAT32_INSIDE, native_dtype
-from gradverify.verifier.checks.pricing import price_at, timed
+from gradverify.verifier.checks.precision.alone import (
+    FLOAT32_INSIDE,
+    NOT_TO_ALL_DIGITS,
+    WRONG_IN_FLOAT64,
+    is_the_reference_in_float64,
+    native_dtype,
+)
+from gradverify.verifier.checks.pricing import SLOW, price_at, timed
+from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line
 from gradverify.verifier.checks.undeclared import at_undeclared
@@ -73,7 +80,8 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
         yield CaseStarted(case.id, point, draw)
         watch_kernels()
         before = launches()
-        sample, slow = timed(prepare, subject, case, point, draw)
+        sample, seconds = timed(prepare, subject, case, point, draw)
+        slow = seconds > SLOW
         if (point, draw) == (Point.TYPICAL, 0):
             kernels = launches() > before
             why = _why_native(asked, subject, sample, kernels=kernels, slow=slow)
@@ -99,7 +107,10 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     """What all checks that are asked for find at a declared point."""
     state.last = sample
     watch_kernels()  # those of a module that forward has imported
+    before = launches()
     results, not_judged = run_checks(sample, asked.wanted)
+    if launches() > before and not sample.is_native and _is_wrong(results):
+        results, not_judged = _as_trained(asked, sample) or (results, not_judged)
     if not_judged:
         state.remarks[not_judged] = None
     results = guarded(sample, results, asked.findings)
@@ -113,6 +124,29 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     if alone and asked.is_first(sample.case) and every_output_is_float32(sample):
         dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
         asked.live.kept.native = (dtype, FLOAT32_INSIDE)
+
+
+def _is_wrong(results: dict[Family, CheckResult]) -> bool:
+    return any(result.outcome is Outcome.FAILED for result in results.values())
+
+
+def _as_trained(asked: Verification, sample: Sample) -> tuple[dict[Family, CheckResult], str] | None:
+    """The results in a native dtype, where kernels are right in it that are wrong in float64.
+
+    Nobody runs them in float64: pointers of it, constants and atomic additions of float32 do not go together.
+    """
+    if sample.subject.surrogate is not None or Family.PRECISION not in asked.wanted:
+        return None
+    dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
+    subject = replace(sample.subject, native=dtype, why_native=WRONG_IN_FLOAT64)
+    native = prepare(subject, sample.case, sample.point, sample.draw)
+    if not dtype or not isinstance(native, Sample):
+        return None
+    results = run_checks(native, asked.wanted)
+    if results[0][Family.PRECISION].outcome is not Outcome.PASSED:
+        return None
+    asked.live.kept.native = (dtype, WRONG_IN_FLOAT64)
+    return results
 
 
 def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterator[Event]:
@@ -136,6 +170,8 @@ def _why_native(
     """
     if subject.native or subject.surrogate is not None or Family.PRECISION not in asked.wanted:
         return ""
+    if isinstance(sample, Sample) and kernels and subject.reference is not None:
+        return "" if is_the_reference_in_float64(sample) else NOT_TO_ALL_DIGITS
     if isinstance(sample, Sample):
         return FLOAT32_INSIDE if (kernels or slow) and float32_inside(sample, kernels=kernels) else ""
     code = "GV001" if subject.inferred else "GV002"
@@ -165,7 +201,8 @@ def _can_add_something(state: CaseState, subject: Subject) -> bool:
     They cannot where backward is wrong anyway, is not meant to be the derivative, or is torch's to judge.
     Of inferred inputs backward must be the derivative at moderate values.
     """
-    first, contract = state.outcomes[Family.GRADCHECK], state.outcomes[Family.CONTRACT]
+    family = Family.PRECISION if subject.native else Family.GRADCHECK
+    first, contract = state.outcomes[family], state.outcomes[Family.CONTRACT]
     verified = first is Outcome.PASSED or (first is Outcome.INCONCLUSIVE and not subject.inferred)
     meant = subject.surrogate is None and subject.settings.engine is not Engine.TORCH
     return verified and meant and contract is not Outcome.FAILED

@@ -33,8 +33,8 @@ def price_at(sample: Sample, clock: Callable[[], float] = time.thread_time) -> P
     return price_of(min(taken))
 
 
-def timed(do: Callable[P, T], *given: P.args, **named: P.kwargs) -> tuple[T, bool]:
-    """What a function gives, and whether that was slow by the clock, which counts waiting for kernels too."""
+def timed(do: Callable[P, T], *given: P.args, **named: P.kwargs) -> tuple[T, float]:
+    """What a function gives, and its seconds by the clock, which counts waiting for kernels too."""
     begun = time.perf_counter()
     result = do(*given, **named)
-    return result, time.perf_counter() - begun > SLOW
+    return result, time.perf_counter() - begun

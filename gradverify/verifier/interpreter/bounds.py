@@ -37,6 +37,9 @@ class _Region:
 _regions: list[_Region] = []
 """Those of the kernel that runs; kernels are not launched by kernels."""
 
+_others: list[_Region] = []
+"""Those of all other tensors, once one was asked for while it runs."""
+
 
 def install(interpreter: Any) -> None:  # noqa: ANN401 - Triton's module
     """Have the interpreter look at each address that a kernel reads from or writes to."""
@@ -50,6 +53,7 @@ def _remembering(launch: Any) -> Any:  # noqa: ANN401 - Triton's method
     @wraps(launch)
     def launched(self: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - as Triton calls it
         given = {**dict(zip(self.arg_names, arguments, strict=False)), **named}
+        _others.clear()
         _regions[:] = [r for name, value in given.items() for r in _regions_of(name, value)]
         return launch(self, *arguments, **named)
 
@@ -103,7 +107,9 @@ def _outside(pointers: Any, mask: Any) -> Any:  # noqa: ANN401 - handles in, an 
         return None
     outside = asked & ~_within(addresses, size, _regions)
     if outside.any():  # a kernel may be given a table of addresses of other tensors
-        outside &= ~_within(addresses, size, _alive())
+        if not _others:
+            _others.extend(_alive())
+        outside &= ~_within(addresses, size, _others)
     return outside if outside.any() else None
 
 

@@ -26,9 +26,10 @@ from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
 from gradverify.verifier.checks.precision.located import located
 from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
-from gradverify.verifier.checks.precision.native import NativeCall, values_at
-from gradverify.verifier.checks.precision.place import Place
-from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
+from gradverify.verifier.checks.precision.native import NativeCall, values_at, values_of
+from gradverify.verifier.checks.precision.place import COTANGENT_SEED, Place
+from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32, agree
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
@@ -51,6 +52,13 @@ EXACT = 4.0
 
 FLOAT32_INSIDE = "forward computes in float32 inside"
 """Why a target that accepts float64 is judged natively."""
+
+
+WRONG_IN_FLOAT64 = "in float64 its kernels give other values than in their own dtypes"
+NOT_TO_ALL_DIGITS = "its kernels do not give the reference's values to all digits of float64"
+
+ALL_DIGITS = 1e-9
+"""Relative: float32 inside is 1e-8 off at the least."""
 
 
 def listed_dtypes(subject: Subject) -> tuple[str, ...]:
@@ -85,6 +93,20 @@ def surely_wrong(sample: Sample) -> Finding | None:
     """The first error in the dtype it is called in, by two calls of the target; four where there is one."""
     found, _ = _alone(sample, sample.subject.native)
     return next((f for f in found if f.severity is Severity.ERROR), None)
+
+
+def is_the_reference_in_float64(sample: Sample) -> bool:
+    """Whether outputs and a gradient are those of the reference to all digits: by one call."""
+    subject, problem = sample.subject, sample.problem
+    reference = subject.reference_by_name([a.name for a in problem.arguments])
+    if reference is None:
+        return True
+    signs = random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED)
+    u = problem.outputs.unflatten(signs)
+    mine, theirs = values_of(problem, u), values_of(replace(problem, function=reference), u)
+    if isinstance(mine, Raised) or isinstance(theirs, Raised) or len(mine) != len(theirs):
+        return True
+    return agree(mine, theirs, ALL_DIGITS)
 
 
 def no_float64_path(sample: Sample) -> Finding:

@@ -198,13 +198,13 @@ def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
     return True
 
 
-def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether two computations give the same values, to within `AGREE`."""
+def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor], within: float = AGREE) -> bool:
+    """Whether two computations give the same values."""
     for a, b in zip(mine, theirs, strict=True):
         if a.shape != b.shape:
             return False
         size = a.abs() + a.square().mean().sqrt() if a.numel() else a
-        near = (a - b).abs() <= AGREE * size
+        near = (a - b).abs() <= within * size
         if not (near | (a == b) | (a.isnan() & b.isnan())).all():
             return False
     return True
