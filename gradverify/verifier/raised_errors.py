@@ -35,6 +35,9 @@ MAXIMAL_TRACEBACK = 20_000
 MAXIMAL_FRAMES = 12
 """Frames kept of a traceback: a RecursionError has a thousand."""
 
+OF_THE_KERNEL = (OutOfBoundsError, NameError, ZeroDivisionError, AssertionError)
+"""A kernel's own faults in the interpreter; whatever else it raises may be a gap of that."""
+
 
 def describe(error: BaseException) -> RaisedError:
     """Tell an exception in the user's terms: type, message, the user's frames, raised on purpose or not."""
@@ -42,7 +45,7 @@ def describe(error: BaseException) -> RaisedError:
     inside = _in_a_kernel(error)
     if inside is not None:
         frames += _user_frames(inside.__traceback__)
-        error = inside if isinstance(inside, OutOfBoundsError) else error
+        error = inside if isinstance(inside, OF_THE_KERNEL) else error
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything

@@ -20,10 +20,9 @@ from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.precision.alone import (
     FLOAT32_INSIDE,
-    NOT_TO_ALL_DIGITS,
     WRONG_IN_FLOAT64,
-    is_the_reference_in_float64,
     native_dtype,
+    unlike_the_reference,
 )
 from gradverify.verifier.checks.pricing import SLOW, price_at, timed
 from gradverify.verifier.checks.result import CheckResult
@@ -171,7 +170,7 @@ def _why_native(
     if subject.native or subject.surrogate is not None or Family.PRECISION not in asked.wanted:
         return ""
     if isinstance(sample, Sample) and kernels and subject.reference is not None:
-        return "" if is_the_reference_in_float64(sample) else NOT_TO_ALL_DIGITS
+        return unlike_the_reference(sample)
     if isinstance(sample, Sample):
         return FLOAT32_INSIDE if (kernels or slow) and float32_inside(sample, kernels=kernels) else ""
     code = "GV001" if subject.inferred else "GV002"

@@ -21,6 +21,7 @@ from gradverify.model import (
     Precision,
     Severity,
 )
+from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
@@ -95,18 +96,20 @@ def surely_wrong(sample: Sample) -> Finding | None:
     return next((f for f in found if f.severity is Severity.ERROR), None)
 
 
-def is_the_reference_in_float64(sample: Sample) -> bool:
-    """Whether outputs and a gradient are those of the reference to all digits: by one call."""
+def unlike_the_reference(sample: Sample) -> str:
+    """Why a call in float64 does not give what the reference gives; empty where it does."""
     subject, problem = sample.subject, sample.problem
     reference = subject.reference_by_name([a.name for a in problem.arguments])
     if reference is None:
-        return True
+        return ""
     signs = random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED)
     u = problem.outputs.unflatten(signs)
     mine, theirs = values_of(problem, u), values_of(replace(problem, function=reference), u)
-    if isinstance(mine, Raised) or isinstance(theirs, Raised) or len(mine) != len(theirs):
-        return True
-    return agree(mine, theirs, ALL_DIGITS)
+    if isinstance(mine, Raised):
+        return f"backward raises {mine.error.type} in float64"
+    if isinstance(theirs, Raised) or len(mine) != len(theirs):
+        return ""
+    return "" if agree(mine, theirs, ALL_DIGITS) else NOT_TO_ALL_DIGITS
 
 
 def no_float64_path(sample: Sample) -> Finding:
@@ -148,8 +151,18 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
     place = Place.typical(sample, truth, plainly(dtype), asked=True)
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"
-    if not isinstance(call, NativeCall):
-        return [_not_judged(sample, dtype, reason)], rows
+    if isinstance(call, NativeCall):
+        return _without_composite(place, call, reason, rows)
+    if call.in_backward and call.error is not None and dtype == sample.subject.native:
+        return [backward_raised(sample, call.error, f" in {dtype}")], []
+    return [_not_judged(sample, dtype, reason)], rows
+
+
+def _without_composite(
+    place: Place, call: NativeCall, reason: str, rows: list[Precision]
+) -> tuple[list[Finding], list[Precision]]:
+    """One dtype by what the target gives for other grad_outputs, and beside its own inputs."""
+    sample, dtype = place.sample, place.arithmetic.name
     nonlinear = _nonlinearity(place, call)
     if nonlinear is not None:
         return [nonlinear], [Precision(dtype, "", Closeness.WRONG)]
