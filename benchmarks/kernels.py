@@ -2,7 +2,7 @@
 
     python benchmarks/kernels.py [NAME ...]     # names of specs: `liger-kernel/softmax`; none means all
 
-Each mistake of `cases/kernels/planted.yaml` goes into a copy of its package, which is checked under the spec
+Each mistake of `cases/kernels/` goes into a copy of its package, which is checked under the spec
 of `specs/` at the default effort and timeout, in Triton's interpreter where there is no GPU. The right
 Functions are checked too, and each line has the processor's seconds.
 """
@@ -86,7 +86,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=shown)
     parser.add_argument("names", nargs="*", metavar="NAME")
     names = parser.parse_args().names
-    cases = yaml.safe_load((HERE / "cases" / "kernels" / "planted.yaml").read_text())
+    files = sorted((HERE / "cases" / "kernels").glob("*.yaml"))
+    cases = [case for file in files for case in yaml.safe_load(file.read_text())]
     found = total = alarms = 0
     for case in cases:
         if names and case["spec"] not in names:

@@ -18,12 +18,12 @@ def elu_plus_one(x: Tensor) -> Tensor:
 
 
 def log_sigmoid(x: Tensor, temperature: float) -> Tensor:
-    """log sigmoid(x) / temperature."""
+    """The logarithm of sigmoid(x), over a temperature."""
     return functional.logsigmoid(x) / temperature
 
 
 def swish(x: Tensor) -> Tensor:
-    """x sigmoid(x)."""
+    """SiLU."""
     return functional.silu(x)
 
 
@@ -50,7 +50,7 @@ def pow_glu(x: Tensor, y: Tensor, power: float) -> Tensor:
 
 
 def l2_norm(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x / |x|, and 1 / |x|."""
+    """The direction, and one over the length."""
     scale = torch.rsqrt(x.square().sum(-1, keepdim=True) + eps)
     return x * scale, scale[..., 0]
 
@@ -77,13 +77,13 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)
 
 
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Of each row; zero where the label does not count."""
-    return functional.cross_entropy(logits, target, reduction="none")
+def cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
+    """Per row; zero where the label is ignored."""
+    return functional.cross_entropy(logits, target, reduction="none", label_smoothing=label_smoothing)
 
 
 def rwkv7_key(k: Tensor, a: Tensor, ka: Tensor) -> Tensor:
-    """k (1 + (a - 1) ka)."""
+    """The key with its in-context learning rate: k (1 + (a - 1) ka)."""
     return k + k * (a - 1) * ka
 
 
@@ -93,7 +93,7 @@ def output_correction(o: Tensor, r: Tensor, k: Tensor, r_k: Tensor, v: Tensor, g
 
 
 def scaled_sigmoid(x: Tensor, scale: float) -> Tensor:
-    """scale sigmoid(x)."""
+    """A scaled sigmoid."""
     return scale * torch.sigmoid(x)
 
 
@@ -107,3 +107,24 @@ def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, scale: float) -> T
         state = state + k[:, t, :, :, None] * learned[:, :, None]
         outputs.append((state * q[:, t, :, :, None]).sum(-2) * scale)
     return torch.stack(outputs, 1)
+
+
+def causal_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Per channel over what came before, then swish."""
+    w = weight.shape[-1]
+    y = functional.conv1d(functional.pad(x.mT, (w - 1, 0)), weight[:, None], bias, groups=len(weight))
+    return functional.silu(y).mT
+
+
+def hgrn(x: Tensor, g: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """A gated state: h = exp(g) h + x."""
+    states = []
+    for t in range(x.shape[1]):
+        state = g[:, t].exp() * state + x[:, t]
+        states.append(state)
+    return torch.stack(states, 1), state
+
+
+def mean_pooling(x: Tensor, chunk_size: int) -> Tensor:
+    """The mean of each chunk, the last one shorter."""
+    return torch.stack([part.mean(1) for part in x.split(chunk_size, 1)], 1)

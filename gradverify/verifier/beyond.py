@@ -24,6 +24,7 @@ from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.interpreter.launches import launches
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.variations.uninitialized import read_unwritten
 
@@ -44,8 +45,9 @@ def judge_beyond(
     if subject.settings.engine is Engine.TORCH:
         yield BeyondJudged("--engine torch would build its whole Jacobian")
         return
+    before = launches()
     sample, seconds = timed(prepare, subject, case, Point.TYPICAL, 0)
-    if isinstance(sample, Sample) and sample.is_native and seconds > LONG:
+    if isinstance(sample, Sample) and launches() > before and seconds > LONG:
         yield BeyondJudged(TOO_SLOW)
         return
     if isinstance(sample, NoSample):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import threading
 from collections import deque
@@ -106,7 +107,7 @@ class _State:
         if issubclass(kind, Tensor):
             return id(value), value._version  # noqa: SLF001 - torch's own name for it
         if kind is functools._lru_cache_wrapper:  # noqa: SLF001
-            return id(value), value.cache_info().currsize
+            return id(value), _cached_tensors(value)
         looked_into = depth > 0 and self._left > 0 and not issubclass(kind, type | ModuleType)
         inside = self._inside(value, kind) if looked_into else ()
         return id(value), tuple(self._mark(inner, depth - 1) for inner in inside)
@@ -150,3 +151,11 @@ def _processes() -> int:
         return sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
     except OSError:
         return 0
+
+
+def _cached_tensors(function: Any) -> int:  # noqa: ANN401 - of `functools.cache` or `lru_cache`
+    """How many tensors are remembered among the results: a cache of a device's numbers is no state."""
+    held = gc.get_referents(function)
+    results = [result for inner in held if type(inner) is dict for result in inner.values()]
+    inside = gc.get_referents(*results)
+    return sum(isinstance(one, Tensor) for one in (*held, *results, *inside))

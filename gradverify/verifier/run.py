@@ -173,8 +173,7 @@ def _why_native(
         return unlike_the_reference(sample)
     if isinstance(sample, Sample):
         return FLOAT32_INSIDE if (kernels or slow) and float32_inside(sample, kernels=kernels) else ""
-    code = "GV001" if subject.inferred else "GV002"
-    raised = next((f.raised for f in sample.findings if f.code == code), None)
+    raised = sample.raised
     return "" if raised is None else f"forward raises {raised.type}: {first_line(raised.message)}"
 
 
