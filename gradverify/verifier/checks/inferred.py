@@ -60,6 +60,9 @@ OF_THE_DTYPE = "GV104"
 OF_A_WRITE = "GV402"
 """A write into an input: a spec says of one that is kept for it `mutated: true`."""
 
+WRITES = frozenset({"GV401", "GV402", "GV403"})
+"""Writes into grad_output, an input, what was saved."""
+
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output, whatever forward is."""
 
@@ -163,7 +166,7 @@ class _Guard:
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if self._is_of_a_buffer(finding) or self._past_an_end():
+        if self._write_in_doubt(finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
@@ -171,10 +174,14 @@ class _Guard:
         """Whether an input was meant to be something else, or an invented module lacks parameters."""
         return doubt.name == finding.input or doubt.what.endswith(("(callable)", "(object)"))
 
-    def _is_of_a_buffer(self, finding: Finding) -> bool:
-        """Whether something is written into a constant, which its author may keep for that."""
+    def _write_in_doubt(self, finding: Finding) -> str:
+        """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
         differentiated = self.sample.problem.input_names
-        return finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}
+        if finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}:
+            return f"that `{finding.input}` is no buffer to be written into"
+        named = (a.name for a in self.sample.arguments if a.value is True and finding.code in WRITES)
+        asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
+        return f"`{asking}` = True, which asks for that," if asking else ""
 
     def _past_an_end(self) -> tuple[str, ...]:
         """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
@@ -198,8 +205,8 @@ class _Guard:
             yield deliberate(finding, joined(signs))
         if self._past_an_end():
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
-        if self._is_of_a_buffer(finding):
-            yield invented(finding, (f"that `{finding.input}` is no buffer to be written into",))
+        if self._write_in_doubt(finding):
+            yield invented(finding, (self._write_in_doubt(finding),))
         doubts = self._in_doubt(finding)
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))
