@@ -21,7 +21,13 @@ from gradverify.verifier.checks.complex_inputs import at_complex_inputs
 from gradverify.verifier.checks.constants import right_for_some
 from gradverify.verifier.checks.equal_sizes import at_equal_sizes
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.inventions import OF_A_SLOPE, OF_THE_DERIVATIVE, inventions_of, signs_of
+from gradverify.verifier.checks.inventions import (
+    OF_A_SLOPE,
+    OF_THE_DERIVATIVE,
+    inventions_of,
+    signs_of,
+    write_in_doubt,
+)
 from gradverify.verifier.checks.manifolds import (
     persists,
     right_at_definite,
@@ -56,12 +62,6 @@ OF_THE_KIND = "GV105"
 
 OF_THE_DTYPE = "GV104"
 """A gradient in another dtype: a complex one may be right for complex inputs."""
-
-OF_A_WRITE = "GV402"
-"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
-
-WRITES = frozenset({"GV401", "GV402", "GV403"})
-"""Writes into grad_output, an input, what was saved."""
 
 OF_GRAD_OUTPUT = "GV106"
 """Of what backward makes of grad_output, whatever forward is."""
@@ -166,22 +166,13 @@ class _Guard:
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if self._write_in_doubt(finding) or self._past_an_end():
+        if write_in_doubt(self.sample, finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
     def _may_make_another_count(self, doubt: Doubt, finding: Finding) -> bool:
         """Whether an input was meant to be something else, or an invented module lacks parameters."""
         return doubt.name == finding.input or doubt.what.endswith(("(callable)", "(object)"))
-
-    def _write_in_doubt(self, finding: Finding) -> str:
-        """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
-        differentiated = self.sample.problem.input_names
-        if finding.code == OF_A_WRITE and finding.input not in {None, *differentiated}:
-            return f"that `{finding.input}` is no buffer to be written into"
-        named = (a.name for a in self.sample.arguments if a.value is True and finding.code in WRITES)
-        asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
-        return f"`{asking}` = True, which asks for that," if asking else ""
 
     def _past_an_end(self) -> tuple[str, ...]:
         """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
@@ -205,8 +196,8 @@ class _Guard:
             yield deliberate(finding, joined(signs))
         if self._past_an_end():
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
-        if self._write_in_doubt(finding):
-            yield invented(finding, (self._write_in_doubt(finding),))
+        if write_in_doubt(self.sample, finding):
+            yield invented(finding, (write_in_doubt(self.sample, finding),))
         doubts = self._in_doubt(finding)
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))

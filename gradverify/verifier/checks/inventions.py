@@ -13,6 +13,13 @@ OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
 
 
+OF_A_WRITE = "GV402"
+"""A write into an input: a spec says of one that is kept for it `mutated: true`."""
+
+WRITES = frozenset({"GV401", "GV402", "GV403"})
+"""Writes into grad_output, an input, what was saved."""
+
+
 def signs_of(sample: Sample, finding: Finding) -> list[str]:
     """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
     if finding.code not in OF_THE_DERIVATIVE:
@@ -33,3 +40,12 @@ def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
     )
+
+
+def write_in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if a write is meant: a buffer kept for it, an option that asks for it; else empty."""
+    if finding.code == OF_A_WRITE and finding.input not in {None, *sample.problem.input_names}:
+        return f"that `{finding.input}` is no buffer to be written into"
+    named = (a.name for a in sample.arguments if a.value is True and finding.code in WRITES)
+    asking = next((name for name in named if "inplace" in name.replace("_", "").lower()), "")
+    return f"`{asking}` = True, which asks for that," if asking else ""
