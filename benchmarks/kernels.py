@@ -4,7 +4,8 @@
 
 Each mistake of `cases/kernels/` goes into a copy of its package, which is checked under the spec
 of `specs/` at the default effort and timeout, in Triton's interpreter where there is no GPU. The right
-Functions are checked too, and each line has the processor's seconds.
+Functions are checked too, and each line has the processor's seconds. Beside it, in the same run, which of the
+rules of hand-written tests find it (`by_hand.py`): `close`, `ratio`, `twice`.
 """
 
 from __future__ import annotations
@@ -53,6 +54,25 @@ def checked(spec: str, function: str, first: Path | None) -> tuple[dict, float]:
     return next(t for t in targets if t["name"] == function), taken
 
 
+def by_hand(function: str, first: Path | None) -> str:
+    """Which hand-written rules say that the kernel is wrong, in words."""
+    paths = [str(p) for p in (first, SPECS) if p is not None]
+    command = [sys.executable, str(HERE / "by_hand.py"), function]
+    ran = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        told = json.loads(ran.stdout.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        return f"by hand: {ran.stderr.strip().splitlines()[-1:]}"
+    names = {"assert_close": "close", "ratio": "ratio", "twice": "twice"}
+    return "by hand: " + (" ".join(short for key, short in names.items() if told[key]) or "nothing")
+
+
 def planted(file: str, bug: dict, into: Path) -> None:
     """A copy of the package with the mistake. Raises `ValueError` where its text is not there."""
     package = file.split("/", maxsplit=1)[0]
@@ -75,9 +95,11 @@ def said(target: dict) -> str:
     return " ".join(dict.fromkeys(f"{f['code']}{' ' + f['cause'] if f.get('cause') else ''}" for f in errors))
 
 
-def show(function: str, kind: str, target: dict, taken: float) -> None:
+def show(function: str, kind: str, target: dict, taken: float, hand: str) -> None:
     """Print the line of one run."""
-    print(f"{function:32} {kind:10} {target['status']:12} {taken:5.1f} s  {said(target)}", flush=True)
+    print(
+        f"{function:32} {kind:10} {target['status']:12} {taken:5.1f} s  {said(target):34} {hand}", flush=True
+    )
 
 
 def main() -> None:
@@ -94,13 +116,14 @@ def main() -> None:
             continue
         target, taken = checked(case["spec"], case["function"], None)
         alarms += target["status"] == "failed"
-        show(case["function"], "right", target, taken)
+        show(case["function"], "right", target, taken, by_hand(case["function"], None))
         for bug in case["bugs"]:
             with tempfile.TemporaryDirectory() as folder:
                 planted(case["file"], bug, Path(folder))
                 target, taken = checked(case["spec"], case["function"], Path(folder))
+                hand = by_hand(case["function"], Path(folder))
             found, total = found + (target["status"] == "failed"), total + 1
-            show(case["function"], bug["kind"], target, taken)
+            show(case["function"], bug["kind"], target, taken, hand)
     print(f"{found} of {total} mistakes failed; {alarms} right ones did")
 
 

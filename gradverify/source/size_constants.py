@@ -34,7 +34,7 @@ _ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
 """What rounds a size up to a power of two: at such a size nothing is left over."""
 
 
-_LAUNCHING = ("warps", "stages", "ctas")
+_LAUNCHING = ("num_warps", "num_stages", "num_ctas")
 """Ends of names that say how a kernel is launched: no size is held against them."""
 
 
