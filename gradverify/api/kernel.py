@@ -20,6 +20,9 @@ from gradverify.verifier.inputs.native_values import NATIVE
 MOST_TAILS = 4
 """So many lengths are cut by one: a kernel has a block along few dimensions."""
 
+SECOND_ORDER = "GV2"
+"""Prefix of the codes of the second derivative, which hardly any kernel has."""
+
 Given = Mapping[str, Any] | Sequence[Any]
 
 
@@ -29,6 +32,7 @@ def assert_kernel(
     composite: Callable[..., Any],
     *,
     dtypes: Sequence[torch.dtype | str] = (torch.float32,),
+    ignore: Sequence[str] = (),
     name: str = "",
 ) -> TargetReport:
     """Hold a kernel's outputs and all its gradients against a composite that runs in float64.
@@ -37,7 +41,9 @@ def assert_kernel(
     torch operations. In each of `dtypes` (float32, bfloat16, float16) the values are rounded first, so only
     what the kernel adds counts, and how much rounding may add is measured: there is no tolerance to choose.
     Layouts of inputs and grad_output, requires_grad subsets, repeated calls, writes and unwritten memory
-    follow, then every length of the inputs less one, where the composite and the kernel take that.
+    follow, then every length of the inputs less one, where the composite and the kernel take that. Of the
+    second derivative nothing is asked. `ignore` are codes that are not to count, `GV403` for a kernel that
+    overwrites what it saved.
 
     Returns the report of a pass. Raises `GradientError` with the text report where something is wrong, or
     could not be judged; `UsageError` for what cannot be called, and for other dtypes.
@@ -51,7 +57,9 @@ def assert_kernel(
     if unknown:
         raise UsageError(f"assert_kernel: dtypes are of {', '.join(NATIVE)}, not {unknown[0]}")
     given = _in_float64(inputs if isinstance(inputs, Mapping) else as_tuple(inputs))
-    settings = Settings(device=device_of(_values(given), "assert_kernel"), dtypes=asked)
+    settings = Settings(
+        device=device_of(_values(given), "assert_kernel"), dtypes=asked, ignore=(SECOND_ORDER, *ignore)
+    )
     tails = {f"{n} cut to {n - 1}": cut for n, cut in _tails(given) if _runs(composite, cut)}
     live = live_of(fn, given, composite)
     hooks = {called: live_of(fn, cut, composite).named["inputs"] for called, cut in tails.items()}

@@ -152,7 +152,8 @@ def _is_derivable(measurements: _Measurements, worst: Finding, cause: Cause | No
     samples = {s.case.sizes: s for s in measurements.samples() if s.case.options == options}
     own = {TargetKind.FUNCTION, TargetKind.CUSTOM_OP}
     is_meant = DIAGNOSED[worst.code] == 1 and (cause is None or cause.name != NOT_MEANT)
-    if not samples or not is_meant or any(s.subject.target.kind not in own for s in samples.values()):
+    unfit = any(s.is_native or s.subject.target.kind not in own for s in samples.values())
+    if not samples or not is_meant or unfit:
         return False
     composites = [(sample, composite_of(sample)) for sample in samples.values()]
     return is_straight(

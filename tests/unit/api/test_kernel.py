@@ -101,6 +101,22 @@ def test_a_wrong_kernel_raises_with_the_place(kernel, said):
     assert all(words in str(caught.value) for words in said), str(caught.value)
 
 
+class Overwrites(SiLU):
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        gradient = SiLU.gradient(x, grad_output)
+        with torch.no_grad():
+            x.data.copy_(gradient)
+        return gradient
+
+
+def test_what_an_author_does_on_purpose_can_be_left_out():
+    with pytest.raises(GradientError, match="GV403"):
+        assert_kernel(Overwrites, inputs(), torch.nn.functional.silu)
+    assert_kernel(Overwrites, inputs(), torch.nn.functional.silu, ignore=["GV403"])
+
+
 def test_a_composite_of_another_function_is_told():
     with pytest.raises(GradientError, match="GV301"):
         assert_kernel(SiLU.apply, {"x": inputs()}, torch.nn.functional.gelu)
