@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from gradverify.model.words import *
 
 HOMES = {
-    "case": "Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of",
+    "case": (
+        "WORLD Annotation Case ConcatInput Input ListInput LiteralInput ObjectInput TensorInput tensors_of"
+    ),
     "coverage": "Closeness Domain Evaluations Mutation MutationOutcome Precision Swept",
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "ShownInput SourceChange"
     ),
     "plan": (
-        "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Settings SizeConstant "
+        "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Ranks Settings SizeConstant "
         "TargetPlan allowance price_of"
     ),
     "report": "CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",

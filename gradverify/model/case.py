@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from gradverify.model.words import Nested, Scalar
 
+WORLD = "world"
+"""What `world_size` of a spec is called among sizes."""
+
 
 @dataclass(frozen=True)
 class TensorInput:
@@ -40,6 +43,13 @@ class TensorInput:
     """Forward writes into it (a running buffer); it is not differentiated."""
     make: str = ""
     """`module:attribute` of a function (generator, device, dtype, shape) -> tensor that builds it."""
+    placement: str = ""
+    """How it lies on the ranks of a world: `local`, `replicate`, `shard(0)`, `partial`; empty without ranks.
+    Of `local` and `partial` the first dimension of `shape` counts the ranks."""
+    gradient: str = ""
+    """How its gradient lies on them, where that is another way: `partial`, `partial(avg)`, `shard(0)`."""
+    rank_shapes: tuple[tuple[int, ...], ...] = ()
+    """The shape on each rank where they differ; `shape` is then that of all entries in a row."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,8 @@ class LiteralInput:
 
     name: str
     value: Nested
+    by_rank: tuple[Nested, ...] = ()
+    """What each rank of a world gets, where that is not the same."""
 
 
 @dataclass(frozen=True)
@@ -124,3 +136,9 @@ class Case:
     """What is known of the tensors that `hook` builds."""
     init: tuple[tuple[str, Nested], ...] | None = None
     """`TargetPlan.init` at the sizes of this case: a module may be swept over its own dimensions."""
+
+    @property
+    def world(self) -> int:
+        """How many ranks it runs on; 0 for this process alone."""
+        placed = any(t.placement for i in self.inputs for t in tensors_of(i))
+        return dict(self.sizes)[WORLD] if placed else 0

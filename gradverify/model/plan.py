@@ -131,6 +131,17 @@ class ExpectedFailure:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """That a target runs on several ranks, and how its outputs lie on them."""
+
+    outputs: tuple[str, ...] = ("local",)
+    """For each output, or one for all: `local`, `replicate`, `replicate(partial)`, `shard(0)`, `partial`,
+    `on(0)`."""
+    second_order: bool = False
+    """Its second derivative is meant to be right: that of most collectives is not."""
+
+
+@dataclass(frozen=True)
 class Doubt:
     """An argument that was invented: a mismatch that may hang on it is no failure."""
 
@@ -189,6 +200,8 @@ class TargetPlan:
     """Dtypes it is judged in; empty for float32 where that runs."""
     internals: str = ""
     """`float32`: nothing inside is rounded to a shorter dtype, so each result is correctly rounded."""
+    ranks: Ranks | None = None
+    """How it lies on several ranks; None for one process."""
     init: tuple[tuple[str, Nested], ...] | None = None
     """Arguments that an `nn.Module` class is built with (name or position as text, value); None for none."""
     notes: str = ""

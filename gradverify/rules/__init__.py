@@ -68,6 +68,10 @@ GV601  precision-loss              error    precision      a native dtype loses 
 GV602  low-precision-nonfinite     error    precision      NaN or inf where the truth fits the dtype
 GV603  autocast                    error    precision      wrong or raises under torch.autocast
 GV701  device-mismatch             error    contract       another device gives another gradient
+GV721  replicated-output-differs   error    contract       ranks disagree on an output they share
+GV722  replicated-gradient-differs error    contract       ranks disagree on a gradient they share
+GV723  ranks-out-of-step           error    contract       a rank waits for what will never come
+GV724  other-process-group         error    contract       wrong in a group that is not the world
 GV801  opaque-backward             warning  lint           opaque, without once_differentiable
 GV802  tensor-kept-on-ctx          warning  lint           an input or output kept on ctx
 GV803  gradient-count              error    lint           a return without one gradient per input

@@ -76,6 +76,8 @@ def _past(
     """
     factors = factors_of(sweep)
     for name, _ in base.sizes:
+        if name in sweep.of_ranks:
+            continue
         own = [b.case for b in found if b.size == name]
         if any(_is_past(dict(case.sizes).get(name, 0), constant.value) for case in (*cases, *own)):
             continue

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 
 from gradverify.model import (
     Annotation,
@@ -21,6 +22,7 @@ from gradverify.spec.evaluated import InfeasibleError, at_sizes, evaluated, init
 from gradverify.spec.fields import COMPLEX, FLOATING, INTEGERS, shape_of
 from gradverify.spec.inputs import InputSpec, counts_of, levels, size_names, tensors_of
 from gradverify.spec.messages import number
+from gradverify.spec.ranks import GROUP, literal_across, tensor_across
 from gradverify.spec.schema import TensorEntry
 from gradverify.spec.sizes import Expression
 from gradverify.spec.source import Complaint
@@ -32,6 +34,11 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
 
     Raises InfeasibleError, its path inside the entry of the input, where no valid values exist there.
     """
+    of_ranks = literal_across(item, sizes, partial(_bound, item, level=level)) if item.across_ranks else None
+    return _bound(item, sizes, level) if of_ranks is None else of_ranks
+
+
+def _bound(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
     made: Input
     match item.entry:
         case schema.ChoicesEntry():
@@ -48,7 +55,9 @@ def bind(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> Input:
             made = _bind_list(item, sizes, level)
         case schema.ConcatEntry(requires_grad=wanted):
             parts = (bind_tensor(part, sizes) for part in tensors_of(item))
-            made = ConcatInput(item.name, tuple(dataclasses.replace(p, requires_grad=wanted) for p in parts))
+            made = ConcatInput(item.name, tuple(replace(p, requires_grad=wanted) for p in parts))
+        case schema.GroupEntry():
+            made = ObjectInput(item.name, GROUP)
         case schema.ObjectEntry(path=path, init=init):
             given = None if init is None else tuple(init_scalar(value, sizes) for value in init)
             made = ObjectInput(item.name, path, given)
@@ -69,6 +78,8 @@ def bind_annotation(item: InputSpec, sizes: Mapping[str, int]) -> Annotation:
 
 def bind_tensor(tensor: InputSpec, sizes: Mapping[str, int]) -> TensorInput:
     """Return a tensor at given sizes. Raises InfeasibleError."""
+    if tensor.across_ranks:
+        return tensor_across(replace(tensor, across_ranks=False), sizes, bind_tensor)
     try:
         return _tensor(tensor, sizes)
     except InfeasibleError as error:
@@ -115,7 +126,7 @@ def _bind_list(item: InputSpec, sizes: Mapping[str, int], level: Scalar) -> List
     tensors, counts = tensors_of(item), counts_of(item)
     if counts:
         count = level if isinstance(level, int) else counts[0]
-        tensors = tuple(dataclasses.replace(tensors[0], name=f"{item.name}[{i}]") for i in range(count))
+        tensors = tuple(replace(tensors[0], name=f"{item.name}[{i}]") for i in range(count))
     return ListInput(item.name, tuple(bind_tensor(tensor, sizes) for tensor in tensors))
 
 

@@ -11,6 +11,7 @@ from gradverify.spec.evaluated import at_sizes
 from gradverify.spec.fields import INTEGERS, shape_of
 from gradverify.spec.inputs import InputSpec, size_names, tensors_of
 from gradverify.spec.messages import Path, number
+from gradverify.spec.ranks import STACKED
 from gradverify.spec.schema import ConcatEntry
 from gradverify.spec.source import At, Complaint
 from gradverify.spec.structures import structure_contradictions
@@ -53,7 +54,8 @@ def _of_parts(item: InputSpec, parts: tuple[TensorInput, ...], at: str) -> Itera
 
 def _of_tensor(tensor: InputSpec, bound: TensorInput, at: str) -> Iterator[Complaint]:
     entry = tensor.entry
-    if "value" in entry.model_fields_set and shape_of(entry.value) != bound.shape:
+    own = bound.shape[1:] if bound.placement in STACKED else bound.shape
+    if "value" in entry.model_fields_set and shape_of(entry.value) != own:
         message = f"`value` has shape {list(shape_of(entry.value))}, not {list(bound.shape)}{at}"
         yield Complaint(("value",), message, At.KEY)
     yield from structure_contradictions(entry, bound, at)

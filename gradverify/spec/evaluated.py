@@ -22,7 +22,7 @@ class InfeasibleError(Exception):
 
 def at_sizes(sizes: Mapping[str, int], names: Iterable[str]) -> str:
     """Return ` at h=1, k=3` for the sizes that matter, or nothing without any."""
-    return bindings({name: sizes[name] for name in names})
+    return bindings({name: sizes[name] for name in names if name in sizes})  # `rank` is none
 
 
 def evaluated(expression: Expression, sizes: Mapping[str, int], path: Path) -> int:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gradverify.model import Case, Companion, ExpectedFailure, InputSource, TargetPlan
+from gradverify.model import WORLD, Case, Companion, ExpectedFailure, InputSource, TargetPlan
 from gradverify.spec.cases import build_cases
 from gradverify.spec.codes import check_ignore, check_xfail_codes
 from gradverify.spec.inputs import read_annotation, read_input
 from gradverify.spec.messages import Path, shown
 from gradverify.spec.other_sizes import spare_cases
 from gradverify.spec.pairwise import TooManyError
+from gradverify.spec.ranks import check_ranks, ranks_of, reserved
 from gradverify.spec.relations import (
     RawFunction,
     check_each_input,
@@ -150,6 +151,7 @@ def _check(function: RawFunction, broken: list[Path], known_codes: Collection[st
     yield from check_each_input(function)
     yield from check_literals(function)
     yield from check_names(function, {str(part[0]) for part in broken if part})
+    yield from check_ranks(function)
 
 
 def _with_cases(
@@ -191,13 +193,18 @@ def _with_cases(
 
 def _sweep(entry: CommonEntry, function: RawFunction) -> Sweep:
     sizes = {name: tuple(values) for name, values in entry.sizes.items()}
+    known = {*sizes, *reserved(function.raw)}
+    inputs = tuple(function.good.values())
+    if entry.world_size:
+        sizes = {WORLD: tuple(entry.world_size), **sizes}
+        inputs = tuple(replace(item, across_ranks=True) for item in inputs)
     named = list(entry.init.items()) if isinstance(entry.init, dict) else None
     if isinstance(entry.init, list):
         named = [(str(position), value) for position, value in enumerate(entry.init)]
     return Sweep(
         sizes,
-        automatic(undeclared(function.used_names, sizes)),
-        tuple(function.good.values()),
+        automatic(undeclared(function.used_names, known)),
+        inputs,
         entry.arguments if isinstance(entry, HookedEntry) else "",
         tuple(entry.where),
         _rows(entry),
@@ -229,6 +236,7 @@ def _plan(parts: FunctionKey, entry: CommonEntry, cases: tuple[Case, ...]) -> Ta
         devices=tuple(entry.devices),
         dtypes=tuple(entry.dtypes),
         internals=entry.internals,
+        ranks=ranks_of(entry),
         init=cases[0].init if cases else None,
         notes=entry.notes,
     )

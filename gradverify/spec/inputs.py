@@ -35,6 +35,8 @@ class InputSpec:
     """Where it stands inside the entry of its input: `("list", 0)`."""
     inline: bool = False
     """Written as a bare list: its shape is the entry itself."""
+    across_ranks: bool = False
+    """Its function runs on several ranks."""
     order: Mapping[Path, int] = field(default_factory=dict, compare=False, repr=False)
     """Where in its entry each value stands: undeclared sizes get their values as they appear."""
 
@@ -74,14 +76,15 @@ def tensors_of(item: InputSpec) -> tuple[InputSpec, ...]:
         case TensorEntry():
             return (item,)
         case ListEntry(items=OfEntry(of=one)):
-            return (_read(item.name, one, ("list", "of")),)
+            return (replace(_read(item.name, one, ("list", "of")), across_ranks=item.across_ranks),)
         case ListEntry(items=several):
             key = "list"
         case ConcatEntry(parts=several):
             key = "concat"
         case _:
             return ()
-    return tuple(_read(f"{item.name}[{i}]", one, (key, i)) for i, one in enumerate(several))
+    read = (_read(f"{item.name}[{i}]", one, (key, i)) for i, one in enumerate(several))
+    return tuple(replace(one, across_ranks=item.across_ranks) for one in read)
 
 
 def is_optional(item: InputSpec) -> bool:

@@ -78,7 +78,9 @@ def _spares(sweep: Sweep, factors: Sequence[Factor], case: Case) -> Iterator[Cas
         yield from resized(case)
         return
     ids: set[str] = set()
-    for sizes in _other_sizes(dict(case.sizes)):
+    ranks = {name: n for name, n in case.sizes if name in sweep.of_ranks}
+    for others in _other_sizes({name: n for name, n in case.sizes if name not in ranks}):
+        sizes = {**ranks, **others}
         if len(ids) < MOST_SPARES and allowed(sweep, sizes) is None:
             spare = case_at(sweep, factors, case, sizes)
             if spare is not None and spare.id not in ids:

@@ -13,6 +13,7 @@ from gradverify.spec.evaluated import size_expression
 from gradverify.spec.fields import MAX_COUNT
 from gradverify.spec.inputs import GIVEN, InputSpec, expressions, levels, tensors_of
 from gradverify.spec.messages import Path, described, did_you_mean, shown
+from gradverify.spec.ranks import reserved
 from gradverify.spec.schema import ConcatEntry, ListEntry, TensorEntry
 from gradverify.spec.sizes import (
     MAX_SIZE,
@@ -99,7 +100,8 @@ def _texts(value: object) -> Iterator[str]:
 
 def _undeclared(function: RawFunction) -> Iterator[Complaint]:
     """Yield the names that a `sizes:` block lacks, and those that without one no input uses."""
-    sizes, known = function.sizes, [*function.sizes]
+    sizes = [*function.sizes, *reserved(function.raw)]
+    known = [*sizes]
     declared = isinstance(function.raw.get("sizes"), dict)
     if declared:
         for item in function.good.values():

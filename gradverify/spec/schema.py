@@ -14,11 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 
 from gradverify.spec import fields as f
 from gradverify.spec import fields_function as ff
+from gradverify.spec import fields_ranks as fr
 from gradverify.spec.messages import nearest
 
 MARK = "\0"
 """Begins the tags of unions: pydantic mixes them into error paths, and no key of a file can hold it."""
-INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size")
+INPUT_FORMS = ("choices", "list", "concat", "object", "tuple", "size", "process_group")
 """Keys that decide what the entry of an input is; without one it is a tensor, or a literal."""
 
 
@@ -107,6 +108,13 @@ class TensorEntry(Entry):
     value: Annotated[f.Values, Given] = Field(
         default=None, description="Nested lists of literals; with a dtype."
     )
+    placement: fr.Placement = Field(
+        default="", description="Across ranks: local (its default), replicate, shard(d), partial."
+    )
+    gradient: fr.Gradient = Field(
+        default="",
+        description="Of a replicated input, what each rank returns: partial, partial(avg), shard(d).",
+    )
 
 
 class ValueEntry(Entry):
@@ -131,6 +139,12 @@ class SizeEntry(Entry):
     """`{size: n + 1}`: a size, passed as an integer."""
 
     size: f.Integer = Field(description="A size expression.")
+
+
+class GroupEntry(Entry):
+    """`{process_group: world}`: the group of the ranks."""
+
+    group: fr.Group = Field(alias="process_group", description="world: the group of all ranks.")
 
 
 class ObjectEntry(Entry):
@@ -195,6 +209,7 @@ InputEntry = Annotated[
     | Annotated[ObjectEntry, Tag(MARK + "object")]
     | Annotated[TupleEntry, Tag(MARK + "tuple")]
     | Annotated[SizeEntry, Tag(MARK + "size")]
+    | Annotated[GroupEntry, Tag(MARK + "process_group")]
     | Annotated[f.LiteralValue, Tag(MARK + "literal")],
     Discriminator(input_form),
 ]

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from gradverify.spec import fields as f
 from gradverify.spec import fields_function as ff
+from gradverify.spec import fields_ranks as fr
 from gradverify.spec.schema import (
     MARK,
     AnnotationEntry,
@@ -121,6 +122,13 @@ class CommonEntry(Entry):
     target: ff.Attribute = Field(
         default="", description="An attribute of the module, or package.module:attribute."
     )
+    world_size: fr.WorldSizes = Field(
+        default_factory=list, description="Numbers of ranks that it runs on; the first is the base."
+    )
+    output_placement: fr.OutputPlacements = Field(
+        default_factory=list, description="How each output lies on the ranks; one word for all."
+    )
+    second_order: bool = Field(default=False, description="Across ranks: judge the second derivative, too.")
     init: Annotated[InitEntry | None, Given] = Field(
         default=None, description="Arguments that an nn.Module is built with; names of sizes are sizes."
     )

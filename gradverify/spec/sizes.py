@@ -21,6 +21,8 @@ MAX_SIZE = 2**31 - 1
 """Largest value of a size or an expression: beyond it no tensor could be made."""
 MAX_LENGTH = 200
 """Characters of an expression; keeps the parser's recursion shallow."""
+RANK = "rank"
+"""What the number of a rank is called in expressions."""
 FIRST_SIZES = (4, 3, 5, 2, 7)
 """What undeclared sizes become, in order of appearance; further ones get the next primes."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from gradverify.model import Case, Parameter
+from gradverify.model import WORLD, Case, Parameter
 from gradverify.spec.cases import case_seed
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.other_sizes import case_at, dimensions_of, with_dimensions
@@ -21,6 +21,8 @@ Resized = Callable[[Sizes], Case | None]
 
 def sizes_of(case: Case) -> dict[str, int]:
     """What may be made smaller: its named sizes, else the dimensions of its tensors."""
+    if case.world:
+        return {name: n for name, n in case.sizes if name != WORLD}
     return dict(case.sizes) or dimensions_of(case)
 
 
@@ -39,7 +41,8 @@ def resizing(function: SpecFunction, case: Case, parameters: tuple[Parameter, ..
             named = ",".join(map(str, sizes.values()))
             found: Case | None = replace(with_dimensions(case, sizes), id=f"{case.id} at {named}")
         else:
-            found = case_at(sweep, factors, case, sizes) if allowed(sweep, sizes) is None else None
+            at = {**dict(case.sizes), **sizes}
+            found = case_at(sweep, factors, case, at) if allowed(sweep, at) is None else None
         if found is None:
             return None
         return in_call_order(found, case_seed(seed, function.name, found.id), parameters)

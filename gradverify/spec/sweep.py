@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gradverify.model import Scalar
+from gradverify.model import WORLD, Scalar
 from gradverify.spec.bound import bind
 from gradverify.spec.evaluated import InfeasibleError
 from gradverify.spec.inputs import InputSpec, counts_of, is_optional, levels, size_names
@@ -36,6 +36,11 @@ class Sweep:
     where: tuple[Condition, ...] = ()
     rows: Rows = "pairwise"
     init: tuple[tuple[str, object], ...] | None = None
+
+    @property
+    def of_ranks(self) -> tuple[str, ...]:
+        """Sizes that are no dimension: how many ranks there are."""
+        return (WORLD,) if any(item.across_ranks for item in self.inputs) else ()
 
 
 @dataclass(frozen=True)
@@ -165,7 +170,8 @@ def _constraints(sweep: Sweep, factors: Sequence[Factor]) -> Iterator[Constraint
         used = tuple(sorted(positions[name] for name in condition.names if name in positions))
         yield Constraint(used, _keeps(sweep, factors, condition, used))
     for item in sweep.inputs:
-        used = tuple(sorted(positions[name] for name in size_names(item) if name in positions))
+        names = {*size_names(item), *((WORLD,) if item.across_ranks else ())}
+        used = tuple(sorted(positions[name] for name in names if name in positions))
         if used and not item.is_annotation:
             own = (optional[item.name],) if item.name in optional else ()
             yield Constraint((*used, *own), _binds(sweep, factors, item, (*used, *own)))

@@ -51,6 +51,7 @@ _KNOWN = {
     "object": _keys(schema.ObjectEntry),
     "tuple": _keys(schema.TupleEntry),
     "size": _keys(schema.SizeEntry),
+    "process_group": _keys(schema.GroupEntry),
     "annotation": _keys(schema.AnnotationEntry),
     "call": _keys(schema_file.CallEntry),
     "surrogate": _keys(schema_file.SurrogateCall),

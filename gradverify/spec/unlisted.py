@@ -42,6 +42,7 @@ def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:
     others = (
         {**sizes, name: n}
         for name in sizes
+        if name not in sweep.of_ranks
         for n in (0, 1)
         if n not in listed[name] and not (n == 1 and name in sweep.automatic)
     )

@@ -35,6 +35,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import build_arguments, seeded
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.problem import substitute
+from gradverify.verifier.ranks.worlds import Worlds
 
 NATIVE_ASKED = "it is judged in its own dtypes, as was asked"
 
@@ -53,6 +54,8 @@ class Live:
     """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
     native: str = ""
     """The dtype in which it is called from the start: who asks says that there is no float64 path."""
+    worlds: Worlds | None = None
+    """Where it runs on several ranks."""
 
 
 def build_subject(
@@ -61,7 +64,8 @@ def build_subject(
     """The target ready to be called on one case; for a module, the case with its parameters as inputs."""
     plan, value, kind = request.plan, live.value, request.target.kind
     case = _by_name_last(case, request.target)
-    called = _called(live, request, case)
+    across = live.worlds.across(case, plan) if live.worlds and plan.ranks and case.world else None
+    called = _called(live, request, case) if across is None else _Called(across)
     if isinstance(called, Raised):
         return _not_built(case, called.error)
     reference = live.named.get(plan.reference)
@@ -88,11 +92,12 @@ def build_subject(
         live=live.named,
         defaults=defaults_of(value),
         own_forward=called.own_forward,
-        function_class=value if kind is TargetKind.FUNCTION else None,
-        operator=operator_of(value) if kind is TargetKind.CUSTOM_OP else None,
+        function_class=value if kind is TargetKind.FUNCTION and across is None else None,
+        operator=operator_of(value) if kind is TargetKind.CUSTOM_OP and across is None else None,
         other_devices=others(request.settings.device, plan.devices) if request.settings.every_device else (),
         rebuilt=partial(_rebuilt, live, case, request, called.held) if kind is TargetKind.MODULE else None,
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
+        across=across,
     ), replace(case, inputs=(*case.inputs, *called.parameters))
 
 

@@ -50,7 +50,11 @@ class Raised:
     error: RaisedError
 
 
-class DeviceLostError(RuntimeError):
+class EndsTheTargetError(RuntimeError):
+    """What no check can make a value of: whatever is asked of the target from here on fails too."""
+
+
+class DeviceLostError(EndsTheTargetError):
     """An accelerator's context is lost: whatever this process asks of it from here on fails too."""
 
     def __init__(self, error: RaisedError) -> None:
@@ -86,7 +90,7 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
             torch.cuda.synchronize()
         return Returned(result)
     except BaseException as error:
-        if lets_through(error):
+        if lets_through(error) or isinstance(error, EndsTheTargetError):
             raise
         if is_device_lost(error):
             raise DeviceLostError(describe(error)) from error

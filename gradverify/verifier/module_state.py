@@ -17,6 +17,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from gradverify.verifier.ranks import starter
+
 DEPTH = 4
 """Containers within containers that are looked into."""
 
@@ -148,9 +150,10 @@ def _beside(module: ModuleType) -> list[ModuleType]:
 def _processes() -> int:
     """How many children this process has; 0 where the system does not list them."""
     try:
-        return sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
+        children = sum(len((thread / "children").read_text().split()) for thread in _THREADS.iterdir())
     except OSError:
         return 0
+    return children - starter.running()
 
 
 def _cached_tensors(function: Any) -> int:  # noqa: ANN401 - of `functools.cache` or `lru_cache`

@@ -39,8 +39,19 @@ OF_THE_KERNEL = (OutOfBoundsError, NameError, ZeroDivisionError, AssertionError)
 """A kernel's own faults in the interpreter; whatever else it raises may be a gap of that."""
 
 
+class RaisedElsewhereError(RuntimeError):
+    """What user code raised in another process."""
+
+    def __init__(self, error: RaisedError) -> None:
+        """`error` as it was described there."""
+        super().__init__(error.message)
+        self.error = error
+
+
 def describe(error: BaseException) -> RaisedError:
     """Tell an exception in the user's terms: type, message, the user's frames, raised on purpose or not."""
+    if isinstance(error, RaisedElsewhereError):
+        return error.error
     frames = _user_frames(error.__traceback__)
     inside = _in_a_kernel(error)
     if inside is not None:

@@ -11,6 +11,7 @@ from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier.building import Live
 from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.across_ranks import disagreements, out_of_step
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
@@ -33,28 +34,38 @@ from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.interpreter.launches import launches, watch_kernels
+from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, verifying
 
 
 def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     with verifying(request, live) as asked:
-        live.kept.begin()
-        for case in request.plan.cases:
-            built = asked.build(case)
-            if isinstance(built, Finding):
-                yield Found(built)
-            else:
-                yield from asked.noted(_listed_case(asked, case, *built), case)
-        yield from extra_cases(asked)
-        if any(f.severity is Severity.ERROR for f in asked.findings):
-            yield Priced(_with_price(asked))
-        if any(map(is_diagnosed, asked.findings)):
-            from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
+        try:
+            yield from _verified(asked, request, live)
+        except OutOfStepError as error:
+            last = asked.visited[-1] if asked.visited else None
+            where = None if last is None else last.where
+            yield from asked.told([out_of_step(error, where)])
 
-            yield DiagnosisStarted()
-            causes = causes_of(request.plan, asked.build, live.kept, asked.visited, asked.findings)
-            yield from map(Found, causes)
+
+def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:
+    live.kept.begin()
+    for case in request.plan.cases:
+        built = asked.build(case)
+        if isinstance(built, Finding):
+            yield Found(built)
+        else:
+            yield from asked.noted(_listed_case(asked, case, *built), case)
+    yield from extra_cases(asked)
+    if any(f.severity is Severity.ERROR for f in asked.findings):
+        yield Priced(_with_price(asked))
+    if any(map(is_diagnosed, asked.findings)):
+        from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
+
+        yield DiagnosisStarted()
+        causes = causes_of(request.plan, asked.build, live.kept, asked.visited, asked.findings)
+        yield from map(Found, causes)
 
 
 def _with_price(asked: Verification) -> Price:
@@ -105,6 +116,7 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
 def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[Finding]:
     """What all checks that are asked for find at a declared point."""
     state.last = sample
+    yield from _shared_values(sample, state)
     watch_kernels()  # those of a module that forward has imported
     before = launches()
     results, not_judged = run_checks(sample, asked.wanted)
@@ -118,11 +130,19 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
         yield from result.findings
     if asked.is_old_style and state.points == 0 and asked.is_first(sample.case):
         yield old_style(sample)
+    yield from _shared_values(sample, state)
     state.add_point(sample, results)
     alone = results[Family.PRECISION].swept.native and not sample.is_native
     if alone and asked.is_first(sample.case) and every_output_is_float32(sample):
         dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
         asked.live.kept.native = (dtype, FLOAT32_INSIDE)
+
+
+def _shared_values(sample: Sample, state: CaseState) -> Iterator[Finding]:
+    """What ranks were seen to disagree on: it fails the contract, whatever else is right."""
+    for finding in disagreements(sample):
+        state.outcomes[Family.CONTRACT] = Outcome.FAILED
+        yield finding
 
 
 def _is_wrong(results: dict[Family, CheckResult]) -> bool:
@@ -215,6 +235,7 @@ def _at_undeclared(
     if isinstance(sample, NoSample):
         return
     found = at_undeclared(sample)
+    yield from asked.told(_shared_values(sample, state))
     if found.judged:
         state.swept = state.swept.joined(branches_seen(sample))
     state.count_calls(sample)

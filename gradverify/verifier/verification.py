@@ -44,7 +44,9 @@ class Verification:
     @property
     def wanted(self) -> frozenset[Family]:
         """Families of the codes that are asked for."""
-        return wanted_families(self.request.settings, self.request.ignored)
+        wanted = wanted_families(self.request.settings, self.request.ignored)
+        ranks = self.request.plan.ranks
+        return wanted if ranks is None or ranks.second_order else wanted - {Family.GRADGRADCHECK}
 
     @property
     def has_no_error(self) -> bool:
@@ -120,7 +122,7 @@ def verifying(request: Verify, live: Live) -> Iterator[Verification]:
         stack.enter_context(default_dtype(request.plan.default_dtype))
         stack.enter_context(exact_arithmetic())
         reader = None
-        kind = request.target.kind
+        kind = request.target.kind if request.plan.ranks is None else TargetKind.CALLABLE
         operator = operator_of(live.value) if kind is TargetKind.CUSTOM_OP else None
         if kind is TargetKind.FUNCTION:
             reader = stack.enter_context(reading_backward(live.value, live.kept.reader))

@@ -35,8 +35,12 @@ NOT_RUN = CheckResult(outcome=Outcome.NOT_RUN)
 
 
 def is_swept(sample: Sample) -> bool:
-    """Whether the variations run at this point: the first typical one of each case."""
-    return sample.point is Point.TYPICAL and sample.draw == 0
+    """Whether the variations run at this point: the first typical one of each case.
+
+    Across ranks, of those of the smallest world above 1.
+    """
+    across = sample.subject.across
+    return sample.point is Point.TYPICAL and sample.draw == 0 and (across is None or across.is_swept)
 
 
 def not_judged_natively(sample: Sample) -> str:

@@ -33,6 +33,11 @@ class Place:
     point: Point
     draw: int
 
+    @property
+    def where(self) -> CasePoint:
+        """For a finding."""
+        return CasePoint(self.case.id, self.case.sizes, self.case.options, self.point, self.draw)
+
     def is_of(self, found: CasePoint) -> bool:
         """Whether a finding was made there."""
         return (self.case.id, self.point, self.draw) == (found.id, found.point, found.draw)

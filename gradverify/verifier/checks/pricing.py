@@ -30,7 +30,9 @@ def price_at(sample: Sample, clock: Callable[[], float] = time.thread_time) -> P
         begun = clock()
         problem.pull_back(problem.primals, ones)
         taken.append(clock() - begun)
-    return price_of(min(taken))
+    price = price_of(min(taken))
+    # Ranks work in processes of their own, and wait for each other: what this one spends says little.
+    return Price.HUNDREDTHS if sample.case.world and price is Price.LEAST else price
 
 
 def timed(do: Callable[P, T], *given: P.args, **named: P.kwargs) -> tuple[T, float]:

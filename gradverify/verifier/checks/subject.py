@@ -20,6 +20,7 @@ from gradverify.verifier.inputs.arguments import Argument, shown_inputs
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem
 from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.ranks.across import Across
 
 __all__ = [
     "NoSample",
@@ -94,6 +95,8 @@ class Subject:
     """torch fills in the defaults of forward: it does where `setup_context` gets the ctx."""
     other_devices: tuple[str, ...] = ()
     """Devices on which its gradients must be the same."""
+    across: Across | None = None
+    """The target on several ranks; None in one process."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
 

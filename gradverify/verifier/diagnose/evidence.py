@@ -32,6 +32,18 @@ LEAST_KNOWN = 0.9
 
 
 @dataclass(frozen=True)
+class OfRanks:
+    """What backward gives on each rank of a world."""
+
+    claimed: tuple[Tensor, ...]
+    """Matrices like `Point.claimed`: the gradient that one rank returned, where all return as much."""
+    columns: tuple[tuple[Tensor, ...], ...]
+    """For each input the columns of its block that each rank has; empty where all have the same."""
+    rows: tuple[tuple[Tensor, ...], ...]
+    """For each output the rows of its block, likewise."""
+
+
+@dataclass(frozen=True)
 class Point:
     """Both Jacobians at one point. Matrices are M × N, as in `gradverify.verifier.numerics.jacobian`."""
 
@@ -59,6 +71,8 @@ class Point:
     """f(x), laid out like the outputs, for another x; None where it cannot be evaluated."""
     own_backward: OwnBackward | None = None
     """Backward itself, to be run with a change in it."""
+    of_ranks: OfRanks | None = None
+    """None in one process."""
     order: int = 1
     """2 where the inputs are those of backward, and the outputs are gradients."""
 

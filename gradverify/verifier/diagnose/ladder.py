@@ -14,6 +14,7 @@ from gradverify.verifier.diagnose.hypotheses.chain import chain_factor
 from gradverify.verifier.diagnose.hypotheses.conjugate import conjugate
 from gradverify.verifier.diagnose.hypotheses.factor import constant_factor, zero
 from gradverify.verifier.diagnose.hypotheses.float32 import float32_inside
+from gradverify.verifier.diagnose.hypotheses.ranks import over_ranks
 from gradverify.verifier.diagnose.hypotheses.region import not_summed, region
 from gradverify.verifier.diagnose.hypotheses.reordered import other_product, reordered
 from gradverify.verifier.diagnose.hypotheses.structure import (
@@ -31,6 +32,7 @@ Test = Callable[[Pairs], Cause | None]
 """The cause that explains every entry of every point; None where it does not."""
 
 LADDER: tuple[Test, ...] = (
+    over_ranks,
     float32_inside,
     looks_surrogate,
     zero,

@@ -14,12 +14,14 @@ from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward, Repairs
-from gradverify.verifier.diagnose.evidence import Point
+from gradverify.verifier.diagnose.evidence import OfRanks, Point
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.analytical import analytical_jacobian
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, VjpProblem
 from gradverify.verifier.numerics.round_off import gradient_noise
 from gradverify.verifier.numerics.verdict import Judged
+from gradverify.verifier.ranks.placement import columns_of_ranks
 
 
 def with_primals(problem: CallProblem, primals: tuple[Tensor, ...]) -> CallProblem:
@@ -39,7 +41,35 @@ def measured_point(sample: Sample, repairs: Repairs) -> Point | None:
     if not isinstance(judged, Judged):
         return None
     names = tuple(_output_name(sample, p) for p in problem.output_positions)
-    return replace(_point(sample, problem, judged, names), own_backward=own_backward_of(sample, repairs))
+    return replace(
+        _point(sample, problem, judged, names),
+        own_backward=own_backward_of(sample, repairs),
+        of_ranks=_of_ranks(sample),
+    )
+
+
+def _of_ranks(sample: Sample) -> OfRanks | None:
+    """What backward gives on each rank; None in one process, and where it cannot be had."""
+    across, world = sample.subject.across, sample.case.world
+    if across is None or world == 1:
+        return None
+    claimed = []
+    for rank in range(world):
+        with across.one_rank(rank):
+            rows = analytical_jacobian(sample.problem)
+        if isinstance(rows, Raised):
+            return None
+        claimed.append(rows.value)
+    tensors = [a for a in sample.arguments if isinstance(a.value, Tensor)]
+    columns = tuple(
+        columns_of_ranks(placed.gradient, a.value.shape, world)
+        for a, placed in zip(tensors, across.inputs, strict=True)
+        if a.differentiable
+    )
+    outputs = [across.placed(p).gradient for p in sample.problem.output_positions]
+    shapes = [block.shape for block in sample.problem.outputs.blocks]
+    of_outputs = tuple(columns_of_ranks(p, s, world) for p, s in zip(outputs, shapes, strict=True))
+    return OfRanks(tuple(claimed), columns, of_outputs)
 
 
 def measured_second_point(sample: Sample) -> Point | None:

@@ -23,6 +23,7 @@ from gradverify.model import (
     tensors_of,
 )
 from gradverify.verifier.guard import Raised, Returned, call
+from gradverify.verifier.inputs.of_ranks import OfRanks
 from gradverify.verifier.inputs.tensors import build_tensor, held_of, is_differentiable, step_of
 
 SHOWN_ELEMENTS = 16
@@ -123,7 +124,7 @@ def _built(
         case TensorInput():
             yield _tensor(i, build_tensor(i, case.seed, point, draw, device, live))
         case LiteralInput():
-            yield Argument(i.name, i.value)
+            yield Argument(i.name, OfRanks(i.by_rank) if i.by_rank else i.value)
         case ObjectInput():
             found = live[i.path]
             yield Argument(i.name, found if i.init is None else _made(found, i.init, case.seed, device))

@@ -19,6 +19,7 @@ from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.grad_output_layouts import grad_output_layouts
 from gradverify.verifier.variations.input_layouts import input_layouts
 from gradverify.verifier.variations.other_devices import other_devices
+from gradverify.verifier.variations.ranks import late_ranks, other_group
 from gradverify.verifier.variations.repetition import (
     first_call,
     interleaved,
@@ -34,7 +35,9 @@ from gradverify.verifier.variations.variation import Variation
 from gradverify.verifier.variations.verified import cotangents, verified
 from gradverify.verifier.variations.writes import mutation
 
-SWEPT_CODES = frozenset({f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13)} | {"GV701"})
+SWEPT_CODES = frozenset(
+    {f"GV4{number:02}" for number in (1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 13)} | {"GV701", "GV724"}
+)
 """Codes that only a variation can give."""
 
 UNREPEATABLE = frozenset({"GV109", "GV408", "GV410"})
@@ -47,6 +50,8 @@ VARIATIONS = (
     Variation(unwritten_memory, brief=True),
     Variation(repeated_runs, unless=frozenset({"GV410"})),
     Variation(mutation, brief=True),
+    Variation(late_ranks, unless=UNREPEATABLE),
+    Variation(other_group, unless=UNREPEATABLE),
     Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}, brief=True),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}, brief=True),
     Variation(requires_grad_subsets, unless=UNREPEATABLE, brief=True),

@@ -1,0 +1,354 @@
+"""A target that runs on all ranks as one function of whole tensors, which autograd differentiates.
+
+A call, its gradient, and the gradient of that are steps of one kind: tensors go out in parts, a result comes
+back from each rank, and what was called stays there until nobody can differentiate it any more.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gradverify.model import Case, Ranks, tensors_of
+from gradverify.verifier.ranks.messages import (
+    Answer,
+    Forward,
+    Gradient,
+    PackedTensor,
+    Slot,
+    mapped,
+    packed,
+    unpacked,
+)
+from gradverify.verifier.ranks.placement import Placed, Placement, of_input, of_output, parts, whole
+from gradverify.verifier.ranks.world import OutOfStepError, World
+
+LOST = "the ranks that a graph belongs to have ended"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that must be the same on every rank and is not."""
+
+    what: str
+    """`output` or `gradient`"""
+    number: int
+    rank: int
+    of_first: Tensor
+    of_rank: Tensor
+
+
+@dataclass
+class Called:
+    """A call that the ranks remember."""
+
+    world: World
+    number: int
+    generation: int
+    inputs: tuple[Placed, ...]
+    outputs: tuple[Placed, ...]
+
+    def __del__(self) -> None:
+        """Let the ranks forget it."""
+        self.world.drop(self.number, self.generation)
+
+
+@dataclass
+class Across:
+    """The target on all ranks; called with whole tensors."""
+
+    world: World
+    inputs: tuple[Placed, ...]
+    """Of every tensor in the order of a call."""
+    words: tuple[str, ...]
+    """`Ranks.outputs`."""
+    late: int = -1
+    """The rank that comes late to every collective; -1 for none."""
+    differences: list[Difference] = field(default_factory=list)
+    """Replicated values that were not, as they are met."""
+    in_other_group: Callable[[], Across] | None = None
+    """The same in a group that is not the whole world; None where it is passed no group."""
+    is_swept: bool = True
+    """It is varied: on the smallest world of several ranks, and not on the others."""
+    apart: int = -1
+    """The rank whose own part of every gradient is asked for, whatever the spec says; -1 for the whole."""
+
+    @classmethod
+    def of(cls, world: World, case: Case, ranks: Ranks) -> Across:
+        """The target on the inputs of a case."""
+        placed = tuple(of_input(t) for i in case.inputs for t in tensors_of(i))
+        return cls(world, placed, ranks.outputs)
+
+    def __call__(self, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        """Call the target. Raises what it raises on a rank, and `OutOfStepError`."""
+        tensors: list[Tensor] = []
+
+        def slot(one: Any) -> Any:  # noqa: ANN401 - an argument
+            if not isinstance(one, Tensor):
+                return one
+            tensors.append(one)
+            return Slot(len(tensors) - 1)
+
+        template = mapped(tuple(arguments), slot)
+        step = _Step(self, template)
+        results = OnRanks.apply(step, *tensors)  # type: ignore[no-untyped-call]
+        restored = iter(results if isinstance(results, tuple) else (results,))
+        returned = tuple(next(restored) if there else None for there in step.present)
+        return returned[0] if step.single else returned
+
+    @contextmanager
+    def one_rank(self, rank: int) -> Iterator[None]:
+        """While it lasts, the gradient of a replicated input is what one rank returned."""
+        self.apart = rank
+        try:
+            yield
+        finally:
+            self.apart = -1
+
+    @contextmanager
+    def with_late(self, rank: int) -> Iterator[None]:
+        """While it lasts, one rank comes late to every collective."""
+        self.late = rank
+        try:
+            yield
+        finally:
+            self.late = -1
+
+    def placed(self, position: int) -> Placed:
+        """How the output at a position lies on the ranks."""
+        return of_output(self.words[0] if len(self.words) == 1 else self.words[position])
+
+
+@dataclass
+class _Step:
+    """A call of the target: how it is asked, and what came back."""
+
+    across: Across
+    template: tuple[Any, ...]
+    present: tuple[bool, ...] = ()
+    connected: Sequence[bool] = ()
+    """Which of its outputs some rank can differentiate."""
+    single: bool = False
+    called: Called | None = None
+
+    def run(self, tensors: Sequence[Tensor], needed: Sequence[bool], *, create: bool) -> list[Tensor | None]:
+        """The whole outputs."""
+        across = self.across
+        world, inputs = across.world, across.inputs
+        if len(inputs) != len(tensors):
+            raise RuntimeError(f"{len(tensors)} tensors for {len(inputs)} declared ones")
+        number, seed = world.number(), _seed()
+        given = _in_parts([p.value for p in inputs], tensors, world.size)
+        asked = [
+            Forward(
+                number, self.template,
+                _requiring(each, needed), seed, across.late == rank,
+            )
+            for rank, each in enumerate(given)
+        ]  # fmt: skip
+        answers = world.ask(asked, "in forward")
+        _draw(answers)
+        _write(answers, [p.value for p in inputs], tensors)
+        self.single = answers[0].single
+        count = max(len(a.results) for a in answers)
+        if len(across.words) not in {1, count}:
+            raise ValueError(
+                f"`output_placement` names {len(across.words)} outputs, and forward returned {count}"
+            )
+        placed = tuple(map(across.placed, range(count)))
+        results, self.connected = _results(answers, [p.value for p in placed], tensors, self._differs)
+        self.present = tuple(r is not None for r in results)
+        if create:
+            rows = [[a.results[k] for a in answers] for k in range(count)]
+            kept = tuple(_with_shapes(p, row) for p, row in zip(placed, rows, strict=True))
+            self.called = Called(world, number, world.generation, inputs, kept)
+        return results
+
+    def _differs(self, number: int, rank: int, first: Tensor, other: Tensor) -> None:
+        self.across.differences.append(Difference("output", number, rank, first, other))
+
+
+@dataclass
+class _GradientStep:
+    """The gradients of a call, of its tensors for its outputs."""
+
+    across: Across
+    of: Called
+    like: tuple[Tensor, ...]
+    """The tensors of that call: where a rank gives no gradient, zeros of this shape stand."""
+    undefined: tuple[bool, ...]
+    """Which of its outputs has no grad_output."""
+    present: tuple[bool, ...] = ()
+    connected: Sequence[bool] = ()
+    called: Called | None = None
+
+    def run(self, tensors: Sequence[Tensor], _: Sequence[bool], *, create: bool) -> list[Tensor | None]:
+        """The whole gradients; `tensors` are those of the call and then its grad_outputs that are defined."""
+        of, world = self.of, self.of.world
+        if of.generation != world.generation:
+            raise OutOfStepError(LOST)
+        grads = iter(tensors[len(self.like) :])
+        given = [None if gone else next(grads) for gone in self.undefined]
+        number, seed = world.number(), _seed()
+        places = [p.gradient for p in of.outputs]
+        split = _in_parts(places, given, world.size)
+        asked = [
+            Gradient(
+                number, of.number, tuple(each), _not_counted(places, given, rank), create, seed,
+                self.across.late == rank,
+            )
+            for rank, each in enumerate(split)
+        ]  # fmt: skip
+        answers = world.ask(asked, "in backward")
+        _draw(answers)
+        _write(answers, places, given)
+        placed = [p.gradient for p in of.inputs]
+        if self.across.apart >= 0:
+            placed = [_alone(p, self.across.apart) for p in placed]
+        results, self.connected = _results(answers, placed, self.like, self._differs)
+        self.present = tuple(r is not None for r in results)
+        if create:
+            of_grads = [p for p, gone in zip(places, self.undefined, strict=True) if not gone]
+            inputs = tuple(Placed(p, p) for p in (*placed, *of_grads))
+            outputs = tuple(Placed(p, p) for p in placed)
+            self.called = Called(world, number, world.generation, inputs, outputs)
+        return results
+
+    def _differs(self, number: int, rank: int, first: Tensor, other: Tensor) -> None:
+        self.across.differences.append(Difference("gradient", number, rank, first, other))
+
+
+class OnRanks(torch.autograd.Function):
+    """A step on all ranks, differentiable as often as the ranks can."""
+
+    @staticmethod
+    def forward(ctx: Any, step: Any, *tensors: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+        """Run a step; results that no rank can differentiate are marked."""
+        needed = ctx.needs_input_grad[1:]
+        create = any(needed)
+        every = step.run(tensors, needed, create=create)
+        results = [r for r in every if r is not None]
+        ctx.set_materialize_grads(False)
+        ctx.step, ctx.called = step, step.called
+        step.called = None
+        ctx.save_for_backward(*tensors)
+        pairs = zip(every, step.connected, strict=True)
+        ctx.mark_non_differentiable(*(r for r, connected in pairs if r is not None and not connected))
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
+        """The gradients of a step, themselves a step."""
+        tensors = ctx.saved_tensors
+        given = iter(grads)
+        every = [next(given) if there else None for there in ctx.step.present]
+        step = _GradientStep(ctx.step.across, ctx.called, tuple(tensors), tuple(g is None for g in every))
+        defined = [g for g in every if g is not None]
+        if not torch.is_grad_enabled():
+            found = step.run([*tensors, *defined], (), create=False)
+            return (None, *found)
+        results = OnRanks.apply(step, *tensors, *defined)  # type: ignore[no-untyped-call]
+        return (None, *_restored(step, results))
+
+
+def _restored(step: _GradientStep, results: tuple[Tensor, ...]) -> list[Tensor | None]:
+    found = iter(results)
+    return [next(found) if there else None for there in step.present]
+
+
+def _in_parts(
+    places: Sequence[Placement], tensors: Sequence[Tensor | None], world: int
+) -> list[list[PackedTensor | None]]:
+    """For every rank its parts of all tensors."""
+    each = [[None] * world if t is None else parts(p, t, world) for p, t in zip(places, tensors, strict=True)]
+    return [[_packed_part(row[rank]) for row in each] for rank in range(world)]
+
+
+def _requiring(given: Sequence[PackedTensor | None], needed: Sequence[bool]) -> tuple[PackedTensor, ...]:
+    """The inputs of one rank, those marked of which the gradient is wanted."""
+    pairs = zip(given, needed, strict=True)
+    return tuple(replace(p, requires_grad=wanted) for p, wanted in pairs if p is not None)
+
+
+def _packed_part(part: Tensor | None) -> PackedTensor | None:
+    return None if part is None else packed(part)
+
+
+def _results(
+    answers: Sequence[Answer],
+    placed: Sequence[Placement],
+    like: Sequence[Tensor],
+    differs: Callable[[int, int, Tensor, Tensor], None],
+) -> tuple[list[Tensor | None], list[bool]]:
+    """The whole results, and which of them some rank can differentiate.
+
+    None where no rank has one, zeros for ranks that have none where others do.
+    """
+    device = like[0].device if like else torch.device("cpu")
+    found: list[Tensor | None] = []
+    connected: list[bool] = []
+    for position, place in enumerate(placed):
+        given = [a.results[position] if position < len(a.results) else None for a in answers]
+        connected.append(any(g is not None and g.requires_grad for g in given))
+        tensors = [None if g is None else unpacked(g) for g in given]
+        first = next((t for t in tensors if t is not None), None)
+        if first is None:
+            found.append(None)
+            continue
+        filled = [torch.zeros_like(first) if t is None else t for t in tensors]
+        found.append(whole(place, filled, partial(differs, position)).to(device))
+    return found, connected
+
+
+def _with_shapes(placed: Placed, results: Sequence[PackedTensor | None]) -> Placed:
+    """How an output lies on the ranks, now that its shapes are known."""
+    shapes = tuple(r.shape for r in results if r is not None)
+    if placed.value.kind != "local" or len(set(shapes)) < 2:
+        return placed
+    return replace(placed, gradient=replace(placed.gradient, shapes=shapes))
+
+
+def _write(answers: Sequence[Answer], places: Sequence[Placement], tensors: Sequence[Tensor | None]) -> None:
+    """Write into the whole tensors what ranks have written into their parts."""
+    for number in sorted({k for a in answers for k in a.written}):
+        tensor = tensors[number]
+        if tensor is None or any(
+            n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            continue
+        before = parts(places[number], tensor, len(answers))
+        after = [
+            unpacked(a.written[number]) if number in a.written else part
+            for a, part in zip(answers, before, strict=True)
+        ]
+        with torch.no_grad():
+            tensor.copy_(whole(places[number], [p for p in after if p is not None], lambda *_: None))
+
+
+def _draw(answers: Sequence[Answer]) -> None:
+    """Whoever looks at the random states here must see that numbers were drawn."""
+    if any(a.drew for a in answers):
+        torch.rand(1)
+
+
+def _seed() -> int:
+    """Every rank starts from the same random states: those of this process, whatever they are."""
+    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
+
+
+def _not_counted(places: Sequence[Placement], given: Sequence[Tensor | None], rank: int) -> frozenset[int]:
+    """Outputs that count on another rank alone."""
+    pairs = enumerate(zip(places, given, strict=True))
+    return frozenset(k for k, (p, g) in pairs if g is not None and p.kind == "on" and p.number != rank)
+
+
+def _alone(placed: Placement, rank: int) -> Placement:
+    """What one rank returned, where others return as much."""
+    return Placement("on", rank) if placed.kind in {"replicate", "partial", "average"} else placed

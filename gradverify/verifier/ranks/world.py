@@ -1,0 +1,227 @@
+"""The ranks of a world, seen from the process that verifies: started, asked in step, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
+
+from gradverify.model import RaisedError
+from gradverify.verifier.guard import EndsTheTargetError
+from gradverify.verifier.raised_errors import RaisedElsewhereError
+from gradverify.verifier.ranks import starter
+from gradverify.verifier.ranks.collectives import Record, out_of_step, waiting
+from gradverify.verifier.ranks.messages import (
+    Answer,
+    Asked,
+    Drop,
+    Refused,
+    Setup,
+    Told,
+    all_entered,
+    receive,
+    send,
+)
+
+START_SECONDS = 120.0
+"""For the ranks to import torch and the user's module, and to find each other."""
+
+QUIET_SECONDS = 10.0
+"""Without any word and any work of the processor, where every rank that has not ended is in a collective."""
+
+LOOK_MILLISECONDS = 100
+"""Between two looks at what ranks are doing that do not answer."""
+
+
+class OutOfStepError(EndsTheTargetError):
+    """Ranks wait for what will never come, or one of them has ended: none of them answers any more."""
+
+
+class World:
+    """Processes that run the target in step; a broken one is closed, and its next call starts another."""
+
+    def __init__(self, setup: Setup) -> None:
+        """`setup` without addresses: these are made for every start."""
+        self._setup = setup
+        self._connections: list[Connection] = []
+        self._pids: list[int] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._store = ""
+        self._numbers = itertools.count()
+        self._dropped: list[int] = []
+        self.generation = 0
+        """Which start of it this is: calls of an earlier one are lost."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks take part."""
+        return self._setup.world
+
+    def number(self) -> int:
+        """A number for the next call."""
+        return next(self._numbers)
+
+    def drop(self, number: int, generation: int) -> None:
+        """Forget a call."""
+        if generation == self.generation:
+            self._dropped.append(number)
+
+    def ask(self, asked: Sequence[Asked], doing: str) -> list[Answer]:
+        """What every rank answers to its request.
+
+        Raises `RaisedElsewhereError` for what the target raised, `OutOfStepError` where ranks wait in vain.
+        """
+        self._start()
+        dropped, self._dropped = tuple(self._dropped), []
+        with contextlib.suppress(OSError):  # which of them has ended is told where answers are awaited
+            for connection, message in zip(self._connections, asked, strict=True):
+                if dropped:
+                    send(connection, Drop(dropped))
+                send(connection, message)
+        return self._answers(doing)
+
+    def close(self) -> None:
+        """End all ranks."""
+        for connection in self._connections:
+            connection.close()
+        for pid in self._pids:
+            _kill(pid)
+        self._connections, self._pids, self._dropped = [], [], []
+        self.generation += 1
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _start(self) -> None:
+        if self._connections:
+            return
+        self._folder = tempfile.TemporaryDirectory(prefix="gradverify-")
+        address, self._store = (str(Path(self._folder.name) / name) for name in ("socket", "store"))
+        setup = replace(self._setup, address=address, store=self._store)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(address)
+            listener.listen(setup.world + setup.idle_ranks)
+            listener.settimeout(START_SECONDS)
+            starter.fork(setup)
+            found: dict[int, Connection] = {}
+            while len(found) < setup.world + setup.idle_ranks:
+                accepted, _ = listener.accept()
+                self._pids.append(_peer(accepted))
+                accepted.setblocking(True)  # noqa: FBT003 - it inherits the listener's limit
+                connection = Connection(accepted.detach())
+                found[receive(connection)] = connection
+        self._connections = [found[rank] for rank in sorted(found)]
+        self._answers("importing the module")
+        self._connections = [found[rank] for rank in range(setup.world)]
+        self._idle = [found[rank] for rank in sorted(found) if rank < 0]
+
+    def _answers(self, doing: str) -> list[Answer]:
+        found: dict[int, Told] = {}
+        poll, ranks = select.poll(), {c.fileno(): k for k, c in enumerate(self._connections)}
+        for descriptor in ranks:
+            poll.register(descriptor, select.POLLIN)
+        quiet, worked = time.monotonic(), self._work()
+        while len(found) < len(ranks):
+            ready = poll.poll(LOOK_MILLISECONDS)
+            for descriptor, _ in ready:
+                poll.unregister(descriptor)
+                found[ranks[descriptor]] = self._told(ranks[descriptor])
+            if ready:
+                quiet = time.monotonic()
+            else:
+                records = self._records(found)
+                self._require_step(records, found, doing)
+                if self._work() != worked or not all(r.ended or r.entered for r in records):
+                    quiet, worked = time.monotonic(), self._work()
+                elif time.monotonic() - quiet > QUIET_SECONDS:
+                    self._break(f"{waiting(records)}, and nothing happens any more", doing)
+        return self._returned(found)
+
+    def _told(self, rank: int) -> Told:
+        try:
+            told: Told = receive(self._connections[rank])
+        except (EOFError, OSError):
+            self._break(f"the process of rank {rank} has ended{self._where(rank)}", "")
+        return told
+
+    def _records(self, found: Mapping[int, Told]) -> list[Record]:
+        """What every rank did in this step so far."""
+        idle, records = self._setup.idle_ranks, []
+        for rank in range(len(self._connections)):
+            told = found.get(rank)
+            ended = "" if told is None else "has gone on"
+            ended = f"has raised {told.error.type}" if isinstance(told, Refused) else ended
+            entered = [
+                replace(
+                    e, members=tuple(m - idle for m in e.members), peer=e.peer - idle if e.peer >= 0 else -1
+                )
+                for e in all_entered(f"{self._store}", rank)
+            ]
+            records.append(Record(entered, ended))
+        return records
+
+    def _where(self, rank: int) -> str:
+        """Where a rank ended, if its last words say so."""
+        trace = Path(f"{self._store}.{rank}.trace")
+        lines = trace.read_text("utf-8", "replace").splitlines() if trace.exists() else []
+        own = [line.strip() for line in lines if line.lstrip().startswith("File ")]
+        return f" ({lines[0]}, {own[0]})" if own else ""
+
+    def _require_step(self, records: Sequence[Record], found: Mapping[int, Told], doing: str) -> None:
+        why = out_of_step(records)
+        raised = next((k for k, told in sorted(found.items()) if isinstance(told, Refused)), None)
+        if why and raised is not None:  # the others wait for one that raised
+            told = found[raised]
+            self.close()
+            assert isinstance(told, Refused)  # noqa: S101 - it is
+            raise RaisedElsewhereError(_of_rank(told.error, raised, f"; {why}"))
+        if why:
+            self._break(why, doing)
+
+    def _break(self, why: str, doing: str) -> NoReturn:
+        self.close()
+        raise OutOfStepError(f"{why}{f' ({doing})' if doing else ''}")
+
+    def _work(self) -> list[str]:
+        """The processor time of the ranks so far, as the system writes it; empty where it does not."""
+        found = []
+        for pid in self._pids:
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+                found.append(" ".join(stat.rpartition(")")[2].split()[11:13]))
+        return found
+
+    def _returned(self, found: Mapping[int, Told]) -> list[Answer]:
+        refused = {k: told for k, told in sorted(found.items()) if isinstance(told, Refused)}
+        for rank, told in refused.items():
+            alone = len(refused) < len(found)
+            raise RaisedElsewhereError(_of_rank(told.error, rank, "") if alone else told.error)
+        every = [found[rank] for rank in range(len(found))]
+        return [told for told in every if isinstance(told, Answer)]
+
+
+def _of_rank(error: RaisedError, rank: int, more: str) -> RaisedError:
+    return replace(error, message=f"on rank {rank} alone: {error.message}{more}")
+
+
+def _peer(accepted: socket.socket) -> int:
+    """The process at the other end of a local socket; 0 where the system does not say."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    return int.from_bytes(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if pid:
+            os.kill(pid, signal.SIGKILL)
