@@ -81,5 +81,5 @@ OutputPlacements = Annotated[
     list[Annotated[str, Checked(_output, {})]],
     Field(min_length=1),
     BeforeValidator(as_list),
-    WithJsonSchema({"type": ["string", "object", "array"]}),
+    WithJsonSchema({"anyOf": [_WORD, {"type": "array"}]}),
 ]

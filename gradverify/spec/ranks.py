@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradverify.model import WORLD, Input, LiteralInput, Nested, Ranks, TensorInput
 from gradverify.spec.inputs import InputSpec, expressions, tensors_of
 from gradverify.spec.messages import Path
-from gradverify.spec.schema import GroupEntry, SizeEntry, TensorEntry, TupleEntry
+from gradverify.spec.schema import ConcatEntry, GroupEntry, SizeEntry, TensorEntry, TupleEntry
 from gradverify.spec.sizes import RANK
 from gradverify.spec.source import At, Complaint
 
@@ -77,6 +77,8 @@ def _check_across(function: RawFunction) -> Iterator[Complaint]:
             message = f"`{key}` cannot stand beside `world_size`: write a function of tensors as the target"
             yield Complaint((key,), message, At.KEY)
     for name, item in function.good.items():
+        if isinstance(item.entry, ConcatEntry):
+            yield Complaint(("inputs", name, "concat"), "`concat` cannot stand beside `world_size`", At.KEY)
         for path, message in _wrong_across(item):
             yield Complaint(("inputs", name, *path), message)
 

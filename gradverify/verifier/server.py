@@ -53,7 +53,7 @@ from gradverify.verifier.interpreter.launches import interpret_kernels, watch_ke
 from gradverify.verifier.lacking import lacking
 from gradverify.verifier.module_state import Left
 from gradverify.verifier.raised_errors import describe, raised_by_users
-from gradverify.verifier.ranks.worlds import Worlds
+from gradverify.verifier.ranks.worlds import Worlds, worlds_of
 from gradverify.verifier.run import verify
 from gradverify.verifier.state_outside import outside_ctx
 from gradverify.verifier.surroundings import DisturbedError, Surroundings
@@ -250,23 +250,10 @@ class Server:
         value = target_behind(self._find(request.target.attribute))
         own = kept if kept is not None and kept.target == request.target else Kept(request.target)
         named = {name: self._find(name) for name in names if name}
-        if plan.ranks is None:
-            return Live(value, named, own)
-        named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
-        return Live(value, named, own, worlds=self._worlds_of(request))
-
-    def _worlds_of(self, request: Verify) -> Worlds:
-        """Where a target's ranks come from; those of another target end."""
-        if self._worlds is None or self._worlds.target != request.target:
-            self._end_ranks()
-            file = str(getattr(self._module, "__file__", ""))
-            self._worlds = Worlds(file, request.target, request.settings.device, request.plan.default_dtype)
-        return self._worlds
-
-    def _end_ranks(self) -> None:
+        self._worlds = worlds_of(self._worlds, self._module, request)
         if self._worlds is not None:
-            self._worlds.close()
-            self._worlds = None
+            named |= {path: OnEachRank(path) for case in plan.cases for path in paths_of(case)}
+        return Live(value, named, own, worlds=self._worlds)
 
     def _set_device(self, device: str) -> None:
         """Where a module has set a default device, its code has the one that it is verified on."""

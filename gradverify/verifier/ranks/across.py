@@ -6,28 +6,28 @@ back from each rank, and what was called stays there until nobody can differenti
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gradverify.model import Case, Ranks, tensors_of
-from gradverify.verifier.ranks.messages import (
-    Answer,
-    Forward,
-    Gradient,
-    PackedTensor,
-    Slot,
-    mapped,
-    packed,
-    unpacked,
+from gradverify.verifier.ranks.exchange import (
+    draw_too,
+    in_parts,
+    not_counted,
+    of_one_rank,
+    requiring,
+    seed_of_ranks,
+    whole_results,
+    with_shapes,
+    write_back,
 )
-from gradverify.verifier.ranks.placement import Placed, Placement, of_input, of_output, parts, whole
+from gradverify.verifier.ranks.messages import Forward, Gradient, Slot, mapped
+from gradverify.verifier.ranks.placement import Placed, of_input, of_output
 from gradverify.verifier.ranks.world import OutOfStepError, World
 
 LOST = "the ranks that a graph belongs to have ended"
@@ -144,18 +144,18 @@ class _Step:
         world, inputs = across.world, across.inputs
         if len(inputs) != len(tensors):
             raise RuntimeError(f"{len(tensors)} tensors for {len(inputs)} declared ones")
-        number, seed = world.number(), _seed()
-        given = _in_parts([p.value for p in inputs], tensors, world.size)
+        number, seed = world.number(), seed_of_ranks()
+        given = in_parts([p.value for p in inputs], tensors, world.size)
         asked = [
             Forward(
                 number, self.template,
-                _requiring(each, needed), seed, across.late == rank,
+                requiring(each, needed), seed, across.late == rank,
             )
             for rank, each in enumerate(given)
         ]  # fmt: skip
         answers = world.ask(asked, "in forward")
-        _draw(answers)
-        _write(answers, [p.value for p in inputs], tensors)
+        draw_too(answers)
+        write_back(answers, [p.value for p in inputs], tensors)
         self.single = answers[0].single
         count = max(len(a.results) for a in answers)
         if len(across.words) not in {1, count}:
@@ -163,11 +163,11 @@ class _Step:
                 f"`output_placement` names {len(across.words)} outputs, and forward returned {count}"
             )
         placed = tuple(map(across.placed, range(count)))
-        results, self.connected = _results(answers, [p.value for p in placed], tensors, self._differs)
+        results, self.connected = whole_results(answers, [p.value for p in placed], tensors, self._differs)
         self.present = tuple(r is not None for r in results)
         if create:
             rows = [[a.results[k] for a in answers] for k in range(count)]
-            kept = tuple(_with_shapes(p, row) for p, row in zip(placed, rows, strict=True))
+            kept = tuple(with_shapes(p, row) for p, row in zip(placed, rows, strict=True))
             self.called = Called(world, number, world.generation, inputs, kept)
         return results
 
@@ -196,23 +196,23 @@ class _GradientStep:
             raise OutOfStepError(LOST)
         grads = iter(tensors[len(self.like) :])
         given = [None if gone else next(grads) for gone in self.undefined]
-        number, seed = world.number(), _seed()
+        number, seed = world.number(), seed_of_ranks()
         places = [p.gradient for p in of.outputs]
-        split = _in_parts(places, given, world.size)
+        split = in_parts(places, given, world.size)
         asked = [
             Gradient(
-                number, of.number, tuple(each), _not_counted(places, given, rank), create, seed,
+                number, of.number, tuple(each), not_counted(places, given, rank), create, seed,
                 self.across.late == rank,
             )
             for rank, each in enumerate(split)
         ]  # fmt: skip
         answers = world.ask(asked, "in backward")
-        _draw(answers)
-        _write(answers, places, given)
+        draw_too(answers)
+        write_back(answers, places, given)
         placed = [p.gradient for p in of.inputs]
         if self.across.apart >= 0:
-            placed = [_alone(p, self.across.apart) for p in placed]
-        results, self.connected = _results(answers, placed, self.like, self._differs)
+            placed = [of_one_rank(p, self.across.apart) for p in placed]
+        results, self.connected = whole_results(answers, placed, self.like, self._differs)
         self.present = tuple(r is not None for r in results)
         if create:
             of_grads = [p for p, gone in zip(places, self.undefined, strict=True) if not gone]
@@ -261,94 +261,3 @@ class OnRanks(torch.autograd.Function):
 def _restored(step: _GradientStep, results: tuple[Tensor, ...]) -> list[Tensor | None]:
     found = iter(results)
     return [next(found) if there else None for there in step.present]
-
-
-def _in_parts(
-    places: Sequence[Placement], tensors: Sequence[Tensor | None], world: int
-) -> list[list[PackedTensor | None]]:
-    """For every rank its parts of all tensors."""
-    each = [[None] * world if t is None else parts(p, t, world) for p, t in zip(places, tensors, strict=True)]
-    return [[_packed_part(row[rank]) for row in each] for rank in range(world)]
-
-
-def _requiring(given: Sequence[PackedTensor | None], needed: Sequence[bool]) -> tuple[PackedTensor, ...]:
-    """The inputs of one rank, those marked of which the gradient is wanted."""
-    pairs = zip(given, needed, strict=True)
-    return tuple(replace(p, requires_grad=wanted) for p, wanted in pairs if p is not None)
-
-
-def _packed_part(part: Tensor | None) -> PackedTensor | None:
-    return None if part is None else packed(part)
-
-
-def _results(
-    answers: Sequence[Answer],
-    placed: Sequence[Placement],
-    like: Sequence[Tensor],
-    differs: Callable[[int, int, Tensor, Tensor], None],
-) -> tuple[list[Tensor | None], list[bool]]:
-    """The whole results, and which of them some rank can differentiate.
-
-    None where no rank has one, zeros for ranks that have none where others do.
-    """
-    device = like[0].device if like else torch.device("cpu")
-    found: list[Tensor | None] = []
-    connected: list[bool] = []
-    for position, place in enumerate(placed):
-        given = [a.results[position] if position < len(a.results) else None for a in answers]
-        connected.append(any(g is not None and g.requires_grad for g in given))
-        tensors = [None if g is None else unpacked(g) for g in given]
-        first = next((t for t in tensors if t is not None), None)
-        if first is None:
-            found.append(None)
-            continue
-        filled = [torch.zeros_like(first) if t is None else t for t in tensors]
-        found.append(whole(place, filled, partial(differs, position)).to(device))
-    return found, connected
-
-
-def _with_shapes(placed: Placed, results: Sequence[PackedTensor | None]) -> Placed:
-    """How an output lies on the ranks, now that its shapes are known."""
-    shapes = tuple(r.shape for r in results if r is not None)
-    if placed.value.kind != "local" or len(set(shapes)) < 2:
-        return placed
-    return replace(placed, gradient=replace(placed.gradient, shapes=shapes))
-
-
-def _write(answers: Sequence[Answer], places: Sequence[Placement], tensors: Sequence[Tensor | None]) -> None:
-    """Write into the whole tensors what ranks have written into their parts."""
-    for number in sorted({k for a in answers for k in a.written}):
-        tensor = tensors[number]
-        if tensor is None or any(
-            n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
-        ):
-            continue
-        before = parts(places[number], tensor, len(answers))
-        after = [
-            unpacked(a.written[number]) if number in a.written else part
-            for a, part in zip(answers, before, strict=True)
-        ]
-        with torch.no_grad():
-            tensor.copy_(whole(places[number], [p for p in after if p is not None], lambda *_: None))
-
-
-def _draw(answers: Sequence[Answer]) -> None:
-    """Whoever looks at the random states here must see that numbers were drawn."""
-    if any(a.drew for a in answers):
-        torch.rand(1)
-
-
-def _seed() -> int:
-    """Every rank starts from the same random states: those of this process, whatever they are."""
-    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
-
-
-def _not_counted(places: Sequence[Placement], given: Sequence[Tensor | None], rank: int) -> frozenset[int]:
-    """Outputs that count on another rank alone."""
-    pairs = enumerate(zip(places, given, strict=True))
-    return frozenset(k for k, (p, g) in pairs if g is not None and p.kind == "on" and p.number != rank)
-
-
-def _alone(placed: Placement, rank: int) -> Placement:
-    """What one rank returned, where others return as much."""
-    return Placement("on", rank) if placed.kind in {"replicate", "partial", "average"} else placed

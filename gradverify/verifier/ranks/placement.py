@@ -25,9 +25,9 @@ from gradverify.model import TensorInput
 
 _WORD = re.compile(r"([a-z]+)(?:\((\w+)\))?")
 
-SAME = 64.0
-"""Units in the last place of the largest entry by which replicated values may differ: reductions of another
-order on each rank round otherwise."""
+SAME = 0.5
+"""Half of the digits of the largest entry: so far replicated values may differ. Ranks that add in another
+order round otherwise, and what cancels keeps the rounding of its terms; a missing reduction is far larger."""
 
 Shapes = tuple[tuple[int, ...], ...]
 Differs = Callable[[int, Tensor, Tensor], None]
@@ -136,7 +136,8 @@ def is_same(one: Tensor, other: Tensor) -> bool:
     if torch.equal(one, other) or not one.is_floating_point() | one.is_complex():
         return torch.equal(one, other)
     apart, size = (one - other).abs(), torch.maximum(one.abs(), other.abs())
-    allowed = SAME * torch.finfo(one.dtype).eps * (size[size.isfinite()].max() if size.numel() else 0)
+    finite = size[size.isfinite()]
+    allowed = torch.finfo(one.dtype).eps ** SAME * (finite.max() if finite.numel() else 0)
     same = (apart <= allowed) | (one.isnan() & other.isnan()) | (one == other)
     return bool(same.all())
 

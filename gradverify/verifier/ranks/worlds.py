@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 
+from gradverify.events import Verify
 from gradverify.model import Case, ObjectInput, Ranks, Target, TargetPlan
 from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.ranks.messages import GROUP_PATHS, Setup
@@ -47,3 +49,15 @@ class Worlds:
         for world in self._running.values():
             world.close()
         self._running.clear()
+
+
+def worlds_of(before: Worlds | None, module: ModuleType | None, request: Verify) -> Worlds | None:
+    """Where the ranks of a request's target come from, None in one process: those of another target end."""
+    if before is not None and before.target == request.target:
+        return before
+    if before is not None:
+        before.close()
+    if request.plan.ranks is None:
+        return None
+    file = str(getattr(module, "__file__", ""))
+    return Worlds(file, request.target, request.settings.device, request.plan.default_dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, Severity, tensors_of
+from gradverify.model import Finding, Severity, TargetKind, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
@@ -155,7 +155,9 @@ def _declared(sample: Sample) -> frozenset[str]:
 def _written_by_forward(sample: Sample, call: Call, before: Mapping[int, Snapshot]) -> Iterator[Finding]:
     if sample.subject.operator is not None:  # what its schema says of writes is GV504's to judge
         return
-    followed = sample.subject.function_class is None
+    subject = sample.subject
+    is_function = subject.across is not None and subject.target.kind is TargetKind.FUNCTION
+    followed = subject.function_class is None and not is_function
     for position, snapshot in before.items():
         argument = sample.arguments[position]
         dirty = any(r is snapshot.tensor for r in call.returned)

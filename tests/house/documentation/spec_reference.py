@@ -27,6 +27,7 @@ TITLES = {
     "TupleEntry": "A tuple",
     "SizeEntry": "A size",
     "ObjectEntry": "An object",
+    "GroupEntry": "A process group",
     "ListEntry": "A list of tensors",
     "OfEntry": "So many tensors of one kind",
     "ConcatEntry": "Tensors that are concatenated",

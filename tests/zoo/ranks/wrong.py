@@ -1,5 +1,7 @@
 """The same Functions, each with one mistake that only ranks have."""
 
+import os
+
 import torch
 import torch.distributed as dist
 from right import gathered, own_chunk, passed_on, summed
@@ -288,8 +290,6 @@ class EndsOneRank(Function):
     @staticmethod
     def backward(ctx, g):
         if dist.get_rank(ctx.group) == 1:
-            import os
-
             os._exit(3)
         return g, None
 
