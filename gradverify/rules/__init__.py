@@ -34,7 +34,7 @@ GV101  jacobian-mismatch           error    gradcheck      backward is not the d
 GV102  backward-raised             error    gradcheck      backward raises
 GV103  wrong-gradient-shape        error    contract       a gradient has not the shape of its input
 GV104  wrong-gradient-dtype        error    contract       a gradient has not the dtype of its input
-GV105  wrong-gradient-count        error    contract       not one gradient for each argument of forward
+GV105  wrong-gradient-count        error    contract       not one gradient for each forward argument
 GV106  grad-output-ignored         error    gradcheck      backward is not linear in grad_output
 GV107  missing-gradient            error    gradcheck      None or zeros for a derivative that is not 0
 GV108  nonfinite-gradient          error    gradcheck      NaN or infinity for a finite derivative
@@ -42,7 +42,7 @@ GV109  inconclusive                warning  gradcheck      backward could not be
 GV110  imprecise-gradient          warning  gradcheck      right, but not to float64 accuracy
 GV201  second-derivative-mismatch  error    gradgradcheck  the derivative of backward is wrong
 GV202  second-derivative-detached  error    gradgradcheck  backward is silently cut off
-GV203  second-derivative-raised    note     gradgradcheck  the second derivative raises, as meant
+GV203  second-derivative-raised    note     gradgradcheck  second derivative raises, as meant
 GV301  forward-differs             error    reference      forward differs from the reference
 GV302  gradient-differs            error    reference      the gradient differs from the reference
 GV303  second-derivative-differs   error    reference      second derivative differs from the reference
@@ -72,7 +72,7 @@ GV721  replicated-output-differs   error    contract       ranks disagree on an 
 GV722  replicated-gradient-differs error    contract       ranks disagree on a gradient they share
 GV723  ranks-out-of-step           error    contract       a rank waits for what will never come
 GV724  other-process-group         error    contract       wrong in a group that is not the world
-GV801  opaque-backward             warning  lint           opaque, without once_differentiable
+GV801  opaque-backward             warning  lint           opaque, no once_differentiable
 GV802  tensor-kept-on-ctx          warning  lint           an input or output kept on ctx
 GV803  gradient-count              error    lint           a return without one gradient per input
 GV804  grad-output-in-place        error    lint           backward modifies its grad_output in place

@@ -284,9 +284,9 @@ class TargetState:
         """With the line it is about, and with commands to go on from it."""
         raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or where_raised(raised, self.target.file)
-        # Elsewhere the same call may be of another class.
-        fixed = self.price if self.price is not Price.LEAST else self.settings.price
-        price = ("--price", fixed.value) if fixed is not None else ()
-        options = (*self.extra_arguments, *price)
+        # Elsewhere the same call may be of another class, below which ranks never are.
+        least = Price.LEAST if self.plan.ranks is None else Price.HUNDREDTHS
+        fixed = self.price if self.price is not least else self.settings.price
+        options = (*self.extra_arguments, *(() if fixed is None else ("--price", fixed.value)))
         asked = Asked(self.target.id, self.plan, self.settings.seed, options)
         return with_commands(replace(finding, raised=raised, location=location), asked)

@@ -38,7 +38,10 @@ def test_the_cheapest_of_three_calls_counts():
     called, x = [], (torch.ones(2),)
     problem = SimpleNamespace(outputs=outputs, primals=x, pull_back=lambda *given: called.append(given))
     ticks = iter([0.0, 5.0, 5.0, 5.02, 6.0, 9.0])
-    assert price_at(SimpleNamespace(problem=problem), lambda: next(ticks)) is Price.HUNDREDTHS
+    assert (
+        price_at(SimpleNamespace(problem=problem, case=SimpleNamespace(world=0)), lambda: next(ticks))
+        is Price.HUNDREDTHS
+    )
     assert len(called) == 3
 
 
@@ -64,3 +67,10 @@ def test_a_reproducing_command_fixes_what_may_be_another_class_elsewhere(asked, 
     (found,) = report.findings
     assert ("--price" in found.reproduce) == bool(words)
     assert words in found.reproduce
+
+
+def test_ranks_work_elsewhere_and_are_never_of_the_least_class():
+    outputs = SimpleNamespace(size=2, unflatten=lambda flat: (flat,))
+    problem = SimpleNamespace(outputs=outputs, primals=(), pull_back=lambda *_: None)
+    sample = SimpleNamespace(problem=problem, case=SimpleNamespace(world=2))
+    assert price_at(sample, lambda: 0.0) is Price.HUNDREDTHS

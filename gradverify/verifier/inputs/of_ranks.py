@@ -12,6 +12,10 @@ class OfRanks:
 
     values: tuple[Any, ...]
 
+    def __repr__(self) -> str:
+        """As reports show it."""
+        return f"{', '.join(map(repr, self.values))} on the ranks"
+
 
 @dataclass(frozen=True)
 class OnEachRank:
@@ -19,6 +23,10 @@ class OnEachRank:
 
     path: str
     init: tuple[Any, ...] | None = None
+
+    def __repr__(self) -> str:
+        """As reports show it."""
+        return f"{self.path}, on each rank"
 
     def __call__(self, *init: Any) -> OnEachRank:  # noqa: ANN401
         """The same, called with arguments on each rank."""

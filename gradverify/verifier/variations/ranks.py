@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gradverify.model import Finding, RaisedError
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.of_ranks import OfRanks
 from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.variations.call import backward, called
@@ -40,9 +41,13 @@ def late_ranks(base: Verified) -> Varied:
 
 
 def other_group(base: Verified) -> Varied:
-    """GV724: the same ranks as a part of a larger world, where their numbers are others."""
+    """GV724: the same ranks as a part of a larger world, where their numbers are others.
+
+    An integer that is passed may be such a number: then there is no telling what it should be there.
+    """
     across = base.sample.subject.across
-    if across is None or across.in_other_group is None:
+    numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
+    if across is None or across.in_other_group is None or numbers:
         return Varied()
     other: Across = across.in_other_group()
     problem = replace(base.sample.problem, function=other)
