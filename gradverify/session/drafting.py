@@ -10,12 +10,12 @@ from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import UsageError
 from gradverify.model import InputSource, TargetPlan, TargetReport, Verdict, shown_path
 from gradverify.session.modules import Module
-from gradverify.session.planning import Planned, deduce_inputs, plan_from
+from gradverify.session.planning import ON_RANKS, Planned, deduce_inputs, plan_from
 from gradverify.session.request import Progress, Request, TargetProgress
 from gradverify.session.run import Session, prepare
 from gradverify.session.verifying import verify_target
 from gradverify.session.worker_errors import WorkerError
-from gradverify.spec.draft import entry_data, placeholder
+from gradverify.spec.draft import entry_data, entry_to_fill_in
 from gradverify.spec.writing import DraftedEntry, NotExtensibleError, extended_spec, is_mentioned, render_spec
 
 DETACHED = ("GV202",)
@@ -158,6 +158,6 @@ def _skeleton(planned: Planned, attempts: tuple[Attempt, ...]) -> DraftedEntry:
     """An entry to fill in, with what was tried."""
     name = planned.target.name
     tried = tuple(f"  tried {a.arguments}: {a.answer}" for a in attempts)
-    inputs = {p.name: placeholder(p) for p in planned.target.parameters if not p.has_default}
+    on_ranks = any(a.arguments == ON_RANKS for a in attempts)
     comments = (f"{name}: no inputs could be inferred. Give their shapes and remove the #.", *tried)
-    return DraftedEntry(name, {"inputs": inputs}, comments, active=False)
+    return DraftedEntry(name, entry_to_fill_in(planned.target, on_ranks=on_ranks), comments, active=False)

@@ -15,14 +15,16 @@ from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
-from gradverify.source import size_constants
-from gradverify.spec.draft import drafted_function, placeholder, shown
+from gradverify.source import collective_of, size_constants
+from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.plan import plan_beyond, plan_deduced, plan_function
 from gradverify.spec.read import SpecFile
 
 NOT_INFERRED = "no spec names it (--no-infer)"
+
+ON_RANKS = "it runs on several ranks"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,10 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
+    if place := collective_of(planned.module.source, planned.target.attribute):
+        entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
+        write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
+        return (Attempt(ON_RANKS, f"it calls {place}", write.replace('"', "")),)
     inputs = kept_inputs(planned.module, planned.target, request)
     kept = inputs.read()
     if kept is not None:
@@ -170,6 +176,10 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         parameters=target.parameters,
         effort=_effort(case_filter, request),
     )
+    place = collective_of(module.source, target.attribute) if plan.ranks is None else ""
+    if place:
+        one = f"several ranks: it calls {place}, and the spec has no `world_size`"
+        plan = replace(plan, left_out=(*plan.left_out, one))
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")
     if not plan.skip:
@@ -226,11 +236,10 @@ def _effort(case_filter: str, request: Request) -> Effort:
 
 
 def _no_inputs(target: Target, attempts: tuple[Attempt, ...]) -> Finding:
-    needed = [p for p in target.parameters if not p.has_default]
-    names = json.dumps({p.name: placeholder(p) for p in needed}).replace('"', "")
+    entry = json.dumps(entry_to_fill_in(target)).replace('"', "")
     first = f"; {attempts[0].arguments}: {attempts[0].answer}" if attempts else ""
     write = (
-        f"Write a spec: functions: {{{target.name}: {{inputs: {names}}}}}, with its shapes; "
+        f"Write a spec: functions: {{{target.name}: {entry}}}, with its shapes; "
         "`gradverify init` writes the file to fill in, `gradverify record` one from calls that really occur."
     )
     return Finding(

@@ -13,6 +13,7 @@ expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`,
 
 from __future__ import annotations
 
+from gradverify.source.collectives import collective_of
 from gradverify.source.function import Function, functions_of
 from gradverify.source.method import Method
 from gradverify.source.reachable import statements_behind, uses_complex
@@ -42,6 +43,7 @@ __all__ = [
     "Method",
     "blocks",
     "called_name",
+    "collective_of",
     "definition",
     "definitions_behind",
     "dotted",

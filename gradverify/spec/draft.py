@@ -15,7 +15,7 @@ from gradverify.deduced import (
     DeducedTensor,
 )
 from gradverify.errors import SpecError
-from gradverify.model import Mistake, Nested, Parameter
+from gradverify.model import Mistake, Nested, Parameter, Target
 from gradverify.spec.function import SpecFunction, read_function, split_key
 
 _INTEGER = re.compile(r"-?\d+")
@@ -80,9 +80,23 @@ PLACEHOLDERS: Mapping[str, object] = {
 """What stands for an input that is to be filled in, by the type in an operator's schema."""
 
 
+GROUPS = frozenset({"group", "process_group", "pg", "tp_group", "ep_group", "cp_group", "dp_group"})
+"""What authors call a parameter that takes a process group."""
+
+
 def placeholder(parameter: Parameter) -> object:
     """An input to be filled in, of the form that its type asks for: a tensor where none is known."""
     return PLACEHOLDERS.get(parameter.annotation, ["n", "d"]) if parameter.exact else ["n", "d"]
+
+
+def entry_to_fill_in(target: Target, *, on_ranks: bool = False) -> dict[str, object]:
+    """The entry of a target of which only its author knows the inputs, and how they lie on ranks."""
+    needed = [p for p in target.parameters if not p.has_default or (on_ranks and p.name in GROUPS)]
+    if not on_ranks:
+        return {"inputs": {p.name: placeholder(p) for p in needed}}
+    local = {"shape": ["b", "n"], "placement": "local"}
+    inputs = {p.name: {"process_group": "world"} if p.name in GROUPS else local for p in needed}
+    return {"world_size": [2, 1, 3], "inputs": inputs, "output_placement": "local"}
 
 
 def _swept(values: tuple[int, ...]) -> object:

@@ -150,7 +150,14 @@ class Refused:
     error: RaisedError
 
 
-Told = Answer | Refused
+@dataclass(frozen=True)
+class Broken:
+    """A rank failed in code of ours."""
+
+    traceback: str
+
+
+Told = Answer | Refused | Broken
 
 
 def entered_file(store: str, rank: int) -> str:

@@ -11,9 +11,8 @@ import faulthandler
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+import traceback
+from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,67 +21,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from gradverify.model import TargetKind
 from gradverify.verifier import guard
 from gradverify.verifier.collect.discover import target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.named import with_keywords
-from gradverify.verifier.engine import vjp
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
-from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.raised_errors import describe
+from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
     GROUP_PATHS,
     Answer,
     Asked,
+    Broken,
     Drop,
-    Forward,
-    Gradient,
-    PackedTensor,
     Refused,
     Setup,
     Slot,
     entered_file,
-    mapped,
-    packed,
     receive,
     send,
-    unpacked,
 )
 
 LONGEST_WAIT = dt.timedelta(hours=12)
 """Of torch's own limit on a collective: whoever verifies knows earlier who waits in vain."""
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
-
-
-class _Arrive(torch.autograd.Function):
-    """Gives a leaf its layout in memory: what the target gets may be written to, the leaf may not."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: Tensor, laid_out: list[Tensor]) -> Tensor:  # noqa: ANN401, ARG004
-        return laid_out.pop()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, None]:  # noqa: ANN401, ARG004
-        return grads[0], None
-
-
-def _arrive(leaf: Tensor, laid_out: Tensor) -> Tensor:
-    arrived: Tensor = _Arrive.apply(leaf, [laid_out])  # type: ignore[no-untyped-call]
-    return arrived
-
-
-@dataclass(frozen=True)
-class _Called:
-    """What a call leaves behind until nobody asks for its gradients any more."""
-
-    leaves: tuple[Tensor, ...]
-    outputs: tuple[Any, ...]
 
 
 def main(setup: Setup, rank: int) -> NoReturn:
@@ -97,9 +63,12 @@ def main(setup: Setup, rank: int) -> NoReturn:
         send(connection, Refused(describe(error)))
         os._exit(1)
     send(connection, Answer(()))
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            served.answer(receive(connection))
+    try:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                served.answer(receive(connection))
+    except BaseException as error:  # noqa: BLE001 - what the target raises is answered: this one is ours
+        send(connection, Broken("".join(traceback.format_exception(error))))
     os._exit(0)
 
 
@@ -109,7 +78,6 @@ class _Rank:
     def __init__(self, setup: Setup, rank: int, connection: Connection) -> None:
         """Join the world and import the module. Raises what these raise."""
         self._setup, self._rank, self._connection = setup, rank, connection
-        self._calls: dict[int, _Called] = {}
         self._entered = os.open(entered_file(setup.store, rank), os.O_RDWR | os.O_CREAT, 0o600)
         self._watched = Watched(lambda entered: os.write(self._entered, pickle.dumps(entered)))
         torch.set_num_threads(1)
@@ -123,47 +91,17 @@ class _Rank:
         function = value.apply if setup.target.kind is TargetKind.FUNCTION else value
         if setup.target.kind is not TargetKind.FUNCTION:
             function = with_keywords(function, setup.target.parameters, setup.names)
-        self._function = function
+        self._calls = Calls(function, self._argument, self._device, self._watched)
 
     def answer(self, asked: Asked) -> None:
+        """Answer a request."""
         if isinstance(asked, Drop):
-            for number in asked.numbers:
-                self._calls.pop(number, None)
+            self._calls.drop(asked.numbers)
             return
-        self._watched.late = asked.late
         os.lseek(self._entered, 0, os.SEEK_SET)
         os.ftruncate(self._entered, 0)
-        states = _states(asked.seed)
-        states.replay()
-        step = self._forward if isinstance(asked, Forward) else self._gradient
-        with guard.default_dtype(self._setup.default_dtype), self._watched:
-            result = guard.call(step, asked)
-        if isinstance(result, Raised):
-            send(self._connection, Refused(result.error))
-            return
-        results, written = result.value
-        single = isinstance(asked, Forward) and self._single
-        answer = Answer(results, single, not states.untouched(), written)
-        send(self._connection, answer)
-
-    def _forward(self, asked: Forward) -> tuple[tuple[PackedTensor | None, ...], dict[int, PackedTensor]]:
-        wanted = any(t.requires_grad for t in asked.tensors)
-        given = [unpacked(t).to(self._device) for t in asked.tensors]
-        leaves = [
-            t.contiguous().clone().requires_grad_(p.requires_grad)
-            for t, p in zip(given, asked.tensors, strict=True)
-        ]
-        with torch.set_grad_enabled(wanted):
-            passed = [
-                _arrive(leaf, t) if leaf.requires_grad else t for leaf, t in zip(leaves, given, strict=True)
-            ]
-            arguments = mapped(asked.arguments, lambda one: self._argument(one, passed))
-            returned = self._function(*arguments)
-        self._single = isinstance(returned, Tensor)
-        outputs = tuple(map(_arrived, returned_tensors(returned)))
-        if wanted:
-            self._calls[asked.number] = _Called(tuple(leaves), outputs)
-        return _packed(outputs), _written(asked.tensors, passed)
+        with guard.default_dtype(self._setup.default_dtype):
+            send(self._connection, self._calls.answer(asked))
 
     def _argument(self, one: Any, passed: Sequence[Tensor]) -> Any:  # noqa: ANN401 - an argument
         match one:
@@ -177,28 +115,6 @@ class _Rank:
                 return made.to(self._device, torch.float64) if _is_module(made, init) else made
             case _:
                 return one
-
-    def _gradient(self, asked: Gradient) -> tuple[tuple[PackedTensor | None, ...], dict[int, PackedTensor]]:
-        called = self._calls[asked.of]
-        given = {k: unpacked(g).to(self._device) for k, g in enumerate(asked.grad_outputs) if g is not None}
-        given |= {
-            k: torch.zeros_like(called.outputs[k]) for k in asked.zeros if _has_graph(called.outputs[k])
-        }
-        cotangents = {k: g.requires_grad_(asked.create_graph) for k, g in given.items()}
-        ends = [k for k in cotangents if _has_graph(called.outputs[k])]
-        wanted = [leaf for leaf in called.leaves if leaf.requires_grad]
-        found: tuple[Tensor | None, ...] = (None,) * len(wanted)
-        with torch.set_grad_enabled(asked.create_graph):
-            if ends and wanted:
-                passed = [g.view_as(g) if asked.create_graph else g for g in (cotangents[k] for k in ends)]
-                outputs = [called.outputs[k] for k in ends]
-                found = vjp(outputs, wanted, passed, keep=True, create=asked.create_graph)
-        numbered = iter(found)
-        results = tuple(next(numbered) if leaf.requires_grad else None for leaf in called.leaves)
-        results = tuple(None if r is None else _arrived(r) for r in results)
-        if asked.create_graph:
-            self._calls[asked.number] = _Called((*called.leaves, *cotangents.values()), results)
-        return _packed(results), _written(asked.grad_outputs, given)
 
 
 def _join(setup: Setup, rank: int) -> tuple[torch.device, Any]:
@@ -221,39 +137,5 @@ def _join(setup: Setup, rank: int) -> tuple[torch.device, Any]:
     return device, dist.new_group(list(range(setup.idle_ranks, total)))
 
 
-@lru_cache(maxsize=16)
-def _states(seed: int) -> guard.RandomStates:
-    return guard.RandomStates(seed)
-
-
 def _is_module(made: Any, init: object) -> bool:  # noqa: ANN401 - any object
     return init is not None and isinstance(made, torch.nn.Module)
-
-
-def _arrived(result: Any) -> Any:  # noqa: ANN401 - what user code returned
-    """A result that may still be on its way, once it is here."""
-    return result.wait() if isinstance(result, AsyncCollectiveTensor) else result
-
-
-def _has_graph(output: Any) -> bool:  # noqa: ANN401 - what user code returned
-    return isinstance(output, Tensor) and output.requires_grad
-
-
-def _packed(results: Sequence[Any]) -> tuple[PackedTensor | None, ...]:
-    return tuple(packed(r) if isinstance(r, Tensor) else None for r in results)
-
-
-def _written(
-    before: Sequence[PackedTensor | None], now: Sequence[Tensor] | dict[int, Tensor]
-) -> dict[int, PackedTensor]:
-    """What of the given tensors has other values now, by their numbers."""
-    found: dict[int, PackedTensor] = {}
-    for number, tensor in _numbered(now):
-        given = before[number]
-        if given is not None and tensor.numel() and packed(tensor).data != given.data:
-            found[number] = packed(tensor)
-    return found
-
-
-def _numbered(now: Sequence[Tensor] | dict[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
-    yield from now.items() if isinstance(now, dict) else enumerate(now)

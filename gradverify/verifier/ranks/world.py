@@ -24,6 +24,7 @@ from gradverify.verifier.ranks.collectives import Record, out_of_step, waiting
 from gradverify.verifier.ranks.messages import (
     Answer,
     Asked,
+    Broken,
     Drop,
     Refused,
     Setup,
@@ -45,6 +46,10 @@ LOOK_MILLISECONDS = 100
 
 class OutOfStepError(EndsTheTargetError):
     """Ranks wait for what will never come, or one of them has ended: none of them answers any more."""
+
+
+class RankBrokenError(EndsTheTargetError):
+    """Code of ours failed on a rank; the message is its traceback."""
 
 
 class World:
@@ -152,6 +157,9 @@ class World:
             told: Told = receive(self._connections[rank])
         except (EOFError, OSError):
             self._break(f"the process of rank {rank} has ended{self._where(rank)}", "")
+        if isinstance(told, Broken):
+            self.close()
+            raise RankBrokenError(told.traceback)
         return told
 
     def _records(self, found: Mapping[int, Told]) -> list[Record]:
