@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gradverify.api.command import check
+    from gradverify.api.distributed import gradcheck_distributed
     from gradverify.api.gradcheck import gradcheck, gradgradcheck
     from gradverify.api.gradient_error import GradientError
     from gradverify.api.kernel import assert_kernel
     from gradverify.api.verify import verify
 
 __version__ = "0.1.0"
-__all__ = ["GradientError", "__version__", "assert_kernel", "check", "gradcheck", "gradgradcheck", "verify"]
+__all__ = [
+    "GradientError",
+    "__version__",
+    "assert_kernel",
+    "check",
+    "gradcheck",
+    "gradcheck_distributed",
+    "gradgradcheck",
+    "verify",
+]
 
 _HOMES = {
     "assert_kernel": "gradverify.api.kernel",
     "check": "gradverify.api.command",
     "GradientError": "gradverify.api.gradient_error",
     "gradcheck": "gradverify.api.gradcheck",
+    "gradcheck_distributed": "gradverify.api.distributed",
     "gradgradcheck": "gradverify.api.gradcheck",
     "verify": "gradverify.api.verify",
 }

@@ -68,6 +68,12 @@ def _worlds(values: list[Any]) -> list[int]:
 _SIZE = {"type": "integer", "minimum": 1, "maximum": MOST_RANKS}
 _WORD = {"type": "string", "pattern": r"^(local|replicate|partial|shard\(\d+\))$"}
 
+_OUTPUT = [
+    _WORD,
+    {"const": {"replicate": {"gradient": "partial"}}},
+    {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST_RANKS - 1}},
+]
+
 Placement = Annotated[str, Checked(_placement, _WORD)]
 Gradient = Annotated[str, Checked(_gradient, {"type": "string"})]
 Group = Annotated[str, one_of("process_group", "groups", ("world",))]
@@ -81,5 +87,5 @@ OutputPlacements = Annotated[
     list[Annotated[str, Checked(_output, {})]],
     Field(min_length=1),
     BeforeValidator(as_list),
-    WithJsonSchema({"anyOf": [_WORD, {"type": "array"}]}),
+    WithJsonSchema({"anyOf": [*_OUTPUT, {"type": "array", "items": {"anyOf": _OUTPUT}, "minItems": 1}]}),
 ]

@@ -35,6 +35,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import build_arguments, seeded
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.numerics.problem import substitute
+from gradverify.verifier.ranks.program import Program
 from gradverify.verifier.ranks.worlds import Worlds
 
 NATIVE_ASKED = "it is judged in its own dtypes, as was asked"
@@ -54,7 +55,7 @@ class Live:
     """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
     native: str = ""
     """The dtype in which it is called from the start: who asks says that there is no float64 path."""
-    worlds: Worlds | None = None
+    worlds: Worlds | Program | None = None
     """Where it runs on several ranks."""
 
 

@@ -28,7 +28,8 @@ from gradverify.verifier.ranks.exchange import (
 )
 from gradverify.verifier.ranks.messages import Forward, Gradient, Slot, mapped
 from gradverify.verifier.ranks.placement import Placed, of_input, of_output
-from gradverify.verifier.ranks.world import OutOfStepError, World
+from gradverify.verifier.ranks.world import OutOfStepError
+from gradverify.verifier.ranks.world import Ranks as AllRanks
 
 LOST = "the ranks that a graph belongs to have ended"
 
@@ -49,7 +50,7 @@ class Difference:
 class Called:
     """A call that the ranks remember."""
 
-    world: World
+    world: AllRanks
     number: int
     generation: int
     inputs: tuple[Placed, ...]
@@ -64,7 +65,7 @@ class Called:
 class Across:
     """The target on all ranks; called with whole tensors."""
 
-    world: World
+    world: AllRanks
     inputs: tuple[Placed, ...]
     """Of every tensor in the order of a call."""
     words: tuple[str, ...]
@@ -81,7 +82,7 @@ class Across:
     """The rank whose own part of every gradient is asked for, whatever the spec says; -1 for the whole."""
 
     @classmethod
-    def of(cls, world: World, case: Case, ranks: Ranks) -> Across:
+    def of(cls, world: AllRanks, case: Case, ranks: Ranks) -> Across:
         """The target on the inputs of a case."""
         placed = tuple(of_input(t) for i in case.inputs for t in tensors_of(i))
         return cls(world, placed, ranks.outputs)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from gradverify.model import RaisedError
 from gradverify.verifier.guard import EndsTheTargetError
@@ -50,6 +50,27 @@ class OutOfStepError(EndsTheTargetError):
 
 class RankBrokenError(EndsTheTargetError):
     """Code of ours failed on a rank; the message is its traceback."""
+
+
+class Ranks(Protocol):
+    """Whoever asks all ranks: the processes of a `World`, or a program that runs already."""
+
+    @property
+    def generation(self) -> int:
+        """Which start of them this is: calls of an earlier one are lost."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks take part."""
+
+    def number(self) -> int:
+        """A number for the next call."""
+
+    def drop(self, number: int, generation: int) -> None:
+        """Forget a call."""
+
+    def ask(self, asked: Sequence[Asked], doing: str) -> list[Answer]:
+        """What every rank answers to its request."""
 
 
 class World:
@@ -150,7 +171,7 @@ class World:
                     quiet, worked = time.monotonic(), self._work()
                 elif time.monotonic() - quiet > QUIET_SECONDS:
                     self._break(f"{waiting(records)}, and nothing happens any more", doing)
-        return self._returned(found)
+        return answers_of(found)
 
     def _told(self, rank: int) -> Told:
         try:
@@ -209,13 +230,15 @@ class World:
                 found.append(" ".join(stat.rpartition(")")[2].split()[11:13]))
         return found
 
-    def _returned(self, found: Mapping[int, Told]) -> list[Answer]:
-        refused = {k: told for k, told in sorted(found.items()) if isinstance(told, Refused)}
-        for rank, told in refused.items():
-            alone = len(refused) < len(found)
-            raise RaisedElsewhereError(_of_rank(told.error, rank, "") if alone else told.error)
-        every = [found[rank] for rank in range(len(found))]
-        return [told for told in every if isinstance(told, Answer)]
+
+def answers_of(found: Mapping[int, Told]) -> list[Answer]:
+    """The answers of all ranks in order. Raises `RaisedElsewhereError` for what the target raised."""
+    refused = {k: told for k, told in sorted(found.items()) if isinstance(told, Refused)}
+    for rank, told in refused.items():
+        alone = len(refused) < len(found)
+        raise RaisedElsewhereError(_of_rank(told.error, rank, "") if alone else told.error)
+    every = [found[rank] for rank in range(len(found))]
+    return [told for told in every if isinstance(told, Answer)]
 
 
 def _of_rank(error: RaisedError, rank: int, more: str) -> RaisedError:

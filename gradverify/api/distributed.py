@@ -1,0 +1,202 @@
+"""`gradcheck_distributed`: a Function that communicates, in a program that already runs on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gradverify.api.messages import target_of
+from gradverify.api.states import states_kept
+from gradverify.api.verify import passed
+from gradverify.errors import UsageError
+from gradverify.events import Verify
+from gradverify.model import (
+    WORLD,
+    Case,
+    Input,
+    InputSource,
+    LiteralInput,
+    Ranks,
+    Settings,
+    TargetPlan,
+    TargetReport,
+    TensorInput,
+)
+from gradverify.session.aggregate import TargetState
+from gradverify.verifier import guard
+from gradverify.verifier.building import Live
+from gradverify.verifier.collect.discover import describe_target
+from gradverify.verifier.ranks.messages import PackedTensor, packed, unpacked
+from gradverify.verifier.ranks.placement import Placement, whole
+from gradverify.verifier.ranks.program import Program, calls_here, follow
+from gradverify.verifier.run import verify as verify_target
+
+PLACED = ("local", "replicate", "partial", "shard(")
+"""Words, and the beginning of one, for inputs and outputs."""
+
+
+def gradcheck_distributed(  # noqa: PLR0913 - tolerances and words of a spec
+    fn: Callable[..., Any] | type[torch.autograd.Function],
+    local_inputs: Tensor | Sequence[Any],
+    *,
+    placements: str | Sequence[str | Mapping[str, str]] = "local",
+    output_placements: str | Sequence[str] = "local",
+    second_order: bool = False,
+    rtol: float = Settings.rtol,
+    atol: float = Settings.atol,
+    name: str = "",
+) -> TargetReport:
+    """Verify a target across the ranks of a program that runs: every rank calls this, as under `torchrun`.
+
+    `fn` takes this rank's tensors; a process group, or anything else that no other process can be sent, it
+    holds itself (`lambda x: Copy.apply(x, group)`). `local_inputs` are this rank's arguments in float64:
+    those that require grad are differentiated, and if none does, every floating one. `placements` and
+    `output_placements` are the words of a spec, one for each or one for all: `local`, `replicate`,
+    `shard(0)`, `partial`; `{"replicate": "partial"}` where each rank returns its part of the gradient.
+
+    Returns the report of a pass, on every rank the same. Raises `GradientError` with the text report where
+    something is wrong or could not be judged, and `UsageError` for what cannot be called.
+    """
+    __tracebackhide__ = True  # the failure of a test is the report
+    if not dist.is_initialized():
+        raise UsageError("gradcheck_distributed: call torch.distributed.init_process_group first")
+    values = [local_inputs] if isinstance(local_inputs, Tensor) else list(local_inputs)
+    words = _one_for_each(placements, len(values))
+    group = dist.new_group(backend="gloo")
+    try:
+        verdict = _verdict(
+            fn, values, words, _outputs(output_placements, second_order), group, rtol, atol, name
+        )
+    finally:
+        dist.destroy_process_group(group)
+    if isinstance(verdict, str):
+        raise UsageError(f"gradcheck_distributed: {verdict}")
+    return passed(verdict)
+
+
+def _verdict(  # noqa: PLR0913 - what the call decides
+    fn: Callable[..., Any],
+    values: Sequence[Any],
+    words: Sequence[Mapping[str, str]],
+    ranks: Ranks,
+    group: dist.ProcessGroup,
+    rtol: float,
+    atol: float,
+    name: str,
+) -> TargetReport | str:
+    """The report that all ranks are given, or why there is none."""
+    device = next((v.device for v in values if isinstance(v, Tensor)), torch.device("cpu"))
+    every: list[Any] = [None] * dist.get_world_size(group)
+    function = fn.apply if isinstance(fn, type) and issubclass(fn, torch.autograd.Function) else fn
+    calls = calls_here(function, device)
+    try:
+        dist.all_gather_object(every, [packed(v) if isinstance(v, Tensor) else v for v in values], group)
+    except (TypeError, AttributeError, ValueError) as error:
+        return f"an argument cannot be sent to other ranks: let fn hold it ({error})"
+    if dist.get_rank(group) > 0:
+        verdict: TargetReport | str = follow(calls, group)
+        return verdict
+    program = Program(calls, group)
+    found: TargetReport | str = "the first rank failed before it had a verdict"
+    try:
+        with states_kept(), guard.LeavingTheCallers():
+            chosen = any(isinstance(one, PackedTensor) and one.requires_grad for one in every[0])
+            inputs = [_input(k, each, words[k], chosen) for k, each in enumerate(zip(*every, strict=True))]
+            found = _report(
+                fn, program, tuple(inputs), ranks, Settings(rtol=rtol, atol=atol, device=str(device)), name
+            )
+    except UsageError as error:
+        found = str(error)
+    finally:
+        program.end(found)
+    return found
+
+
+def _report(
+    fn: Callable[..., Any],
+    program: Program,
+    inputs: tuple[Input, ...],
+    ranks: Ranks,
+    settings: Settings,
+    name: str,
+) -> TargetReport:
+    where = target_of(fn)
+    called = name or where.name
+    case = Case("", settings.seed, sizes=((WORLD, program.size),), inputs=inputs)
+    plan = TargetPlan(
+        called, called, InputSource.SPEC, cases=(case,), ranks=ranks, rtol=settings.rtol, atol=settings.atol
+    )
+    target = replace(describe_target(fn, called, called, where.file), line=where.line)
+    state = TargetState(target, plan, settings, Path(where.file))
+    for event in verify_target(Verify(target, plan, settings), Live(fn, worlds=program)):
+        state.add(event, lambda _: "")
+    report = state.report()
+    return replace(report, findings=tuple(replace(f, case=None, reproduce="") for f in report.findings))
+
+
+def _input(number: int, each: Sequence[Any], words: Mapping[str, str], chosen: bool) -> Input:  # noqa: FBT001
+    """An argument of all ranks as a case has it; `chosen`: some require grad, and these alone are meant.
+
+    Raises `UsageError`.
+    """
+    name = f"input{number}"
+    if not isinstance(each[0], PackedTensor):
+        same = all(value == each[0] for value in each)
+        return LiteralInput(name, each[0], () if same else tuple(each))
+    tensors = [unpacked(one) for one in each]
+    if tensors[0].is_floating_point() and tensors[0].dtype is not torch.float64:
+        raise UsageError(f"{name} is {tensors[0].dtype}: give float64, in which a derivative can be measured")
+    place = Placement("local") if words["placement"] == "partial" else Placement.of(words["placement"])
+    value = whole(place, tensors, lambda *_: _refuse(name))
+    shapes = tuple(tuple(t.shape) for t in tensors)
+    uneven = shapes if place.kind == "local" and len(set(shapes)) > 1 else ()
+    return TensorInput(
+        name,
+        tuple(value.shape),
+        dtype=str(value.dtype).removeprefix("torch."),
+        requires_grad=each[0].requires_grad if chosen else None,
+        value=_nested(value.tolist()),
+        placement=words["placement"],
+        gradient=words["gradient"],
+        rank_shapes=uneven,
+    )
+
+
+def _refuse(name: str) -> None:
+    raise UsageError(f"{name} is to be the same on every rank (replicate), and is not")
+
+
+def _nested(value: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
+    return tuple(map(_nested, value)) if isinstance(value, list) else value
+
+
+def _one_for_each(given: Any, count: int) -> list[dict[str, str]]:  # noqa: ANN401 - as the caller wrote it
+    words = [given] * count if isinstance(given, str | Mapping) else list(given)
+    if len(words) != count:
+        raise UsageError(f"gradcheck_distributed: {len(words)} placements for {count} inputs")
+    return [_placement(word) for word in words]
+
+
+def _placement(word: Any) -> dict[str, str]:  # noqa: ANN401 - as the caller wrote it
+    gradient = ""
+    if isinstance(word, Mapping) and list(word) == ["replicate"]:
+        gradient, word = str(word["replicate"]), "replicate"
+    if not isinstance(word, str) or not word.startswith(PLACED):
+        raise UsageError(
+            f"gradcheck_distributed: {word!r} is no placement: local, replicate, shard(0), partial"
+        )
+    return {"placement": word, "gradient": gradient}
+
+
+def _outputs(given: Any, second_order: bool) -> Ranks:  # noqa: ANN401, FBT001 - as the caller wrote it
+    words = (given,) if isinstance(given, str) else tuple(given)
+    for word in words:
+        if not isinstance(word, str) or not word.startswith((*PLACED, "on(")):
+            raise UsageError(f"gradcheck_distributed: {word!r} is no placement of an output")
+    return Ranks(words, second_order)
