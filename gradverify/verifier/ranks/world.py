@@ -40,6 +40,9 @@ START_SECONDS = 120.0
 QUIET_SECONDS = 10.0
 """Without any word and any work of the processor, where every rank that has not ended is in a collective."""
 
+IDLE_SHARE = 0.2
+"""Of a processor, for all ranks together: threads of gloo look now and then whether something has come."""
+
 LOOK_MILLISECONDS = 100
 """Between two looks at what ranks are doing that do not answer."""
 
@@ -167,9 +170,11 @@ class World:
             else:
                 records = self._records(found)
                 self._require_step(records, found, doing)
-                if self._work() != worked or not all(r.ended or r.entered for r in records):
+                since = time.monotonic() - quiet
+                idle = self._work() - worked <= IDLE_SHARE * since + LOOK_MILLISECONDS / 1000
+                if not idle or not all(r.ended or r.entered for r in records):
                     quiet, worked = time.monotonic(), self._work()
-                elif time.monotonic() - quiet > QUIET_SECONDS:
+                elif since > QUIET_SECONDS:
                     self._break(f"{waiting(records)}, and nothing happens any more", doing)
         return answers_of(found)
 
@@ -221,14 +226,14 @@ class World:
         self.close()
         raise OutOfStepError(f"{why}{f' ({doing})' if doing else ''}")
 
-    def _work(self) -> list[str]:
-        """The processor time of the ranks so far, as the system writes it; empty where it does not."""
-        found = []
+    def _work(self) -> float:
+        """The processor seconds of the ranks so far; 0 where the system does not list them."""
+        ticks = 0
         for pid in self._pids:
             with contextlib.suppress(OSError):
                 stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-                found.append(" ".join(stat.rpartition(")")[2].split()[11:13]))
-        return found
+                ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def answers_of(found: Mapping[int, Told]) -> list[Answer]:

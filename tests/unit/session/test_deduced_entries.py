@@ -22,6 +22,7 @@ class Answering:
     """A module whose worker has deduced something."""
 
     deduced: Deduced
+    source: str = ""
 
     def running(self, _request: object) -> Answering:
         return self

@@ -59,6 +59,7 @@ WRONG = {
     "ReducesGradOutputInPlace": {"errors": {"GV401"}},
     "ReducesInputInPlace": {"errors": {"GV402"}, "may": {"GV405", "GV721"}},
     "TakesGradOutputForContiguous": {"errors": {"GV404"}},
+    "BothReceiveFirst": {"errors": {"GV723"}, "names": ["nothing happens any more"]},
 }
 
 EXPECTED = {

@@ -396,3 +396,20 @@ class TakesGradOutputForContiguous(Function):
         parts = [torch.empty_like(memory) for _ in range(world)]
         dist.all_gather(parts, memory, group=ctx.group)
         return torch.cat(parts).view(world * g.shape[0], *g.shape[1:]), None
+
+
+class BothReceiveFirst(Function):
+    """Each rank waits for what the other one sends afterwards."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        return passed_on(x, group, 1)
+
+    @staticmethod
+    def backward(ctx, g):
+        rank, world = dist.get_rank(ctx.group), dist.get_world_size(ctx.group)
+        grad = torch.empty_like(g, memory_format=torch.contiguous_format)
+        dist.recv(grad, dist.get_global_rank(ctx.group, (rank + 1) % world), group=ctx.group)
+        dist.send(g.contiguous(), dist.get_global_rank(ctx.group, (rank - 1) % world), group=ctx.group)
+        return grad, None
