@@ -38,7 +38,12 @@ def dumped(report: TargetReport, planned: Planned, state: TargetState, request: 
         str(planned.module.path.resolve()),
     )
     try:
-        answers = [e for e in planned.module.answers(asked, request) if isinstance(e, Dumped)]
+        if state.plan.ranks is None:
+            answers = [e for e in planned.module.answers(asked, request) if isinstance(e, Dumped)]
+        else:
+            answers = [Dumped("", "a script runs in one process, and this shows on several ranks")] * len(
+                errors
+            )
     except WorkerError as error:
         planned.module.close()
         answers = [Dumped("", f"the process {error.how}")] * len(errors)

@@ -116,6 +116,14 @@ Asked = Forward | Gradient | Drop
 
 
 @dataclass(frozen=True)
+class Joined:
+    """A rank has been forked."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
 class Entered:
     """A rank is about to communicate."""
 
@@ -175,7 +183,7 @@ def all_entered(store: str, rank: int) -> list[Entered]:
     return found
 
 
-def send(connection: Connection, message: Asked | Told | int) -> None:
+def send(connection: Connection, message: Asked | Told | Joined) -> None:
     """Send a message. Raises `OSError` where the other side is gone."""
     connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 

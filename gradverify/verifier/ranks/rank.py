@@ -37,6 +37,7 @@ from gradverify.verifier.ranks.messages import (
     Asked,
     Broken,
     Drop,
+    Joined,
     Refused,
     Setup,
     Slot,
@@ -56,7 +57,7 @@ def main(setup: Setup, rank: int) -> NoReturn:
     trace = Path(f"{setup.store}.{rank}.trace").open("w")  # noqa: SIM115 - as long as it runs
     faulthandler.enable(trace)
     connection = Client(setup.address, "AF_UNIX")
-    send(connection, rank)
+    send(connection, Joined(rank, os.getpid()))
     try:
         served = _Rank(setup, rank, connection)
     except BaseException as error:  # noqa: BLE001 - joining runs the user's module

@@ -26,6 +26,7 @@ from gradverify.verifier.ranks.messages import (
     Asked,
     Broken,
     Drop,
+    Joined,
     Refused,
     Setup,
     Told,
@@ -145,10 +146,11 @@ class World:
             found: dict[int, Connection] = {}
             while len(found) < setup.world + setup.idle_ranks:
                 accepted, _ = listener.accept()
-                self._pids.append(_peer(accepted))
                 accepted.setblocking(True)  # noqa: FBT003 - it inherits the listener's limit
                 connection = Connection(accepted.detach())
-                found[receive(connection)] = connection
+                joined: Joined = receive(connection)
+                self._pids.append(joined.pid)
+                found[joined.rank] = connection
         self._connections = [found[rank] for rank in sorted(found)]
         self._answers("importing the module")
         self._connections = [found[rank] for rank in range(setup.world)]
@@ -250,14 +252,6 @@ def _of_rank(error: RaisedError, rank: int, more: str) -> RaisedError:
     return replace(error, message=f"on rank {rank} alone: {error.message}{more}")
 
 
-def _peer(accepted: socket.socket) -> int:
-    """The process at the other end of a local socket; 0 where the system does not say."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
-    return int.from_bytes(accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], "little")
-
-
 def _kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        if pid:
-            os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
