@@ -29,6 +29,7 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.session.aggregate import TargetState
+from gradverify.spec import fields_ranks
 from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
@@ -37,16 +38,13 @@ from gradverify.verifier.ranks.placement import Placement, whole
 from gradverify.verifier.ranks.program import Program, calls_here, follow
 from gradverify.verifier.run import verify as verify_target
 
-PLACED = ("local", "replicate", "partial", "shard(")
-"""Words, and the beginning of one, for inputs and outputs."""
-
 
 def gradcheck_distributed(  # noqa: PLR0913 - tolerances and words of a spec
     fn: Callable[..., Any] | type[torch.autograd.Function],
     local_inputs: Tensor | Sequence[Any],
     *,
-    placements: str | Sequence[str | Mapping[str, str]] = "local",
-    output_placements: str | Sequence[str] = "local",
+    placements: str | Mapping[str, str] | Sequence[str | Mapping[str, str]] = "local",
+    output_placements: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "local",
     second_order: bool = False,
     rtol: float = Settings.rtol,
     atol: float = Settings.atol,
@@ -184,19 +182,20 @@ def _one_for_each(given: Any, count: int) -> list[dict[str, str]]:  # noqa: ANN4
 
 
 def _placement(word: Any) -> dict[str, str]:  # noqa: ANN401 - as the caller wrote it
-    gradient = ""
-    if isinstance(word, Mapping) and list(word) == ["replicate"]:
-        gradient, word = str(word["replicate"]), "replicate"
-    if not isinstance(word, str) or not word.startswith(PLACED):
-        raise UsageError(
-            f"gradcheck_distributed: {word!r} is no placement: local, replicate, shard(0), partial"
-        )
-    return {"placement": word, "gradient": gradient}
+    of_gradient = word["replicate"] if isinstance(word, Mapping) and list(word) == ["replicate"] else None
+    placed = _as_in_a_spec(fields_ranks.placement, word if of_gradient is None else "replicate")
+    gradient = "" if of_gradient is None else _as_in_a_spec(fields_ranks.gradient, of_gradient)
+    return {"placement": placed, "gradient": gradient}
 
 
 def _outputs(given: Any, second_order: bool) -> Ranks:  # noqa: ANN401, FBT001 - as the caller wrote it
-    words = (given,) if isinstance(given, str) else tuple(given)
-    for word in words:
-        if not isinstance(word, str) or not word.startswith((*PLACED, "on(")):
-            raise UsageError(f"gradcheck_distributed: {word!r} is no placement of an output")
-    return Ranks(words, second_order)
+    words = [given] if isinstance(given, str | Mapping) else list(given)
+    return Ranks(tuple(_as_in_a_spec(fields_ranks.output, word) for word in words), second_order)
+
+
+def _as_in_a_spec(check: Callable[[object], str], word: object) -> str:
+    """A word, checked as a spec's is. Raises `UsageError`."""
+    try:
+        return check(word)
+    except ValueError as error:
+        raise UsageError(f"gradcheck_distributed: {error}") from None

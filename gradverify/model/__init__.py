@@ -32,7 +32,7 @@ HOMES = {
         "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Ranks Settings SizeConstant "
         "TargetPlan allowance price_of"
     ),
-    "report": "CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
+    "report": "SEVERAL_RANKS CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
     "target": "Location Parameter PassedOver Target shown_path",
     "words": (
         "Effort Engine InputSource Nested Outcome Part Point Scalar Severity TargetKind Verdict indexed "

@@ -10,6 +10,9 @@ from gradverify.model.plan import Companion, Price, Settings
 from gradverify.model.target import Location, PassedOver, Target
 from gradverify.model.words import Effort, InputSource, Outcome, Severity, Verdict
 
+SEVERAL_RANKS = "several ranks"
+"""Begins what is left out where a target that communicates was verified in one process."""
+
 
 @dataclass(frozen=True)
 class CaseReport:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gradverify.model import (
     LIMITING,
+    SEVERAL_RANKS,
     Closeness,
     Companion,
     Effort,
@@ -164,6 +165,8 @@ def _narrower_than_it_reads(report: TargetReport) -> Iterator[str]:
         yield f"{listed([f'`{name}`' for name in domain.constants])} constant"
     if domain.sizes and report.effort is not Effort.QUICK:
         yield "one size only"
+    if any(one.startswith(SEVERAL_RANKS) for one in report.left_out):
+        yield "one process only"
 
 
 _ORDER = tuple(Closeness)

@@ -106,7 +106,8 @@ def cost_of(plan: TargetPlan, settings: Settings) -> Cost:
 def check_names(plan: TargetPlan, settings: Settings) -> tuple[str, ...]:
     """The families of checks that would run, in the order in which they do."""
     ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
-    families = [Family.GRADCHECK, Family.CONTRACT, Family.GRADGRADCHECK]
+    second = plan.ranks is None or plan.ranks.second_order
+    families = [Family.GRADCHECK, Family.CONTRACT, *([Family.GRADGRADCHECK] if second else [])]
     families += [Family.REFERENCE] if plan.reference or plan.surrogate is not None else []
     families += [Family.PRECISION] if _dtypes(plan, settings) else []
     return tuple(f.value for f in families if _is_asked(f, settings, ignored))

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from gradverify.deduced import Attempt, Deduced
 from gradverify.errors import SpecError, UsageError
 from gradverify.events import Infer, Inferred, NotInferred
-from gradverify.model import Effort, Finding, InputSource, Target, TargetPlan
+from gradverify.model import SEVERAL_RANKS, Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
 from gradverify.session.kept_inputs import kept_inputs
 from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
-from gradverify.source import collective_of, size_constants
+from gradverify.source import communicates, size_constants
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import OPEN_SIZES
@@ -114,10 +114,10 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
-    if place := collective_of(planned.module.source, planned.target.attribute):
+    if why := communicates(planned.module.source, planned.target):
         entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
         write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
-        return (Attempt(ON_RANKS, f"it calls {place}", write.replace('"', "")),)
+        return (Attempt(ON_RANKS, why, write.replace('"', "")),)
     inputs = kept_inputs(planned.module, planned.target, request)
     kept = inputs.read()
     if kept is not None:
@@ -176,9 +176,9 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
         parameters=target.parameters,
         effort=_effort(case_filter, request),
     )
-    place = collective_of(module.source, target.attribute) if plan.ranks is None else ""
-    if place:
-        one = f"several ranks: it calls {place}, and the spec has no `world_size`"
+    why = communicates(module.source, target) if plan.ranks is None else ""
+    if why:
+        one = f"{SEVERAL_RANKS}: {why}, and the spec has no `world_size`"
         plan = replace(plan, left_out=(*plan.left_out, one))
     if plan.skip and case_filter:
         raise UsageError(f"{target.id} is skipped by its spec ({plan.skip}): it has no cases")

@@ -13,7 +13,7 @@ expression are: `called_name`, `last_name`, `root_name`, `dotted`, `names_read`,
 
 from __future__ import annotations
 
-from gradverify.source.collectives import collective_of
+from gradverify.source.collectives import GROUPS, communicates
 from gradverify.source.function import Function, functions_of
 from gradverify.source.method import Method
 from gradverify.source.reachable import statements_behind, uses_complex
@@ -39,11 +39,12 @@ from gradverify.source.tree import (
 )
 
 __all__ = [
+    "GROUPS",
     "Function",
     "Method",
     "blocks",
     "called_name",
-    "collective_of",
+    "communicates",
     "definition",
     "definitions_behind",
     "dotted",

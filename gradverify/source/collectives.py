@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from gradverify.model import Target
 from gradverify.source.reachable import statements_behind
 from gradverify.source.tree import dotted, imported_names, tree_of
 
@@ -18,23 +19,27 @@ COLLECTIVES = frozenset(
 )
 """Functions of `torch.distributed` and of what lies in it that wait for other ranks."""
 
+GROUPS = frozenset({"group", "process_group", "pg", "tp_group", "ep_group", "cp_group", "dp_group"})
+"""What authors call a parameter that takes a process group."""
 
-def collective_of(source: str, attribute: str) -> str:
-    """The first collective that a target calls: `dist.all_reduce, line 12`; empty without one.
 
-    `attribute` is how the module calls the target. What another module calls is not seen.
+def communicates(source: str, target: Target) -> str:
+    """Why a target runs on several ranks, as `it calls dist.all_reduce, line 12`; empty where it does not.
+
+    A parameter with the name of a group counts in a module that imports `torch.distributed`: without a call
+    of a collective it may be what is missing. What another module calls is not seen.
     """
-    if "distributed" not in source:
-        return ""
     try:
-        names = imported_names(tree_of(source))
+        names = imported_names(tree_of(source)) if "distributed" in source else {}
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ""
-    for statement in statements_behind(source, attribute):
+        names = {}
+    for statement in statements_behind(source, target.attribute) if names else ():
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and _waits(dotted(node.func, names)):
-                return f"{ast.unparse(node.func)}, line {node.lineno}"
-    return ""
+                return f"it calls {ast.unparse(node.func)}, line {node.lineno}"
+    group = next((p.name for p in target.parameters if p.name in GROUPS), "")
+    imported = any(f"{name}.".startswith(HOME) for name in names.values())
+    return f"it takes a process group, `{group}`" if group and imported else ""
 
 
 def _waits(name: str) -> bool:

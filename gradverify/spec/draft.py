@@ -16,6 +16,7 @@ from gradverify.deduced import (
 )
 from gradverify.errors import SpecError
 from gradverify.model import Mistake, Nested, Parameter, Target
+from gradverify.source import GROUPS
 from gradverify.spec.function import SpecFunction, read_function, split_key
 
 _INTEGER = re.compile(r"-?\d+")
@@ -78,10 +79,6 @@ PLACEHOLDERS: Mapping[str, object] = {
     "List[int]": {"tuple": [2, 2]},
 }
 """What stands for an input that is to be filled in, by the type in an operator's schema."""
-
-
-GROUPS = frozenset({"group", "process_group", "pg", "tp_group", "ep_group", "cp_group", "dp_group"})
-"""What authors call a parameter that takes a process group."""
 
 
 def placeholder(parameter: Parameter) -> object:

@@ -15,13 +15,12 @@ MOST_RANKS = 16
 
 PLACEMENTS = ("local", "replicate", "shard(0)", "partial")
 GRADIENTS = ("replicate", "partial", "partial(avg)", "shard(0)")
-OUTPUTS = ("local", "replicate", "shard(0)", "partial")
-_SHARD = re.compile(r"shard\(\s*(\d{1,2})\s*\)", re.ASCII)
+SHARD = re.compile(r"shard\(\s*(\d{1,2})\s*\)", re.ASCII)
 
 
 def _word(key: str, value: object, known: tuple[str, ...]) -> str:
     """One way of lying on ranks, as `shard(0)` is written without spaces."""
-    shard = _SHARD.fullmatch(value) if isinstance(value, str) else None
+    shard = SHARD.fullmatch(value) if isinstance(value, str) else None
     if shard is not None:
         return f"shard({int(shard[1])})"
     if isinstance(value, str) and value in known:
@@ -32,16 +31,19 @@ def _word(key: str, value: object, known: tuple[str, ...]) -> str:
     raise wrong(f"`{key}` cannot be {described(value)}" + (meant or f"; known: {', '.join(known)}"))
 
 
-def _placement(value: object) -> str:
+def placement(value: object) -> str:
+    """How an input lies on ranks. Raises `PydanticCustomError`, a `ValueError`, with a sentence."""
     return _word("placement", value, PLACEMENTS)
 
 
-def _gradient(value: object) -> str:
+def gradient(value: object) -> str:
+    """How the gradient of a replicated input lies on them; empty for `replicate`. Raises as `placement`."""
     word = _word("gradient", value, GRADIENTS)
     return "" if word == "replicate" else word
 
 
-def _output(value: object) -> str:
+def output(value: object) -> str:
+    """How an output lies on them. Raises as `placement`."""
     if value == {"replicate": {"gradient": "partial"}}:
         return "replicate(partial)"
     if isinstance(value, dict) and list(value) == ["on"]:
@@ -51,7 +53,7 @@ def _output(value: object) -> str:
         raise wrong(f"`on` is the number of a rank, not {described(rank)}")
     if isinstance(value, dict):
         raise wrong("`output_placement` knows the mappings {replicate: {gradient: partial}} and {on: 0}")
-    return _word("output_placement", value, OUTPUTS)
+    return _word("output_placement", value, PLACEMENTS)
 
 
 def _worlds(values: list[Any]) -> list[int]:
@@ -62,6 +64,8 @@ def _worlds(values: list[Any]) -> list[int]:
             raise wrong(f"a world has 1 to {MOST_RANKS} ranks, not {described(value)}")
     if len(set(values)) < len(values):
         raise wrong("a `world_size` is listed twice")
+    if values == [1]:
+        raise wrong("one rank alone communicates with nobody: add another `world_size`, `[2, 1]`")
     return values
 
 
@@ -74,8 +78,8 @@ _OUTPUT = [
     {"type": "object", "additionalProperties": {"type": "integer", "minimum": 0, "maximum": MOST_RANKS - 1}},
 ]
 
-Placement = Annotated[str, Checked(_placement, _WORD)]
-Gradient = Annotated[str, Checked(_gradient, {"type": "string"})]
+Placement = Annotated[str, Checked(placement, _WORD)]
+Gradient = Annotated[str, Checked(gradient, {"type": "string"})]
 Group = Annotated[str, one_of("process_group", "groups", ("world",))]
 WorldSizes = Annotated[
     list[Any],
@@ -84,7 +88,7 @@ WorldSizes = Annotated[
     WithJsonSchema({"anyOf": [_SIZE, {"type": "array", "items": _SIZE, "minItems": 1}]}),
 ]
 OutputPlacements = Annotated[
-    list[Annotated[str, Checked(_output, {})]],
+    list[Annotated[str, Checked(output, {})]],
     Field(min_length=1),
     BeforeValidator(as_list),
     WithJsonSchema({"anyOf": [*_OUTPUT, {"type": "array", "items": {"anyOf": _OUTPUT}, "minItems": 1}]}),

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradverify.model import WORLD, Input, LiteralInput, Nested, Ranks, TensorInput
+from gradverify.spec.fields_ranks import SHARD
 from gradverify.spec.inputs import InputSpec, expressions, tensors_of
 from gradverify.spec.messages import Path
 from gradverify.spec.schema import ConcatEntry, GroupEntry, SizeEntry, TensorEntry, TupleEntry
 from gradverify.spec.sizes import RANK
 from gradverify.spec.source import At, Complaint
+from gradverify.spec.tensors import rank
 
 if TYPE_CHECKING:
     from gradverify.spec.relations import RawFunction
@@ -27,9 +29,6 @@ GROUP = "torch.distributed:group.WORLD"
 
 STACKED = ("local", "partial")
 """Placements of which every rank has a tensor of its own."""
-
-OF_RANKS = ("output_placement", "second_order")
-"""Keys of a function that say nothing of one process."""
 
 _OF_THE_WHOLE = ("structure", "layout", "make", "constant_at")
 """Keys of a tensor that are about its last dimensions, or build it whole."""
@@ -54,7 +53,7 @@ def check_ranks(function: RawFunction) -> Iterator[Complaint]:
     if "world_size" in function.raw:
         yield from _check_across(function)
         return
-    for key in OF_RANKS:
+    for key in ("output_placement", "second_order"):
         if key in function.raw:
             yield Complaint((key,), f"`{key}` says nothing without `world_size`", At.KEY)
     for name, item in function.good.items():
@@ -92,6 +91,11 @@ def _wrong_across(item: InputSpec) -> Iterator[tuple[Path, str]]:
         entry = tensor.entry
         if entry.gradient and entry.placement != "replicate":
             yield (*tensor.path, "gradient"), "`gradient` stands with `placement: replicate` alone"
+        for key in ("placement", "gradient"):
+            shard = SHARD.fullmatch(getattr(entry, key))
+            if shard is not None and int(shard[1]) >= rank(entry):
+                message = f"a tensor of {rank(entry)} dimensions has no dimension {shard[1]} to split"
+                yield (*tensor.path, key), message
         if placement_of(tensor) in STACKED:
             for key in _OF_THE_WHOLE:
                 if getattr(entry, key):
@@ -120,7 +124,7 @@ def tensor_across(
     place, world = placement_of(tensor), sizes[WORLD]
     if place not in STACKED:
         return replace(bound(tensor, sizes), placement=place, gradient=entry.gradient)
-    each = [bound(tensor, {**sizes, RANK: rank}) for rank in range(world)]
+    each = [bound(tensor, {**sizes, RANK: number}) for number in range(world)]
     shapes = tuple(one.shape for one in each)
     value: Nested = None if each[0].value is None else tuple(one.value for one in each)
     if len(set(shapes)) == 1:
@@ -131,14 +135,9 @@ def tensor_across(
 
 def literal_across(item: InputSpec, sizes: Mapping[str, int], bound: Binding) -> Input | None:
     """A number or tuple that names a rank, as each rank has it; None for everything else."""
-    if not isinstance(item.entry, SizeEntry | TupleEntry):
+    named = any(RANK in expression.names for _, expression in expressions(item))
+    if not named or not isinstance(item.entry, SizeEntry | TupleEntry):
         return None
-    if all(RANK not in expression.names for _, expression in expressions(item)):
-        return None
-    values: list[Any] = [_literal(bound({**sizes, RANK: rank})) for rank in range(sizes[WORLD])]
-    return LiteralInput(item.name, values[0], tuple(values))
-
-
-def _literal(made: Input) -> Nested:
-    assert isinstance(made, LiteralInput)  # noqa: S101 - sizes and tuples are
-    return made.value
+    every = [bound({**sizes, RANK: number}) for number in range(sizes[WORLD])]
+    values = tuple(made.value for made in every if isinstance(made, LiteralInput))
+    return LiteralInput(item.name, values[0], values)

@@ -17,6 +17,8 @@ from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.diagnose.findings import is_of_its_cause
 from gradverify.verifier.families import run_checks
+from gradverify.verifier.ranks.placement import MisplacedError
+from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import verifying
 
 SAME_FACTOR = 1e-6
@@ -29,6 +31,13 @@ normalised are -1 and 1 whatever they are, so that a mistake in that shows there
 
 def retry(request: Retry, live: Live) -> Retried:
     """Judge the one case of a request at one point, as its target was judged, and look for the finding."""
+    try:
+        return _retried(request, live)
+    except (OutOfStepError, MisplacedError):  # another mistake than the one that is looked for
+        return Retried(None, 0)
+
+
+def _retried(request: Retry, live: Live) -> Retried:
     told, kept = request.finding, live.kept
     place = Place(request.verified.plan.cases[0], request.point, request.draw)
     family = rule(told.code).family

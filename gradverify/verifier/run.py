@@ -11,7 +11,7 @@ from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier.building import Live
 from gradverify.verifier.case_state import CaseState
-from gradverify.verifier.checks.across_ranks import disagreements, out_of_step
+from gradverify.verifier.checks.across_ranks import disagreements, misplaced, out_of_step
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
@@ -34,6 +34,7 @@ from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.interpreter.launches import launches, watch_kernels
+from gradverify.verifier.ranks.placement import MisplacedError
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, verifying
 
@@ -43,10 +44,10 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     with verifying(request, live) as asked:
         try:
             yield from _verified(asked, request, live)
-        except OutOfStepError as error:
-            last = asked.visited[-1] if asked.visited else None
-            where = None if last is None else last.where
-            yield from asked.told([out_of_step(error, where)])
+        except (OutOfStepError, MisplacedError) as error:
+            where = asked.visited[-1].where if asked.visited else None
+            told = misplaced(error, where) if isinstance(error, MisplacedError) else out_of_step(error, where)
+            yield from asked.told([told])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:

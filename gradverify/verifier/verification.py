@@ -12,6 +12,7 @@ from gradverify.rules import Family
 from gradverify.verifier.asked import is_wanted, wanted_families
 from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
+from gradverify.verifier.checks.across_ranks import disagreements
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
@@ -110,6 +111,7 @@ class Verification:
         sample, state = prepare(subject, full_case, Point.TYPICAL, 0), CaseState()
         yield from self.told(judge(sample, state))
         if isinstance(sample, Sample):
+            yield from self.told(disagreements(sample))
             state.count_calls(sample)
         if isinstance(sample, Sample) or state.capabilities:
             yield state.verified(replace(case, id=named or case.id))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import forked_command
+import pytest
 
 ZOO = Path(__file__).parents[1] / "zoo" / "ranks"
 
@@ -62,3 +63,102 @@ def test_what_shows_on_ranks_alone_is_not_dumped_as_a_script(tmp_path):
     (hang,) = found["ReducesOnFirstRankAlone"]["findings"]
     assert "--dump wrote nothing: a script runs in one process" in hang["hint"]
     assert not list((tmp_path / "dumped").glob("*"))
+
+
+MODULE = """
+import torch
+import torch.distributed as dist
+from torch.autograd import Function
+
+
+class Sum(Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        y = x.clone()
+        dist.all_reduce(y, group=group)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class SumAtSomeSizes(Sum):
+    @staticmethod
+    def forward(ctx, x, group):
+        y = x.clone()
+        dist.all_reduce(y, group=group)
+        return y + dist.get_rank(group) if x.shape[-1] == 4 else y
+
+
+class Guarded(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = 2 * x
+        if dist.is_initialized():
+            dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+class Forgotten(Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+"""
+
+GROUP = "group: {process_group: world}"
+
+SPEC = f"""
+gradverify: 1
+module: m.py
+functions:
+  Sum: {{world_size: 2, inputs: {{x: [b, n], {GROUP}}}, output_placement: [replicate, local]}}
+  Sum@split: {{target: Sum, world_size: 2, inputs: {{x: [b, n], {GROUP}}}, output_placement: shard(5)}}
+  Guarded: {{inputs: {{x: [b, n]}}}}
+  SumAtSomeSizes: {{world_size: 2, inputs: {{x: [b, n], {GROUP}}}, output_placement: replicate}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("ranks")
+    (made / "m.py").write_text(MODULE)
+    (made / "m.gradverify.yaml").write_text(SPEC)
+    return made
+
+
+def test_a_placement_that_is_none_fails_nobody(folder):
+    done = forked_command.run(["check", "m.py", "--format", "json"], folder)
+    found = {target["name"]: target for target in json.loads(done.out)["targets"]}
+    said = {name: (found[name]["status"], found[name]["findings"][0]) for name in ("Sum", "Sum@split")}
+    assert {(status, finding["code"]) for status, finding in said.values()} == {("unchecked", "GV001")}
+    assert said["Sum"][1]["message"] == "forward returned 1 outputs, and 2 have a placement"
+    assert "of shapes [4, 3], [4, 3], is no `shard(5)`" in said["Sum@split"][1]["message"]
+    # What differs at sizes that nobody listed is found there, too.
+    assert {f["code"] for f in found["SumAtSomeSizes"]["findings"]} == {"GV721"}
+    # A function that forgets its group is none for one process.
+    assert found["Forgotten"]["status"] == "unchecked"
+    assert "it takes a process group, `group`" in found["Forgotten"]["findings"][0]["message"]
+
+
+def test_what_is_listed_is_what_would_run(folder):
+    listed = forked_command.run(["list", "m.py"], folder).out
+    checks = [line.split(maxsplit=1)[1] for line in listed.splitlines() if line.lstrip().startswith("checks")]
+    assert sorted(checks) == [
+        *["gradcheck, contract, gradgradcheck, precision"],
+        *["gradcheck, contract, precision"] * 3,
+    ]
+
+
+def test_a_pass_in_one_process_says_so(folder):
+    said = " ".join(forked_command.run(["check", "m.py::Guarded", "-v"], folder).out.split())
+    assert "float32, one process only" in said
+    assert "several ranks: it calls dist.all_reduce, line 32, and the spec has no `world_size`" in said

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, indexed
+from gradverify.model import CasePoint, Finding, indexed
 from gradverify.rules import rule
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.ranks.across import Difference
+from gradverify.verifier.ranks.placement import MisplacedError
 from gradverify.verifier.ranks.world import OutOfStepError
 
 HINTS = {
@@ -32,12 +33,9 @@ def disagreements(sample: Sample) -> Iterator[Finding]:
     across = sample.subject.across
     if across is None:
         return
-    met, across.differences = across.differences, []
-    first: dict[tuple[str, int], Difference] = {}
-    for difference in met:
-        first.setdefault((difference.what, difference.number), difference)
+    met, across.differences = across.differences, {}
     names = [a.name for a in sample.arguments if isinstance(a.value, Tensor)]
-    for (what, position), difference in sorted(first.items(), key=lambda pair: pair[0]):
+    for (what, position), difference in sorted(met.items(), key=lambda pair: pair[0]):
         is_output = what == "output"
         named = f"output {position}" if is_output else f"the gradient of `{names[position]}`"
         code = "GV721" if is_output else "GV722"
@@ -70,7 +68,13 @@ def _shown(value: Tensor) -> str:
     return number(plain) if isinstance(plain, float) else str(plain)
 
 
-def out_of_step(error: OutOfStepError, where: Any) -> Finding:  # noqa: ANN401 - a CasePoint or None
+def misplaced(error: MisplacedError, where: CasePoint | None) -> Finding:
+    """Outputs that do not lie on the ranks as the spec says: nothing was judged."""
+    hint = "`output_placement` has one word for all outputs, or one for each: see docs/distributed.md."
+    return Finding("GV001", rule("GV001").severity, str(error), hint=hint, case=where)
+
+
+def out_of_step(error: OutOfStepError, where: CasePoint | None) -> Finding:
     """Ranks that wait for what will never come; none of them answers any more."""
     return Finding(
         "GV723",

@@ -28,7 +28,7 @@ COARSEST = 2.0**-10
 """Share above which they are no rounding of float32 either: a map that jumps is another thing."""
 
 SHARE = 0.25
-"""Of the values that change at all, so many must err: a kink touches few of them."""
+"""Share of the changed values that must be off: rounding affects most of them, a kink only a few."""
 
 SHRINKS = 6.0
 """Over a step 8 times smaller, a kink's differences shrink by 8 or more, curvature's by 512."""

@@ -6,13 +6,15 @@ back from each rank, and what was called stays there until nobody can differenti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from gradverify.model import Case, Ranks, tensors_of
 from gradverify.verifier.ranks.exchange import (
@@ -26,8 +28,8 @@ from gradverify.verifier.ranks.exchange import (
     with_shapes,
     write_back,
 )
-from gradverify.verifier.ranks.messages import Forward, Gradient, Slot, mapped
-from gradverify.verifier.ranks.placement import Placed, of_input, of_output
+from gradverify.verifier.ranks.messages import Forward, Gradient, Slot
+from gradverify.verifier.ranks.placement import MisplacedError, Placed, of_input, of_output
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.ranks.world import Ranks as AllRanks
 
@@ -38,9 +40,6 @@ LOST = "the ranks that a graph belongs to have ended"
 class Difference:
     """A value that must be the same on every rank and is not."""
 
-    what: str
-    """`output` or `gradient`"""
-    number: int
     rank: int
     of_first: Tensor
     of_rank: Tensor
@@ -72,8 +71,8 @@ class Across:
     """`Ranks.outputs`."""
     late: int = -1
     """The rank that comes late to every collective; -1 for none."""
-    differences: list[Difference] = field(default_factory=list)
-    """Replicated values that were not, as they are met."""
+    differences: dict[tuple[str, int], Difference] = field(default_factory=dict)
+    """The first replicated value of each output, and each gradient, that was another on some rank."""
     in_other_group: Callable[[], Across] | None = None
     """The same in a group that is not the whole world; None where it is passed no group."""
     is_swept: bool = True
@@ -97,11 +96,10 @@ class Across:
             tensors.append(one)
             return Slot(len(tensors) - 1)
 
-        template = mapped(tuple(arguments), slot)
+        template = tree_map(slot, tuple(arguments))
         step = _Step(self, template)
         results = OnRanks.apply(step, *tensors)  # type: ignore[no-untyped-call]
-        restored = iter(results if isinstance(results, tuple) else (results,))
-        returned = tuple(next(restored) if there else None for there in step.present)
+        returned = tuple(_restored(step, results if isinstance(results, tuple) else (results,)))
         return returned[0] if step.single else returned
 
     @contextmanager
@@ -122,6 +120,10 @@ class Across:
         finally:
             self.late = -1
 
+    def note(self, what: str, number: int, rank: int, first: Tensor, other: Tensor) -> None:
+        """Keep the first difference of an `output`, or a `gradient`."""
+        self.differences.setdefault((what, number), Difference(rank, first, other))
+
     def placed(self, position: int) -> Placed:
         """How the output at a position lies on the ranks."""
         return of_output(self.words[0] if len(self.words) == 1 else self.words[position])
@@ -141,8 +143,7 @@ class _Step:
 
     def run(self, tensors: Sequence[Tensor], needed: Sequence[bool], *, create: bool) -> list[Tensor | None]:
         """The whole outputs."""
-        across = self.across
-        world, inputs = across.world, across.inputs
+        across, world, inputs = self.across, self.across.world, self.across.inputs
         if len(inputs) != len(tensors):
             raise RuntimeError(f"{len(tensors)} tensors for {len(inputs)} declared ones")
         number, seed = world.number(), seed_of_ranks()
@@ -160,20 +161,19 @@ class _Step:
         self.single = answers[0].single
         count = max(len(a.results) for a in answers)
         if len(across.words) not in {1, count}:
-            raise ValueError(
-                f"`output_placement` names {len(across.words)} outputs, and forward returned {count}"
+            raise MisplacedError(
+                f"forward returned {count} outputs, and {len(across.words)} have a placement"
             )
         placed = tuple(map(across.placed, range(count)))
-        results, self.connected = whole_results(answers, [p.value for p in placed], tensors, self._differs)
+        results, self.connected = whole_results(
+            answers, [p.value for p in placed], tensors, partial(across.note, "output")
+        )
         self.present = tuple(r is not None for r in results)
         if create:
             rows = [[a.results[k] for a in answers] for k in range(count)]
             kept = tuple(with_shapes(p, row) for p, row in zip(placed, rows, strict=True))
             self.called = Called(world, number, world.generation, inputs, kept)
         return results
-
-    def _differs(self, number: int, rank: int, first: Tensor, other: Tensor) -> None:
-        self.across.differences.append(Difference("output", number, rank, first, other))
 
 
 @dataclass
@@ -213,7 +213,9 @@ class _GradientStep:
         placed = [p.gradient for p in of.inputs]
         if self.across.apart >= 0:
             placed = [of_one_rank(p, self.across.apart) for p in placed]
-        results, self.connected = whole_results(answers, placed, self.like, self._differs)
+        results, self.connected = whole_results(
+            answers, placed, self.like, partial(self.across.note, "gradient")
+        )
         self.present = tuple(r is not None for r in results)
         if create:
             of_grads = [p for p, gone in zip(places, self.undefined, strict=True) if not gone]
@@ -221,9 +223,6 @@ class _GradientStep:
             outputs = tuple(Placed(p, p) for p in placed)
             self.called = Called(world, number, world.generation, inputs, outputs)
         return results
-
-    def _differs(self, number: int, rank: int, first: Tensor, other: Tensor) -> None:
-        self.across.differences.append(Difference("gradient", number, rank, first, other))
 
 
 class OnRanks(torch.autograd.Function):
@@ -248,8 +247,7 @@ class OnRanks(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401
         """The gradients of a step, themselves a step."""
         tensors = ctx.saved_tensors
-        given = iter(grads)
-        every = [next(given) if there else None for there in ctx.step.present]
+        every = _restored(ctx.step, grads)
         step = _GradientStep(ctx.step.across, ctx.called, tuple(tensors), tuple(g is None for g in every))
         defined = [g for g in every if g is not None]
         if not torch.is_grad_enabled():
@@ -259,6 +257,6 @@ class OnRanks(torch.autograd.Function):
         return (None, *_restored(step, results))
 
 
-def _restored(step: _GradientStep, results: tuple[Tensor, ...]) -> list[Tensor | None]:
+def _restored(step: _Step | _GradientStep, results: Iterable[Tensor | None]) -> list[Tensor | None]:
     found = iter(results)
     return [next(found) if there else None for there in step.present]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.utils._pytree import tree_map
 
 from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
@@ -22,7 +23,6 @@ from gradverify.verifier.ranks.messages import (
     Gradient,
     PackedTensor,
     Refused,
-    mapped,
     packed,
     unpacked,
 )
@@ -100,13 +100,13 @@ class Calls:
             passed = [
                 _arrive(leaf, t) if leaf.requires_grad else t for leaf, t in zip(leaves, given, strict=True)
             ]
-            arguments = mapped(asked.arguments, lambda one: self._argument(one, passed))
+            arguments = tree_map(lambda one: self._argument(one, passed), asked.arguments)
             returned = self._function(*arguments)
         self._single = isinstance(returned, Tensor)
         outputs = tuple(map(_arrived, returned_tensors(returned)))
         if wanted:
             self._calls[asked.number] = _Called(tuple(leaves), outputs)
-        return _packed(outputs), _written(asked.tensors, passed)
+        return _packed(outputs), _written(asked.tensors, dict(enumerate(passed)))
 
     def _gradient(self, asked: Gradient) -> tuple[tuple[PackedTensor | None, ...], dict[int, PackedTensor]]:
         called = self._calls[asked.of]
@@ -149,17 +149,11 @@ def _packed(results: Sequence[Any]) -> tuple[PackedTensor | None, ...]:
     return tuple(packed(r) if isinstance(r, Tensor) else None for r in results)
 
 
-def _written(
-    before: Sequence[PackedTensor | None], now: Sequence[Tensor] | dict[int, Tensor]
-) -> dict[int, PackedTensor]:
+def _written(before: Sequence[PackedTensor | None], now: Mapping[int, Tensor]) -> dict[int, PackedTensor]:
     """What of the given tensors has other values now, by their numbers."""
     found: dict[int, PackedTensor] = {}
-    for number, tensor in _numbered(now):
+    for number, tensor in now.items():
         given = before[number]
         if given is not None and tensor.numel() and packed(tensor).data != given.data:
             found[number] = packed(tensor)
     return found
-
-
-def _numbered(now: Sequence[Tensor] | dict[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
-    yield from now.items() if isinstance(now, dict) else enumerate(now)

@@ -24,7 +24,8 @@ from gradverify.verifier.ranks.messages import Entered
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
 
-WITHOUT_OTHERS = frozenset({"wait_tensor", "monitored_barrier_"})
+NOT_TOLD = frozenset({"wait_tensor", "monitored_barrier_", "recv_any_source_"})
+"""What waits for no other rank, is a barrier of torch's own, or says not for which rank it waits."""
 
 LATE_SECONDS = 0.02
 """By how much a rank comes late to each collective, where one is to: far more than a collective takes."""
@@ -32,7 +33,7 @@ LATE_SECONDS = 0.02
 NAMED = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgather_base": "all_gather_into_tensor",
     "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter_base": "reduce_scatter_tensor",
-    "alltoall": "all_to_all", "alltoall_base": "all_to_all_single", "recv_any_source": "recv",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all_single",
     "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
 }  # fmt: skip
 """What users call operations that the dispatcher knows by another name."""
@@ -55,7 +56,7 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Tell of a collective, then run it."""
         namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001 - it has no public name
-        if namespace in NAMESPACES and name not in WITHOUT_OTHERS:
+        if namespace in NAMESPACES and name not in NOT_TOLD:
             if self.late:
                 time.sleep(LATE_SECONDS)
             self._tell(entered(name, (*args, *given.values())))

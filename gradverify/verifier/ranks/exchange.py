@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.ranks.messages import Answer, PackedTensor, packed, unpacked
-from gradverify.verifier.ranks.placement import Placed, Placement, parts, whole
+from gradverify.verifier.ranks.placement import MisplacedError, Placed, Placement, parts, whole
 
 
 def in_parts(
@@ -19,17 +19,13 @@ def in_parts(
 ) -> list[list[PackedTensor | None]]:
     """For every rank its parts of all tensors."""
     each = [[None] * world if t is None else parts(p, t, world) for p, t in zip(places, tensors, strict=True)]
-    return [[_packed_part(row[rank]) for row in each] for rank in range(world)]
+    return [[part if (part := row[rank]) is None else packed(part) for row in each] for rank in range(world)]
 
 
 def requiring(given: Sequence[PackedTensor | None], needed: Sequence[bool]) -> tuple[PackedTensor, ...]:
     """The inputs of one rank, those marked of which the gradient is wanted."""
     pairs = zip(given, needed, strict=True)
     return tuple(replace(p, requires_grad=wanted) for p, wanted in pairs if p is not None)
-
-
-def _packed_part(part: Tensor | None) -> PackedTensor | None:
-    return None if part is None else packed(part)
 
 
 def whole_results(
@@ -54,8 +50,18 @@ def whole_results(
             found.append(None)
             continue
         filled = [torch.zeros_like(first) if t is None else t for t in tensors]
-        found.append(whole(place, filled, partial(differs, position)).to(device))
+        found.append(_made_whole(place, filled, partial(differs, position)).to(device))
     return found, connected
+
+
+def _made_whole(
+    place: Placement, given: Sequence[Tensor], differs: Callable[[int, Tensor, Tensor], None]
+) -> Tensor:
+    try:
+        return whole(place, given, differs)
+    except (RuntimeError, IndexError) as error:
+        shapes = ", ".join(str(list(part.shape)) for part in given)
+        raise MisplacedError(f"what the ranks returned, of shapes {shapes}, is no `{place.word}`") from error
 
 
 def with_shapes(placed: Placed, results: Sequence[PackedTensor | None]) -> Placed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -116,14 +116,6 @@ Asked = Forward | Gradient | Drop
 
 
 @dataclass(frozen=True)
-class Joined:
-    """A rank has been forked."""
-
-    rank: int
-    pid: int
-
-
-@dataclass(frozen=True)
 class Entered:
     """A rank is about to communicate."""
 
@@ -183,7 +175,7 @@ def all_entered(store: str, rank: int) -> list[Entered]:
     return found
 
 
-def send(connection: Connection, message: Asked | Told | Joined) -> None:
+def send(connection: Connection, message: Asked | Told | tuple[int, int]) -> None:
     """Send a message. Raises `OSError` where the other side is gone."""
     connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 
@@ -191,12 +183,3 @@ def send(connection: Connection, message: Asked | Told | Joined) -> None:
 def receive(connection: Connection) -> Any:  # noqa: ANN401 - what the other side sends
     """The next message. Raises `EOFError` or `OSError` where the other side is gone."""
     return pickle.loads(connection.recv_bytes())  # noqa: S301 - our own processes
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - arguments of user code
-    """Lists and tuples of arguments with every item changed."""
-    if isinstance(value, list):
-        return [mapped(item, change) for item in value]
-    if type(value) is tuple:
-        return tuple(mapped(item, change) for item in value)
-    return change(value)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import TensorInput
+from gradverify.verifier.guard import EndsTheTargetError
 
 _WORD = re.compile(r"([a-z]+)(?:\((\w+)\))?")
 
@@ -46,6 +47,11 @@ class Placement:
     must_agree: bool = False
     """Of `local`: the rows must be equal, though each has a gradient of its own."""
 
+    @property
+    def word(self) -> str:
+        """As a spec writes it."""
+        return f"{self.kind}({self.number})" if self.kind in {"shard", "on"} else self.kind
+
     @classmethod
     def of(cls, word: str) -> Placement:
         """The placement that a spec writes so."""
@@ -65,6 +71,10 @@ class Placed:
 
     value: Placement
     gradient: Placement
+
+
+class MisplacedError(EndsTheTargetError):
+    """What ranks returned does not lie as the spec says: no gradient can be held against it."""
 
 
 def of_input(declared: TensorInput) -> Placed:

@@ -28,7 +28,6 @@ from gradverify.verifier.collect.discover import target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
-from gradverify.verifier.raised_errors import describe
 from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
@@ -37,7 +36,6 @@ from gradverify.verifier.ranks.messages import (
     Asked,
     Broken,
     Drop,
-    Joined,
     Refused,
     Setup,
     Slot,
@@ -57,15 +55,11 @@ def main(setup: Setup, rank: int) -> NoReturn:
     trace = Path(f"{setup.store}.{rank}.trace").open("w")  # noqa: SIM115 - as long as it runs
     faulthandler.enable(trace)
     connection = Client(setup.address, "AF_UNIX")
-    send(connection, Joined(rank, os.getpid()))
+    send(connection, (rank, os.getpid()))
     try:
         served = _Rank(setup, rank, connection)
-    except BaseException as error:  # noqa: BLE001 - joining runs the user's module
-        send(connection, Refused(describe(error)))
-        os._exit(1)
-    send(connection, Answer(()))
-    try:
-        with contextlib.suppress(EOFError, OSError):
+        send(connection, served.ready())
+        with contextlib.suppress(EOFError, ConnectionError):
             while True:
                 served.answer(receive(connection))
     except BaseException as error:  # noqa: BLE001 - what the target raises is answered: this one is ours
@@ -77,18 +71,23 @@ class _Rank:
     """The target on one rank, and its calls."""
 
     def __init__(self, setup: Setup, rank: int, connection: Connection) -> None:
-        """Join the world and import the module. Raises what these raise."""
+        """Join the world. Raises what that does."""
         self._setup, self._rank, self._connection = setup, rank, connection
         self._entered = os.open(entered_file(setup.store, rank), os.O_RDWR | os.O_CREAT, 0o600)
         self._watched = Watched(lambda entered: os.write(self._entered, pickle.dumps(entered)))
         torch.set_num_threads(1)
         self._device, self._group = _join(setup, rank + setup.idle_ranks)
-        if rank < 0:  # it was needed to make the group another one than the world
-            return
-        sys.path[:] = setup.search_path
-        module = import_file(Path(setup.file))
-        value = target_behind(resolve(setup.target.attribute, module))
-        self._module = module
+
+    def ready(self) -> Answer | Refused:
+        """Import the module, which may set up groups of its own; what it raises is an answer."""
+        sys.path[:] = self._setup.search_path
+        found = guard.call(self._imported)
+        return Refused(found.error) if isinstance(found, guard.Raised) else Answer(())
+
+    def _imported(self) -> None:
+        setup = self._setup
+        self._module = import_file(Path(setup.file))
+        value = target_behind(resolve(setup.target.attribute, self._module))
         function = value.apply if setup.target.kind is TargetKind.FUNCTION else value
         if setup.target.kind is not TargetKind.FUNCTION:
             function = with_keywords(function, setup.target.parameters, setup.names)

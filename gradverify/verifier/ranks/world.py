@@ -26,7 +26,6 @@ from gradverify.verifier.ranks.messages import (
     Asked,
     Broken,
     Drop,
-    Joined,
     Refused,
     Setup,
     Told,
@@ -84,6 +83,8 @@ class World:
         """`setup` without addresses: these are made for every start."""
         self._setup = setup
         self._connections: list[Connection] = []
+        self._idle: list[Connection] = []
+        """Of ranks that take no part."""
         self._pids: list[int] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._store = ""
@@ -111,7 +112,15 @@ class World:
 
         Raises `RaisedElsewhereError` for what the target raised, `OutOfStepError` where ranks wait in vain.
         """
-        self._start()
+        if not self._connections:
+            try:
+                self._start()
+            except OSError as error:  # no process, no socket: none of the target's doing
+                self.close()
+                raise RankBrokenError(f"ranks cannot be started: {error}") from error
+            except RaisedElsewhereError:  # the module cannot be imported there
+                self.close()
+                raise
         dropped, self._dropped = tuple(self._dropped), []
         with contextlib.suppress(OSError):  # which of them has ended is told where answers are awaited
             for connection, message in zip(self._connections, asked, strict=True):
@@ -122,19 +131,17 @@ class World:
 
     def close(self) -> None:
         """End all ranks."""
-        for connection in self._connections:
+        for connection in (*self._connections, *self._idle):
             connection.close()
         for pid in self._pids:
             _kill(pid)
-        self._connections, self._pids, self._dropped = [], [], []
+        self._connections, self._idle, self._pids, self._dropped = [], [], [], []
         self.generation += 1
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
 
     def _start(self) -> None:
-        if self._connections:
-            return
         self._folder = tempfile.TemporaryDirectory(prefix="gradverify-")
         address, self._store = (str(Path(self._folder.name) / name) for name in ("socket", "store"))
         setup = replace(self._setup, address=address, store=self._store)
@@ -148,9 +155,9 @@ class World:
                 accepted, _ = listener.accept()
                 accepted.setblocking(True)  # noqa: FBT003 - it inherits the listener's limit
                 connection = Connection(accepted.detach())
-                joined: Joined = receive(connection)
-                self._pids.append(joined.pid)
-                found[joined.rank] = connection
+                rank, pid = receive(connection)
+                self._pids.append(pid)
+                found[rank] = connection
         self._connections = [found[rank] for rank in sorted(found)]
         self._answers("importing the module")
         self._connections = [found[rank] for rank in range(setup.world)]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradverify.model import Finding, RaisedError
+from gradverify.model import Finding
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.of_ranks import OfRanks
-from gradverify.verifier.ranks.across import Across
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.variation import Variant, Varied
@@ -30,33 +29,30 @@ OTHER_GROUP = Variant(
 def late_ranks(base: Verified) -> Varied:
     """GV410: what is not waited for is not there yet where another rank comes late."""
     across = base.sample.subject.across
-    if across is None or base.sample.case.world < 2:
+    if across is None:
         return Varied()
     for rank in range(min(base.sample.case.world, 2)):
         with across.with_late(rank):
-            found = _again(base, replace(LATE, when=LATE.when.format(rank)))
-        if found is not None:
-            return Varied((found,))
+            if found := _again(base, replace(LATE, when=LATE.when.format(rank))):
+                return Varied((found,))
     return Varied()
 
 
 def other_group(base: Verified) -> Varied:
-    """GV724: the same ranks as a part of a larger world, where their numbers are others.
-
-    An integer that is passed may be such a number: then there is no telling what it should be there.
-    """
+    """GV724: the same in a part of a larger world. Not asked where an integer, maybe a rank, is passed."""
     across = base.sample.subject.across
     numbers = any(type(a.value) is int or isinstance(a.value, OfRanks) for a in base.sample.arguments)
     if across is None or across.in_other_group is None or numbers:
         return Varied()
-    other: Across = across.in_other_group()
-    problem = replace(base.sample.problem, function=other)
-    moved = replace(base, sample=replace(base.sample, problem=problem))
+    other = across.in_other_group()
+    moved = replace(base.sample, problem=replace(base.sample.problem, function=other))
     try:
-        found = _again(moved, OTHER_GROUP)
+        found = _again(replace(base, sample=moved), OTHER_GROUP)
+        if found is None and other.differences:
+            said = f"ranks disagree on a value that they share {OTHER_GROUP.when}"
+            found = base.finding(OTHER_GROUP.code, said, hint=OTHER_GROUP.hint)
     except OutOfStepError as error:
-        raised = RaisedError("OutOfStepError", str(error))
-        found = OTHER_GROUP.raised(base, raised, "the target", serious=True)
+        found = base.finding(OTHER_GROUP.code, f"{error}, {OTHER_GROUP.when}", hint=OTHER_GROUP.hint)
     return Varied(() if found is None else (found,))
 
 

@@ -47,7 +47,7 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 """What is written to is not the same in the next call."""
 
 VARIATIONS = (
-    Variation(unwritten_memory, brief=True),
+    Variation(unwritten_memory, on_ranks=False, brief=True),
     Variation(repeated_runs, unless=frozenset({"GV410"})),
     Variation(mutation, brief=True),
     Variation(late_ranks, unless=UNREPEATABLE),
@@ -58,11 +58,11 @@ VARIATIONS = (
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
     Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
-    Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES),
-    Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES),
+    Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
+    Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(other_devices, unless=UNREPEATABLE | WRITES, brief=True),
-    Variation(tensor_on_ctx),
-    Variation(growing_memory),
+    Variation(tensor_on_ctx, on_ranks=False),
+    Variation(growing_memory, on_ranks=False),
 )
 """In the order in which they run; the first call of all is held against the later ones after two of them."""
 
@@ -112,7 +112,8 @@ def _swept(sample: Sample, variations: tuple[Variation, ...]) -> CheckResult:
         return CheckResult(outcome=Outcome.NOT_RUN)
     result = CheckResult()
     for variation in variations:
-        if sample.subject.brief and not variation.brief:
+        on_ranks = sample.subject.across is not None
+        if (sample.subject.brief and not variation.brief) or (on_ranks and not variation.on_ranks):
             continue
         found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
         if not found & variation.unless:

@@ -30,6 +30,8 @@ class Variation:
     run: Callable[[Verified], Varied]
     unless: frozenset[str] = frozenset()
     """Codes that explain what it would find: it is left out where one of them was found."""
+    on_ranks: bool = True
+    """It says something of a target on several ranks, whose memory and ctx are in other processes."""
     brief: bool = False
     """It finds what is common, in few calls: it runs where a call is slow, too."""
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gradverify.source import collective_of
+from gradverify.model import Parameter, Target, TargetKind
+from gradverify.source import communicates
 
 MODULE = """
 import torch
@@ -47,20 +48,29 @@ class Another:
 """
 
 
+def target(name, *parameters):
+    return Target(name, name, TargetKind.FUNCTION, "m.py", 1, tuple(map(Parameter, parameters)))
+
+
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "why"),
     [
-        ("Direct", "torch.distributed.broadcast, line 15"),
-        ("ThroughAHelper", "dist.all_reduce, line 9"),
-        ("Renamed", "gather_all, line 25"),
-        ("Functional", "all_reduce, line 30"),
+        ("Direct", "it calls torch.distributed.broadcast, line 15"),
+        ("ThroughAHelper", "it calls dist.all_reduce, line 9"),
+        ("Renamed", "it calls gather_all, line 25"),
+        ("Functional", "it calls all_reduce, line 30"),
         ("Alone", ""),
         ("Another", ""),
     ],
 )
-def test_the_first_collective(name, place):
-    assert collective_of(MODULE, name) == place
+def test_the_first_collective(name, why):
+    assert communicates(MODULE, target(name, "x")) == why
 
 
-def test_a_module_that_cannot_be_read_has_none():
-    assert collective_of("import torch.distributed as dist\nclass A(:", "A") == ""
+def test_a_group_may_be_all_that_tells():
+    assert communicates(MODULE, target("Alone", "x", "group")) == "it takes a process group, `group`"
+    assert communicates("import torch", target("Alone", "x", "group")) == ""
+
+
+def test_a_module_that_cannot_be_read_calls_none():
+    assert communicates("import torch.distributed as dist\nclass A(:", target("A", "x")) == ""

@@ -35,6 +35,14 @@ ENTRIES = [
         "`world` is known where there is a `world_size`: call this size otherwise",
     ),
     ("{world_size: [2, 2], inputs: {x: [n]}}", "a `world_size` is listed twice"),
+    (
+        "{world_size: 1, inputs: {x: [n]}}",
+        "one rank alone communicates with nobody: add another `world_size`, `[2, 1]`",
+    ),
+    (
+        f"{{{W}, inputs: {{x: {{shape: [n], placement: shard(1)}}}}}}",
+        "a tensor of 1 dimensions has no dimension 1 to split",
+    ),
     ("{world_size: 0, inputs: {x: [n]}}", "a world has 1 to 16 ranks, not the number 0"),
     (
         f"{{{W}, inputs: {{x: [n]}}, output_placement: {{off: 0}}}}",

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from gradverify.verifier.diagnose.cause import Cause
 from gradverify.verifier.diagnose.evidence import Explanation, Pair, Pairs
-from gradverify.verifier.diagnose.hypotheses.factor import factor_of
+from gradverify.verifier.diagnose.hypotheses.factor import SAME_FACTOR, factor_of
 from gradverify.verifier.diagnose.words import of_gradient, times_too_large
-
-SAME_FACTOR = 1e-6
 
 Predicted = Callable[[Pair], Explanation | None]
 """What backward gives, if the hypothesis holds, from the true Jacobian; None where it says nothing."""

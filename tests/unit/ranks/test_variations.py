@@ -1,0 +1,117 @@
+"""What is varied across ranks: a late rank, another group, and nothing that only this process has."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from gradverify.model import Case, Point, Settings, Target, TargetKind, TensorInput
+from gradverify.verifier.checks.samples import prepare
+from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.ranks.across import Difference
+from gradverify.verifier.variations.ranks import late_ranks, other_group
+from gradverify.verifier.variations.sweep import sweep
+from gradverify.verifier.variations.verified import Verified, verified
+
+CASE = Case("world=2", 0, sizes=(("world", 2),), inputs=(TensorInput("x", (2, 3), placement="local"),))
+
+
+@dataclass
+class Ranks:
+    """What variations ask of a target on ranks."""
+
+    late: int = -1
+    is_swept: bool = True
+    differences: dict[Any, Difference] = field(default_factory=dict)
+    in_other_group: Any = None
+
+    @contextmanager
+    def with_late(self, rank):
+        self.late = rank
+        yield
+        self.late = -1
+
+
+def doubled(ranks, *, spoilt_by):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return (2 if ranks.late != spoilt_by else 1) * g
+
+    return Double.apply
+
+
+def base_of(function, ranks, case=CASE) -> Verified:
+    target = Target("Double", "Double", TargetKind.CALLABLE, "m.py", 1)
+    sample = prepare(Subject(target, function, Settings(), across=ranks), case, Point.TYPICAL, 0)
+    assert isinstance(sample, Sample)
+    base = verified(sample)
+    assert base is not None
+    return base
+
+
+def test_what_is_not_waited_for_shows_where_a_rank_comes_late():
+    ranks = Ranks()
+    (found,) = late_ranks(base_of(doubled(ranks, spoilt_by=1), ranks)).findings
+    assert found.code == "GV410"
+    assert "when rank 1 comes late to every collective" in found.message
+    assert late_ranks(base_of(doubled(ranks, spoilt_by=7), ranks)).findings == ()
+
+
+def test_another_group_must_give_the_same():
+    ranks = Ranks()
+    base = base_of(doubled(ranks, spoilt_by=7), ranks)
+    assert other_group(base).findings == ()  # it is passed none
+    for other, codes in ((lambda x: 2 * x, []), (lambda x: 3 * x, ["GV724"])):
+        other_ranks = CallableRanks(other)
+        ranks.in_other_group = lambda made=other_ranks: made
+        assert [f.code for f in other_group(base).findings] == codes
+
+
+def test_what_ranks_disagree_on_in_another_group():
+    ranks = Ranks()
+    base = base_of(doubled(ranks, spoilt_by=7), ranks)
+    other = CallableRanks(lambda x: 2 * x)
+    other.differences["output", 0] = Difference(1, torch.ones(1), torch.zeros(1))
+    ranks.in_other_group = lambda: other
+    (found,) = other_group(base).findings
+    assert found.code == "GV724"
+    assert "disagree" in found.message
+
+
+def test_memory_of_other_processes_is_not_judged_here():
+    class Unwritten(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            grad = torch.empty_like(g)
+            grad[0] = 2 * g[0]  # the rest is whatever was there
+            return grad
+
+    alone = Case("base", 0, inputs=(TensorInput("x", (2, 3)),))
+    target = Target("Unwritten", "Unwritten", TargetKind.FUNCTION, "m.py", 1)
+    one = prepare(Subject(target, Unwritten.apply, Settings()), alone, Point.TYPICAL, 0)
+    across = prepare(Subject(target, Unwritten.apply, Settings(), across=Ranks()), CASE, Point.TYPICAL, 0)
+    assert "GV410" in {f.code for f in sweep(one).findings}
+    assert "GV410" not in {f.code for f in sweep(across).findings if "memory" in f.message}
+
+
+class CallableRanks(Ranks):
+    """The target in another group."""
+
+    def __init__(self, function):
+        super().__init__()
+        self._function = function
+
+    def __call__(self, *arguments):
+        return self._function(*arguments)
