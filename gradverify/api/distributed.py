@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ def gradcheck_distributed(  # noqa: PLR0913 - tolerances and words of a spec
     __tracebackhide__ = True  # the failure of a test is the report
     if not dist.is_initialized():
         raise UsageError("gradcheck_distributed: call torch.distributed.init_process_group first")
+    try:
+        import_module("numpy")
+    except ImportError:
+        raise UsageError("gradcheck_distributed: torch needs NumPy to send objects between ranks") from None
     values = [local_inputs] if isinstance(local_inputs, Tensor) else list(local_inputs)
     words = _one_for_each(placements, len(values))
     group = dist.new_group(backend="gloo")

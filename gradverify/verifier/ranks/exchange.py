@@ -99,7 +99,7 @@ def draw_too(answers: Sequence[Answer]) -> None:
 
 def seed_of_ranks() -> int:
     """Every rank starts from the same random states: those of this process, whatever they are."""
-    return zlib.crc32(torch.get_rng_state().numpy().tobytes())
+    return zlib.crc32(packed(torch.get_rng_state()).data)
 
 
 def not_counted(places: Sequence[Placement], given: Sequence[Tensor | None], rank: int) -> frozenset[int]:

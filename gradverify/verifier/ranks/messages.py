@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ def packed(tensor: Tensor) -> PackedTensor:
     shape, strides = tuple(flat.shape), flat.stride()
     extent = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if flat.numel() else 0
     memory = torch.as_strided(flat, (extent,), (1,), flat.storage_offset()).contiguous()
-    data = memory.view(torch.uint8).numpy().tobytes() if extent else b""
+    data = ctypes.string_at(memory.data_ptr(), memory.nbytes) if extent else b""
     return PackedTensor(flat.dtype, shape, strides, data, tensor.requires_grad)
 
 

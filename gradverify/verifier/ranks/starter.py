@@ -36,6 +36,7 @@ def fork(setup: Setup) -> None:
     """Fork the ranks of a world. Raises `OSError` where no process can be started."""
     if not running():
         _STARTED[:] = [_begun()]
+        atexit.register(_STARTED[0].communicate)  # after this:
         atexit.register(_STARTED[0].kill)
     requests = _STARTED[0].stdin
     assert requests is not None  # noqa: S101 - it is a pipe
