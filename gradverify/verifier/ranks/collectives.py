@@ -33,8 +33,7 @@ LATE_SECONDS = 0.02
 NAMED = {
     "allreduce": "all_reduce", "allgather": "all_gather", "allgather_base": "all_gather_into_tensor",
     "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter_base": "reduce_scatter_tensor",
-    "alltoall": "all_to_all", "alltoall_base": "all_to_all_single",
-    "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
+    "alltoall": "all_to_all", "alltoall_base": "all_to_all_single", "allreduce_coalesced": "all_reduce",
 }  # fmt: skip
 """What users call operations that the dispatcher knows by another name."""
 

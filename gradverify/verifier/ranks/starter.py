@@ -22,7 +22,6 @@ from gradverify.verifier.ranks.messages import Setup
 PR_SET_PDEATHSIG = 1
 """`prctl(2)`: the signal that this process gets when its parent ends."""
 
-
 _STARTED: list[subprocess.Popen[bytes]] = []
 """The one of this process, once a world was asked for."""
 
@@ -47,8 +46,9 @@ def fork(setup: Setup) -> None:
 def _begun() -> subprocess.Popen[bytes]:
     """Start it; requests are pickles on its stdin."""
     parent = str(Path(__file__).resolve().parents[3])
-    run = f"import sys; sys.path.append({parent!r}); "
-    run += "from gradverify.verifier.ranks.starter import main; main(sys.stdin.buffer)"
+    run = f"import sys, warnings; sys.path.append({parent!r})\n"
+    run += "with warnings.catch_warnings(action='ignore'): "  # torch's would be shown as the target's
+    run += "from gradverify.verifier.ranks.starter import main\nmain(sys.stdin.buffer)"
     return subprocess.Popen(  # noqa: S603 - our own interpreter
         [sys.executable, "-P", "-u", "-c", run], stdin=subprocess.PIPE, stdout=None, stderr=None
     )
@@ -56,7 +56,7 @@ def _begun() -> subprocess.Popen[bytes]:
 
 def main(requests: BinaryIO) -> None:
     """Fork the ranks of every world that is asked for, until nobody can ask any more."""
-    from gradverify.verifier.ranks import rank  # noqa: PLC0415 - it imports torch, which takes a second
+    from gradverify.verifier.ranks import rank  # noqa: PLC0415 - it imports the verifier
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     with contextlib.suppress(EOFError):

@@ -58,9 +58,8 @@ class RankBrokenError(EndsTheTargetError):
 class Ranks(Protocol):
     """Whoever asks all ranks: the processes of a `World`, or a program that runs already."""
 
-    @property
-    def generation(self) -> int:
-        """Which start of them this is: calls of an earlier one are lost."""
+    generation: int
+    """Which start of them this is: calls of an earlier one are lost."""
 
     @property
     def size(self) -> int:
