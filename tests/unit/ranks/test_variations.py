@@ -13,7 +13,8 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample, Subject
 from gradverify.verifier.ranks.across import Difference
 from gradverify.verifier.variations.ranks import late_ranks, other_group
-from gradverify.verifier.variations.sweep import sweep
+from gradverify.verifier.variations.sweep import VARIATIONS, sweep
+from gradverify.verifier.variations.variation import Variation, Varied
 from gradverify.verifier.variations.verified import Verified, verified
 
 CASE = Case("world=2", 0, sizes=(("world", 2),), inputs=(TensorInput("x", (2, 3), placement="local"),))
@@ -86,24 +87,27 @@ def test_what_ranks_disagree_on_in_another_group():
     assert "disagree" in found.message
 
 
-def test_memory_of_other_processes_is_not_judged_here():
-    class Unwritten(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x
+def test_what_only_one_process_has_is_not_judged_on_ranks(monkeypatch):
+    ran = []
 
-        @staticmethod
-        def backward(ctx, g):
-            grad = torch.empty_like(g)
-            grad[0] = 2 * g[0]  # the rest is whatever was there
-            return grad
+    def noting(name):
+        return lambda _base: ran.append(name) or Varied()
 
-    alone = Case("base", 0, inputs=(TensorInput("x", (2, 3)),))
-    target = Target("Unwritten", "Unwritten", TargetKind.FUNCTION, "m.py", 1)
-    one = prepare(Subject(target, Unwritten.apply, Settings()), alone, Point.TYPICAL, 0)
-    across = prepare(Subject(target, Unwritten.apply, Settings(), across=Ranks()), CASE, Point.TYPICAL, 0)
-    assert "GV410" in {f.code for f in sweep(one).findings}
-    assert "GV410" not in {f.code for f in sweep(across).findings if "memory" in f.message}
+    every = (
+        Variation(noting("calls")),
+        Variation(noting("memory"), on_ranks=False),
+        Variation(noting("ranks")),
+    )
+    monkeypatch.setattr("gradverify.verifier.variations.sweep.VARIATIONS", every)
+    for ranks in (None, Ranks()):
+        sweep(base_of(lambda x: 2 * x, ranks).sample)
+    assert ran == ["calls", "memory", "ranks", "calls", "ranks"]
+
+
+def test_which_these_are():
+    assert {v.run.__name__ for v in VARIATIONS if not v.on_ranks} == {
+        "unwritten_memory", "saved_elsewhere", "same_tensor_twice", "tensor_on_ctx", "growing_memory",
+    }  # fmt: skip
 
 
 class CallableRanks(Ranks):
