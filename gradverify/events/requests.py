@@ -42,6 +42,8 @@ class Infer:
     """Find inputs for a target that no spec names."""
 
     target: Target
+    on_ranks: bool = False
+    """It communicates: inputs are looked for in a world of one rank."""
 
 
 @dataclass(frozen=True)

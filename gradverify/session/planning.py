@@ -114,16 +114,13 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     Raises `WorkerError`.
     """
     worker = planned.module.running(request)
-    if why := communicates(planned.module.source, planned.target):
-        entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
-        write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
-        return (Attempt(ON_RANKS, why, write.replace('"', "")),)
+    why = communicates(planned.module.source, planned.target)
     inputs = kept_inputs(planned.module, planned.target, request)
     kept = inputs.read()
     if kept is not None:
         return _sayable(planned, kept)
     found: Deduced | tuple[Attempt, ...] = ()
-    for event in worker.ask(Infer(planned.target), request.timeout, request.memory):
+    for event in worker.ask(Infer(planned.target, on_ranks=bool(why)), request.timeout, request.memory):
         match event:
             case Inferred():
                 found = event.deduced
@@ -131,6 +128,10 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
                 found = event.attempts
             case _:
                 raise ValueError(f"unexpected event {type(event).__name__}")
+    if why and not isinstance(found, Deduced):
+        entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
+        write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
+        found = (Attempt(ON_RANKS, why, write.replace('"', "")),)
     inputs.write(found)
     return _sayable(planned, found)
 

@@ -43,11 +43,30 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
     """Verify a target on its cases; findings are sent as they are made."""
     with verifying(request, live) as asked:
         try:
-            yield from _verified(asked, request, live)
+            ranks = request.plan.ranks
+            if ranks is None or ranks.declared:
+                yield from _verified(asked, request, live)
+            else:
+                yield from _under_readings(asked, live)
         except (OutOfStepError, MisplacedError) as error:
             where = asked.visited[-1].where if asked.visited else None
             told = misplaced(error, where) if isinstance(error, MisplacedError) else out_of_step(error, where)
             yield from asked.told([told])
+
+
+def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
+    """Where no spec says how tensors lie on the ranks: a gradient that is right under no reading is wrong."""
+    from gradverify.verifier.readings import Judged, nothing_shown, read_placements, under  # noqa: PLC0415
+
+    found = read_placements(asked)
+    if not isinstance(found, Judged):
+        yield from found
+        return
+    asked.request = found.request
+    for event in _verified(asked, found.request, live):
+        yield under(found.reading, event) if isinstance(event, Found) else event
+    if all(f.severity is Severity.NOTE for f in asked.findings):
+        yield from asked.told([nothing_shown(asked.visited[-1].where)])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:

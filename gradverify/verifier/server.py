@@ -227,11 +227,11 @@ class Server:
                 yield NotBound(part, name, f"`{name}` is {type(found).__name__}, not a callable")
 
     def _infer(self, request: Infer) -> Event:
-        from gradverify.verifier.infer.deduce import deduce  # noqa: PLC0415
+        from gradverify.verifier.infer.deduce import deduce, deduce_across  # noqa: PLC0415
 
         value = target_behind(self._find(request.target.attribute))
         self._set_device("cpu")
-        found = deduce(value, request.target, self._module)
+        found = (deduce_across if request.on_ranks else deduce)(value, request.target, self._module)
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 

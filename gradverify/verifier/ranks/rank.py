@@ -28,6 +28,7 @@ from gradverify.verifier.collect.discover import target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.named import with_keywords
 from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
+from gradverify.verifier.ranks.alone import LOOPBACK
 from gradverify.verifier.ranks.calls import Calls
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
@@ -46,8 +47,6 @@ from gradverify.verifier.ranks.messages import (
 
 LONGEST_WAIT = dt.timedelta(hours=12)
 """Of torch's own limit on a collective: whoever verifies knows earlier who waits in vain."""
-
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def main(setup: Setup, rank: int) -> NoReturn:

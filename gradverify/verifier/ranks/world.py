@@ -50,6 +50,11 @@ LOOK_MILLISECONDS = 100
 class OutOfStepError(EndsTheTargetError):
     """Ranks wait for what will never come, or one of them has ended: none of them answers any more."""
 
+    def __init__(self, message: str, doing: str = "") -> None:
+        """`doing` is what they were asked for, as `in backward`."""
+        super().__init__(f"{message} ({doing})" if doing else message)
+        self.in_backward = doing == "in backward"
+
 
 class RankBrokenError(EndsTheTargetError):
     """Code of ours failed on a rank; the message is its traceback."""
@@ -172,7 +177,7 @@ class World:
             ready = poll.poll(LOOK_MILLISECONDS)
             for descriptor, _ in ready:
                 poll.unregister(descriptor)
-                found[ranks[descriptor]] = self._told(ranks[descriptor])
+                found[ranks[descriptor]] = self._told(ranks[descriptor], doing)
             if ready:
                 quiet = time.monotonic()
             else:
@@ -186,11 +191,11 @@ class World:
                     self._break(f"{waiting(records)}, and nothing happens any more", doing)
         return answers_of(found)
 
-    def _told(self, rank: int) -> Told:
+    def _told(self, rank: int, doing: str) -> Told:
         try:
             told: Told = receive(self._connections[rank])
         except (EOFError, OSError):
-            self._break(f"the process of rank {rank} has ended{self._where(rank)}", "")
+            self._break(f"the process of rank {rank} has ended{self._where(rank)}", doing)
         if isinstance(told, Broken):
             self.close()
             raise RankBrokenError(told.traceback)
@@ -232,7 +237,7 @@ class World:
 
     def _break(self, why: str, doing: str) -> NoReturn:
         self.close()
-        raise OutOfStepError(f"{why}{f' ({doing})' if doing else ''}")
+        raise OutOfStepError(why, doing)
 
     def _work(self) -> float:
         """The processor seconds of the ranks so far; 0 where the system does not list them."""

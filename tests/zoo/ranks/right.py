@@ -294,13 +294,13 @@ class ReduceToFirst(Function):
     @staticmethod
     def forward(ctx, x, group):
         ctx.group = group
-        y = x.clone()
+        y = x.clone(memory_format=torch.contiguous_format)
         dist.reduce(y, dist.get_global_rank(group, 0), group=group)
         return y
 
     @staticmethod
     def backward(ctx, g):
-        grad = g.clone()
+        grad = g.clone(memory_format=torch.contiguous_format)
         dist.broadcast(grad, dist.get_global_rank(ctx.group, 0), group=ctx.group)
         return grad, None
 
