@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gradverify.api.gradient_error import passed
 from gradverify.api.messages import target_of
 from gradverify.api.states import states_kept
-from gradverify.api.verify import passed
 from gradverify.errors import UsageError
 from gradverify.events import Verify
 from gradverify.model import (
@@ -25,6 +25,7 @@ from gradverify.model import (
     LiteralInput,
     Ranks,
     Settings,
+    Target,
     TargetPlan,
     TargetReport,
     TensorInput,
@@ -38,6 +39,9 @@ from gradverify.verifier.ranks.messages import PackedTensor, packed, unpacked
 from gradverify.verifier.ranks.placement import Placement, whole
 from gradverify.verifier.ranks.program import Program, calls_here, follow
 from gradverify.verifier.run import verify as verify_target
+
+REFERENCE = "reference"
+"""Under which name a case finds a composite reference."""
 
 
 def gradcheck_distributed(  # noqa: PLR0913 - tolerances and words of a spec
@@ -70,12 +74,11 @@ def gradcheck_distributed(  # noqa: PLR0913 - tolerances and words of a spec
     except ImportError:
         raise UsageError("gradcheck_distributed: torch needs NumPy to send objects between ranks") from None
     values = [local_inputs] if isinstance(local_inputs, Tensor) else list(local_inputs)
-    words = _one_for_each(placements, len(values))
+    words = one_for_each(placements, len(values), "gradcheck_distributed")
+    outputs = outputs_on_ranks(output_placements, second_order, "gradcheck_distributed")
     group = dist.new_group(backend="gloo")
     try:
-        verdict = _verdict(
-            fn, values, words, _outputs(output_placements, second_order), group, rtol, atol, name
-        )
+        verdict = _verdict(fn, values, words, outputs, group, rtol, atol, name)
     finally:
         dist.destroy_process_group(group)
     if isinstance(verdict, str):
@@ -111,9 +114,11 @@ def _verdict(  # noqa: PLR0913 - what the call decides
         with states_kept(), guard.LeavingTheCallers():
             chosen = any(isinstance(one, PackedTensor) and one.requires_grad for one in every[0])
             inputs = [_input(k, each, words[k], chosen) for k, each in enumerate(zip(*every, strict=True))]
-            found = _report(
-                fn, program, tuple(inputs), ranks, Settings(rtol=rtol, atol=atol, device=str(device)), name
-            )
+            where = target_of(fn)
+            target = replace(describe_target(fn, where.name, where.name, where.file), line=where.line)
+            settings = Settings(rtol=rtol, atol=atol, device=str(device))
+            live = Live(fn, worlds=program)
+            found = report_on_ranks(live, target, program.size, tuple(inputs), ranks, settings, name)
     except UsageError as error:
         found = str(error)
     finally:
@@ -121,23 +126,31 @@ def _verdict(  # noqa: PLR0913 - what the call decides
     return found
 
 
-def _report(
-    fn: Callable[..., Any],
-    program: Program,
+def report_on_ranks(
+    live: Live,
+    target: Target,
+    world: int,
     inputs: tuple[Input, ...],
     ranks: Ranks,
     settings: Settings,
     name: str,
 ) -> TargetReport:
-    where = target_of(fn)
-    called = name or where.name
-    case = Case("", settings.seed, sizes=((WORLD, program.size),), inputs=inputs)
+    """What the verifier says of a target on a world, on inputs whose values are given."""
+    called = name or target.name
+    target = replace(target, name=called)
+    case = Case("", settings.seed, sizes=((WORLD, world),), inputs=inputs)
     plan = TargetPlan(
-        called, called, InputSource.SPEC, cases=(case,), ranks=ranks, rtol=settings.rtol, atol=settings.atol
+        called,
+        called,
+        InputSource.SPEC,
+        cases=(case,),
+        ranks=ranks,
+        reference=REFERENCE if REFERENCE in live.named else "",
+        rtol=settings.rtol,
+        atol=settings.atol,
     )
-    target = replace(describe_target(fn, called, called, where.file), line=where.line)
-    state = TargetState(target, plan, settings, Path(where.file))
-    for event in verify_target(Verify(target, plan, settings), Live(fn, worlds=program)):
+    state = TargetState(target, plan, settings, Path(target.file))
+    for event in verify_target(Verify(target, plan, settings), live):
         state.add(event, lambda _: "")
     report = state.report()
     return replace(report, findings=tuple(replace(f, case=None, reproduce="") for f in report.findings))
@@ -153,21 +166,28 @@ def _input(number: int, each: Sequence[Any], words: Mapping[str, str], chosen: b
         same = all(value == each[0] for value in each)
         return LiteralInput(name, each[0], () if same else tuple(each))
     tensors = [unpacked(one) for one in each]
-    if tensors[0].is_floating_point() and tensors[0].dtype is not torch.float64:
-        raise UsageError(f"{name} is {tensors[0].dtype}: give float64, in which a derivative can be measured")
     place = Placement("local") if words["placement"] == "partial" else Placement.of(words["placement"])
-    value = whole(place, tensors, lambda *_: _refuse(name))
     shapes = tuple(tuple(t.shape) for t in tensors)
     uneven = shapes if place.kind == "local" and len(set(shapes)) > 1 else ()
+    value = whole(place, tensors, lambda *_: _refuse(name))
+    requires_grad = each[0].requires_grad if chosen else None
+    return replace(tensor_input(name, value, words, requires_grad=requires_grad), rank_shapes=uneven)
+
+
+def tensor_input(
+    name: str, value: Tensor, words: Mapping[str, str], *, requires_grad: bool | None
+) -> TensorInput:
+    """A tensor of all ranks as a case has it. Raises `UsageError` where no derivative can be measured."""
+    if value.is_floating_point() and value.dtype is not torch.float64:
+        raise UsageError(f"{name} is {value.dtype}: give float64, in which a derivative can be measured")
     return TensorInput(
         name,
         tuple(value.shape),
         dtype=str(value.dtype).removeprefix("torch."),
-        requires_grad=each[0].requires_grad if chosen else None,
+        requires_grad=requires_grad,
         value=_nested(value.tolist()),
         placement=words["placement"],
         gradient=words["gradient"],
-        rank_shapes=uneven,
     )
 
 
@@ -179,28 +199,30 @@ def _nested(value: Any) -> Any:  # noqa: ANN401 - nested lists of numbers
     return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
-def _one_for_each(given: Any, count: int) -> list[dict[str, str]]:  # noqa: ANN401 - as the caller wrote it
+def one_for_each(given: Any, count: int, caller: str) -> list[dict[str, str]]:  # noqa: ANN401 - the caller's
+    """The placement of each input, in the words of a spec. Raises `UsageError`, naming who was called."""
     words = [given] * count if isinstance(given, str | Mapping) else list(given)
     if len(words) != count:
-        raise UsageError(f"gradcheck_distributed: {len(words)} placements for {count} inputs")
-    return [_placement(word) for word in words]
+        raise UsageError(f"{caller}: {len(words)} placements for {count} inputs")
+    return [_placement(word, caller) for word in words]
 
 
-def _placement(word: Any) -> dict[str, str]:  # noqa: ANN401 - as the caller wrote it
+def _placement(word: Any, caller: str) -> dict[str, str]:  # noqa: ANN401 - as the caller wrote it
     of_gradient = word["replicate"] if isinstance(word, Mapping) and list(word) == ["replicate"] else None
-    placed = _as_in_a_spec(fields_ranks.placement, word if of_gradient is None else "replicate")
-    gradient = "" if of_gradient is None else _as_in_a_spec(fields_ranks.gradient, of_gradient)
+    placed = _as_in_a_spec(fields_ranks.placement, word if of_gradient is None else "replicate", caller)
+    gradient = "" if of_gradient is None else _as_in_a_spec(fields_ranks.gradient, of_gradient, caller)
     return {"placement": placed, "gradient": gradient}
 
 
-def _outputs(given: Any, second_order: bool) -> Ranks:  # noqa: ANN401, FBT001 - as the caller wrote it
+def outputs_on_ranks(given: Any, second_order: bool, caller: str) -> Ranks:  # noqa: ANN401, FBT001 - the caller's
+    """How outputs lie on the ranks, in the words of a spec. Raises `UsageError`, naming who was called."""
     words = [given] if isinstance(given, str | Mapping) else list(given)
-    return Ranks(tuple(_as_in_a_spec(fields_ranks.output, word) for word in words), second_order)
+    return Ranks(tuple(_as_in_a_spec(fields_ranks.output, word, caller) for word in words), second_order)
 
 
-def _as_in_a_spec(check: Callable[[object], str], word: object) -> str:
+def _as_in_a_spec(check: Callable[[object], str], word: object, caller: str) -> str:
     """A word, checked as a spec's is. Raises `UsageError`."""
     try:
         return check(word)
     except ValueError as error:
-        raise UsageError(f"gradcheck_distributed: {error}") from None
+        raise UsageError(f"{caller}: {error}") from None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch.autograd.gradcheck import GradcheckError
 
-from gradverify.model import Finding
+from gradverify.api.messages import told
+from gradverify.model import Finding, Severity, TargetReport, Verdict
+
+CALLER = 2
+"""Stack frames from `verify` to the test that called it."""
 
 
 class GradientError(GradcheckError):
@@ -17,3 +23,14 @@ class GradientError(GradcheckError):
         """Keep the findings beside the text."""
         super().__init__(text)
         self.findings = findings
+
+
+def passed(report: TargetReport) -> TargetReport:
+    """The report of a pass, its warnings issued; raises `GradientError` for everything else."""
+    __tracebackhide__ = True
+    if report.status is not Verdict.PASSED:
+        raise GradientError(told(report), report.findings)
+    for found in report.findings:
+        if found.severity is Severity.WARNING:
+            warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER + 1)
+    return report

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gradverify.api.call import as_tuple
+from gradverify.api.gradient_error import passed
 from gradverify.api.states import states_kept
-from gradverify.api.verify import device_of, live_of, passed, report_of
+from gradverify.api.verify import device_of, live_of, report_of
 from gradverify.errors import UsageError
 from gradverify.model import Case, Settings, TargetReport
 from gradverify.verifier import guard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,10 @@ import torch
 from torch import Tensor
 
 from gradverify.api.call import as_tuple
-from gradverify.api.gradient_error import GradientError
-from gradverify.api.messages import target_of, told
+from gradverify.api.distributed import REFERENCE
+from gradverify.api.gradient_error import passed
+from gradverify.api.messages import target_of
+from gradverify.api.on_ranks import OnRanks, report_of_ranks
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.events import Verify
@@ -22,10 +23,8 @@ from gradverify.model import (
     Finding,
     InputSource,
     Settings,
-    Severity,
     TargetPlan,
     TargetReport,
-    Verdict,
 )
 from gradverify.session.aggregate import TargetState
 from gradverify.verifier import guard
@@ -33,14 +32,14 @@ from gradverify.verifier.building import Live
 from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.run import verify as verify_target
 
-GIVEN, REFERENCE = "inputs", "reference"
-"""Under which names the case finds the objects of the call."""
+GIVEN = "inputs"
+"""Under which name the case finds the arguments of the call."""
 
-CALLER = 2
-"""Stack frames from `verify` to the test that called it."""
+ONE_PROCESS = 0
+"""The `world_size` of what runs in the caller's process."""
 
 
-def verify(
+def verify(  # noqa: PLR0913 - what decides the verdict, by name
     fn: Callable[..., Any] | type[torch.autograd.Function],
     inputs: Tensor | Sequence[Any] | Mapping[str, Any],
     reference: Callable[..., Any] | None = None,
@@ -48,6 +47,10 @@ def verify(
     rtol: float = Settings.rtol,
     atol: float = Settings.atol,
     name: str = "",
+    world_size: int = ONE_PROCESS,
+    placements: str | Mapping[str, str] | Sequence[str | Mapping[str, str]] = "local",
+    output_placements: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = "local",
+    second_order: bool = False,
 ) -> TargetReport:
     """Verify first and second order, the contract of backward, and a composite reference where one is given.
 
@@ -55,6 +58,11 @@ def verify(
     position or by name: tensors that require grad are differentiated, and if none does, every floating one.
     An entry is wrong only beyond its measured error and atol + rtol · (its size + the typical size of its
     row). `name` is what the report calls it.
+
+    With a `world_size` the target runs on so many ranks, processes that are started for it and import it:
+    it is at the top of a module. Inputs are whole tensors; a `local` or `partial` one has a row for each
+    rank. A process group is passed as `{"process_group": "world"}`. `placements` (one for all inputs, or
+    one for each), `output_placements` and `second_order` are the words of a spec (docs/distributed.md).
 
     Returns the report of a pass; its warnings are issued as warnings. Raises `GradientError` with the text
     report where something is wrong or could not be verified, `UsageError` for what cannot be called, and
@@ -66,8 +74,15 @@ def verify(
     given = inputs if isinstance(inputs, Mapping) else as_tuple(inputs)
     values = list(given.values() if isinstance(given, Mapping) else given)
     settings = Settings(rtol=rtol, atol=atol, device=device_of(values, "verify"))
+    words = (placements, output_placements, second_order)
+    if world_size == ONE_PROCESS and words != ("local", "local", False):
+        raise UsageError("verify: placements are of several ranks: give a world_size")
     with states_kept(), guard.LeavingTheCallers():
-        report = report_of(live_of(fn, given, reference), name, settings)
+        if world_size != ONE_PROCESS:
+            asked = OnRanks(world_size, *words)
+            report = report_of_ranks(fn, given, asked, settings, name, reference)
+        else:
+            report = report_of(live_of(fn, given, reference), name, settings)
     return passed(report)
 
 
@@ -77,17 +92,6 @@ def device_of(values: Sequence[Any], name: str) -> str:
     if not tensors:
         raise UsageError(f"{name}: none of the inputs is a floating or complex tensor")
     return str(tensors[0].device)
-
-
-def passed(report: TargetReport) -> TargetReport:
-    """The report of a pass, its warnings issued; raises `GradientError` for everything else."""
-    __tracebackhide__ = True
-    if report.status is not Verdict.PASSED:
-        raise GradientError(told(report), report.findings)
-    for found in report.findings:
-        if found.severity is Severity.WARNING:
-            warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER + 1)
-    return report
 
 
 def live_of(
