@@ -5,6 +5,7 @@ import shutil
 
 import forked_command
 import pytest
+
 from tests.exhaustive.test_zoo_seeds import ZOO
 
 LEAST_FAILED = 7
