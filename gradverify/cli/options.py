@@ -136,6 +136,14 @@ class Failing:
 
 
 @dataclass(frozen=True)
+class Fixing:
+    """What is done about what fails."""
+
+    fix: Annotated[bool, _option("--fix")] = False
+    unsafe_fixes: Annotated[bool, _option("--unsafe-fixes")] = False
+
+
+@dataclass(frozen=True)
 class Output:
     """What is reported, where, and how it looks."""
 
@@ -178,6 +186,7 @@ class Options:
     numbers: Numbers = field(default_factory=Numbers)
     limits: Limits = field(default_factory=Limits)
     failing: Failing = field(default_factory=Failing)
+    fixing: Fixing = field(default_factory=Fixing)
     output: Output = field(default_factory=Output)
 
 
@@ -187,6 +196,7 @@ GROUPS = (
     ("Numbers", (Numbers,)),
     ("Processes and limits", (Limits,)),
     ("What fails", (Failing,)),
+    ("Fixes", (Fixing,)),
     ("Report", (Output,)),
 )
 """Headings of `check --help`, with the groups below them."""

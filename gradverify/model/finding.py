@@ -114,6 +114,26 @@ class ShownInput:
 
 
 @dataclass(frozen=True)
+class LinePatch:
+    """Whole lines of a file, without their ends, and those that take their place."""
+
+    path: str
+    """Of the file, as messages show it."""
+    line: int
+    """Number of the first line removed, from 1."""
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    above: tuple[str, ...] = ()
+    """Up to three lines before the first one removed."""
+    below: tuple[str, ...] = ()
+    """Up to three lines after the last one removed."""
+    is_unterminated: bool = False
+    """The last of these lines ends the file, without a newline."""
+    points: int = 0
+    """Points of forward at which backward with these lines was right."""
+
+
+@dataclass(frozen=True)
 class SourceChange:
     """Something in backward's source that, changed, makes a gradient right."""
 
@@ -125,6 +145,8 @@ class SourceChange:
     """What stands there."""
     after: str
     """What makes it right; empty where nothing should stand there."""
+    patch: LinePatch | None = None
+    """The same as whole lines of the file; None where no lines say it alone."""
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gradverify.model import CasePoint, Finding, Point, Severity
+from gradverify.model import CasePoint, Finding, Location, Point, Severity
 from gradverify.report.console import TextStyle
 from gradverify.report.entries import entry_lines
+from gradverify.report.fixes import patches_of, signed_lines
 from gradverify.report.jacobian_map import map_lines
-from gradverify.report.layout import STYLES, captured, field, raised, verbatim
+from gradverify.report.layout import STYLES, captured, field, raised, spot, verbatim
 from gradverify.report.words import clean, figures, plural
 
 MAP_INDENT = 4
 """Columns before the map: it is wide, so it begins left of the fields."""
+
+SIGNED = {"-": "red", "+": "green"}
+"""Colours of a line that goes and of one that comes."""
 
 DECIDING = frozenset({"GV001", "GV109", "GV902", "GV903"})
 """Warnings that make a target inconclusive or unchecked."""
@@ -46,7 +50,11 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
     def is_new(name: str) -> bool:
         return above is None or getattr(finding, name) != getattr(above, name)
 
-    lines: list[Text] = []
+    lines = fix_lines(finding) if is_new("changes") else []
+    if finding.cause and is_new("cause"):
+        lines += field("cause", finding.cause + factor_words(finding.factor), style)
+    if finding.hint and is_new("hint"):
+        lines += field("hint", finding.hint, style)
     if finding.case is not None and is_new("case"):
         lines += field("case", case_words(finding.case, finding.cases_affected), style)
     if finding.raised is not None:
@@ -58,13 +66,18 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
         if not _same_inputs(finding, before):
             lines += _inputs(finding, style)
         lines += captured(finding.captured, style)
-    if finding.cause and is_new("cause"):
-        lines += field("cause", finding.cause + factor_words(finding.factor), style)
-    if finding.hint and is_new("hint"):
-        lines += field("hint", finding.hint, style)
     if finding.reproduce and is_new("reproduce"):
         lines += verbatim("reproduce", [finding.reproduce])
     return lines + (verbatim("dump", [finding.dump]) if finding.dump else [])
+
+
+def fix_lines(finding: Finding) -> list[Text]:
+    """Set the lines of backward that make the gradient right, with those that they replace."""
+    lines: list[Text] = []
+    for patch in patches_of([finding]):
+        signed = [Text(clean(line), SIGNED[line[0]]) for line in signed_lines(patch)]
+        lines += verbatim("" if lines else "fix", [spot(Location(patch.path, patch.line)), *signed])
+    return lines
 
 
 def factor_words(factor: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradverify.model import Finding, Mistake, Report, Severity, TargetReport
 from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle, without_commands
+from gradverify.report.fixes import fix_words
 from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order, told
 from gradverify.report.targets import because
 from gradverify.report.words import clean, plural
@@ -45,9 +46,8 @@ def _annotation(level: str, report: TargetReport) -> str:
 
 
 def _said(found: Finding) -> list[str]:
-    extra = [found.hint] if found.hint else []
-    extra += [found.reproduce] if found.reproduce else []
-    return [f"{found.code}: {found.message}", *extra]
+    extra = [found.hint, found.reproduce, *fix_words(found)]
+    return [f"{found.code}: {found.message}", *filter(None, extra)]
 
 
 def _mistake(mistake: Mistake) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from gradverify.model import Entry, Finding, Report, Severity, TargetReport
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.entries import heads_of, row_of, short_name
+from gradverify.report.fixes import fix_words
 from gradverify.report.html_pictures import error_scale, jacobians
 from gradverify.report.layout import raised
 from gradverify.report.mistakes import mistake_lines
@@ -21,6 +23,9 @@ from gradverify.report.words import clean, clean_lines
 
 HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")
 """All that stands before the report's own content: its style, and a policy that lets it load nothing."""
+
+SIGNS = {"-": "removed", "+": "added"}
+"""Classes of the lines of a fix."""
 
 _PLAIN = TextStyle()
 
@@ -122,6 +127,8 @@ def _finding(found: Finding, report: Report, *, is_open: bool) -> str:
         (name, words) for name, words in (("case", case), ("cause", cause), ("hint", found.hint)) if words
     ]
     parts.append("<dl>" + "".join(f"<dt>{name}</dt><dd>{h(words)}</dd>" for name, words in pairs) + "</dl>")
+    if fix := fix_words(found):
+        parts.append(_pre(fix, SIGNS))
     if found.raised is not None:
         parts.append(_pre(emit(raised(found.raised, _PLAIN), _PLAIN).splitlines()))
     parts.append(_entries(found, report.settings.rtol))
@@ -157,6 +164,14 @@ def _entry(entry: Entry, found: Finding) -> str:
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _pre(lines: Sequence[str]) -> str:
-    """Lines as they are; each ends its own element, so that none of them begins a line of the file."""
-    return "<pre>" + "".join(f"<span>{h(line)}\n</span>" for line in lines) + "</pre>"
+def _pre(lines: Sequence[str], looks: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Lines as they are; each ends its own element, so that none of them begins a line of the file.
+
+    `looks` has the class of a line by the character that it begins with.
+    """
+    classes = [f' class="{looks[line[0]]}"' if line[:1] in looks else "" for line in lines]
+    return (
+        "<pre>"
+        + "".join(f"<span{one}>{h(line)}\n</span>" for one, line in zip(classes, lines, strict=True))
+        + "</pre>"
+    )

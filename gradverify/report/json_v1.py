@@ -27,6 +27,7 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
+from gradverify.report.fixes import are_one_fix, is_safe, patches_of, unified_diff
 from gradverify.report.words import DIGITS
 from gradverify.rules import rule
 
@@ -121,7 +122,7 @@ def _target(report: TargetReport) -> dict[str, Json]:
     if report.mutations is not None:
         shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
     shape |= _some(precision=[_precision(one) for one in report.swept.precision])
-    shape["findings"] = [_finding(found) for found in sorted(report.findings, key=_finding_order)]
+    shape["findings"] = [_finding(found, report) for found in sorted(report.findings, key=_finding_order)]
     return shape
 
 
@@ -169,7 +170,7 @@ def _dtypes(report: TargetReport) -> list[Json]:
     return [*([] if alone else ["float64"]), *report.swept.dtypes]
 
 
-def _finding(found: Finding) -> Json:
+def _finding(found: Finding, target: TargetReport) -> Json:
     shape: dict[str, Json] = {
         "code": found.code,
         "name": rule(found.code).name,
@@ -188,8 +189,17 @@ def _finding(found: Finding) -> Json:
     changes: list[Json] = [
         {"file": c.file, "line": c.line, "before": c.before, "after": c.after} for c in found.changes
     ]
-    shape |= _some(changes=changes, raised=_raised(found.raised), captured=found.captured)
+    shape |= _some(changes=changes, fix=_fix(found, target))
+    shape |= _some(raised=_raised(found.raised), captured=found.captured)
     return {**shape, "reproduce": found.reproduce or None, **_some(dump=found.dump)}
+
+
+def _fix(found: Finding, target: TargetReport) -> Json:
+    patches = patches_of([found])
+    if not are_one_fix(patches):
+        return None
+    points = max(p.points for p in patches)
+    return {"diff": unified_diff(patches), "safe": is_safe(target), "verified_at": points}
 
 
 def _case(case: CasePoint) -> Json:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from itertools import groupby
 from urllib.parse import quote
 
-from gradverify.model import Finding, Location, Mistake, Report, Severity, TargetReport, Verdict
+from gradverify.model import Finding, LinePatch, Location, Mistake, Report, Severity, TargetReport, Verdict
 from gradverify.report.finding import DECIDING
+from gradverify.report.fixes import are_one_fix, fix_words, patches_of
 from gradverify.report.json_v1 import Json, document_text
 from gradverify.report.places import HOME, NOT_VERIFIED, help_uri, in_order, mistakes_in_order
 from gradverify.report.targets import because
@@ -68,6 +71,7 @@ def _result(target: TargetReport, found: Finding) -> Json:
     case = f" [{found.case.id}]" if found.case is not None and found.case.id != "base" else ""
     said = [f"{target.target.name}{case}: {found.message}.", found.hint]
     said += [f"Reproduce: {found.reproduce}"] if found.reproduce else []
+    said += fix_words(found)
     result: dict[str, Json] = {
         "ruleId": found.code,
         "ruleIndex": _INDEX[found.code],
@@ -78,10 +82,27 @@ def _result(target: TargetReport, found: Finding) -> Json:
     }
     if found.location is not None and found.location != _place(target):
         result["relatedLocations"] = [_location(found.location, "")]
+    if are_one_fix(patches := patches_of([found])):
+        result["fixes"] = [_fix(patches)]
     if found.expected:
         why = {"justification": clean(target.reason)} if target.reason else {}
         result["suppressions"] = [{"kind": "external", **why}]
     return result
+
+
+def _fix(patches: Sequence[LinePatch]) -> Json:
+    changes: list[Json] = []
+    for path, group in groupby(patches, lambda p: p.path):
+        replacements: list[Json] = [_replacement(patch) for patch in group]
+        changes.append({"artifactLocation": _artifact(path), "replacements": replacements})
+    return {"description": {"text": "the change that makes the gradient right"}, "artifactChanges": changes}
+
+
+def _replacement(patch: LinePatch) -> Json:
+    """Return whole lines and what takes their place: up to the end of the last one, whose newline stays."""
+    last, end = patch.line + len(patch.removed) - 1, len(patch.removed[-1]) + 1
+    region: dict[str, Json] = {"startLine": patch.line, "startColumn": 1, "endLine": last, "endColumn": end}
+    return {"deletedRegion": region, "insertedContent": {"text": "\n".join(patch.added)}}
 
 
 def _fingerprint(target: TargetReport, found: Finding) -> str:

@@ -25,7 +25,9 @@ def with_commands(finding: Finding, asked: Asked) -> Finding:
     """Add them to a finding."""
     if rule(finding.code).family is Family.LINT:
         return replace(finding, reproduce=shlex.join(["gradverify", "lint", asked.target]))
-    hint = f"{finding.hint} {_offer(asked)}".strip() if finding.derivable else finding.hint
+    has_fix = any(change.patch is not None for change in finding.changes)
+    offered = finding.derivable and not has_fix
+    hint = f"{finding.hint} {_offer(asked)}".strip() if offered else finding.hint
     return replace(finding, hint=hint, reproduce=_reproduce(finding, asked))
 
 

@@ -98,7 +98,7 @@ def summary_of(reports: Sequence[TargetReport]) -> tuple[tuple[str, int], ...]:
     return (("targets", len(reports)), *((v.value, counts[v]) for v in Verdict))
 
 
-def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, int]:
+def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, int]:
     """The worst first; ordinary values before a declared range's ends and special points.
 
     A finding comes again with its cause, with more of a hint, or as one from which a backward can be derived,
@@ -110,6 +110,7 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, int]:
         special,
         -finding.badness,
         not finding.cause,
+        not finding.changes,
         not finding.derivable,
         -len(finding.hint),
     )

@@ -173,11 +173,13 @@ def test_a_cause_that_was_tested_at_one_value_of_an_option_says_so(tmp_path):
     spec = f"gradverify: 1\nmodule: m.py\nfunctions:\n{names}\n{by_size}"
     (tmp_path / "m.gradverify.yaml").write_text(spec)
     ran = forked_command.run(["check", "m.py", "--format", "json"], tmp_path)
-    hints = {t["name"]: t["findings"][0]["hint"] for t in json.loads(ran.out)["targets"]}
+    first = {t["name"]: t["findings"][0] for t in json.loads(ran.out)["targets"]}
+    hints = {name: finding["hint"] for name, finding in first.items()}
     checked = "(checked at 3 points of 2 sizes, all with `momentum={}`)"
     assert f"5 times too large at every entry {checked.format(0.6)}" in hints["Scale"]
     assert f"4 times too large at every entry {checked.format(0.75)}" in hints["Momentum"]
     assert f"3 times too large at every entry {checked.format(0.75)}" in hints["Third"]
     assert f"2 times too large at every entry {checked.format(2)}" in hints["Twice"]
     assert f"the factor is `sqrt(x.shape[1])` {checked.format(None)}" in hints["BySize"]
-    assert "It becomes right with `return (ctx.momentum * g, None)`" in hints["Scale"]
+    assert first["Scale"]["changes"][0]["after"] == "return (ctx.momentum * g, None)"
+    assert "+        return ctx.momentum * g, None" in first["Scale"]["fix"]["diff"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gradverify.cli.destinations import refuse_source, report_files
+from gradverify.cli.fixed import fixes_text, refuse_fixing
 from gradverify.cli.formats import Format
 from gradverify.cli.options import (
     Checks,
@@ -19,6 +20,7 @@ from gradverify.cli.options import (
     Dtypes,
     EffortOption,
     Failing,
+    Fixing,
     Limits,
     Lint,
     Numbers,
@@ -39,9 +41,10 @@ from gradverify.session.request import Progress, Request
 
 if TYPE_CHECKING:
     from gradverify.model import Report
+    from gradverify.report.console import TextStyle
 
 
-@taking(Targets, Since, Checks, Numbers, Limits, Failing, Output)
+@taking(Targets, Since, Checks, Numbers, Limits, Failing, Fixing, Output)
 def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
     """Verify the backwards of a module against the derivative of its forwards.
 
@@ -64,6 +67,7 @@ def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
         return compared(request_of(replace(options, numbers=numbers), config), options, config)
 
     with told(style, output.output, files):
+        refuse_fixing(options)
         files += report_files(output.report_to)
         if options.since.watch:
             from gradverify.cli.watched import Printing, watch_and_check  # noqa: PLC0415
@@ -71,12 +75,26 @@ def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
             printing = Printing(lambda: style_for(output.color, verbosity), output.output, files)
             raise typer.Exit(watch_and_check(asked, options.which.config, printing))
         try:
-            report = checked(asked())
+            request = asked()
+            report = checked(request)
+            if options.fixing.fix:
+                report = _fixed(report, request, options, style)
         except InterruptedRunError as interrupted:
             print_report(interrupted.report, style, output.output, files)
             raise
         print_report(report, style, output.output, files)
     raise typer.Exit(report.exit_code)
+
+
+def _fixed(report: Report, request: Request, options: Options, style: TextStyle) -> Report:
+    """Write the changes that a report has, and say which; return the report on the files as they are then."""
+    from gradverify.session.fixing import fix  # noqa: PLC0415 - where it is asked for
+
+    fixes = fix(report, request, checked, unsafe=options.fixing.unsafe_fixes)
+    # What a program reads on stdout is the report alone.
+    stream = sys.stdout if options.output.output in (Format.TEXT, Format.CONCISE) else sys.stderr
+    write(stream, fixes_text(fixes, style))
+    return fixes.report
 
 
 @taking(Targets)

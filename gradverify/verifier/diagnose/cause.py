@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gradverify.model import LinePatch
+
 
 @dataclass(frozen=True)
 class InBackward:
@@ -20,6 +22,8 @@ class InBackward:
     """The function that it stands in, where that is one that backward calls."""
     cause: str = ""
     """The name of the mistake that it takes back."""
+    patch: LinePatch | None = None
+    """The change as lines of the file; None where no lines say it alone."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,8 @@ def _told(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Options)
     if DIAGNOSED[found.code] > 1:
         said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"
     one = cause.change
-    changes = () if one is None else (SourceChange(one.file, one.line, one.before, one.after),)
+    patch = None if one is None or one.patch is None else replace(one.patch, points=len(pairs))
+    changes = () if one is None else (SourceChange(one.file, one.line, one.before, one.after, patch),)
     whole = cause.factor if cause.name == "constant-factor" else None
     # Without its measured digits: 3 and not 2.999999999999425.
     factor = None if whole is None else float(f"{whole:.{FACTOR_DIGITS}g}")

@@ -10,6 +10,9 @@ from gradverify.verifier.diagnose.evidence import Pair, Pairs, sizes_seen
 NEAR_ONE = 0.01
 """A factor this near to 1 is told with all the digits that are known."""
 
+WITH_FIX = "with the fix"
+"""How a hint begins that has no more to say than the lines of the fix do."""
+
 Options = tuple[tuple[str, Scalar], ...]
 """(name, value) pairs of a case."""
 
@@ -50,12 +53,15 @@ def in_words(cause: Cause, pairs: Pairs, options: Options = ()) -> str:
     `options` are those of all these points, where others were verified besides.
     """
     what, advice = cause.what, cause.advice
-    if cause.change is not None:
+    if cause.change is not None and cause.change.patch is not None:
+        # The report shows its lines.
+        what, advice = (what, "") if what else (f"{WITH_FIX}, {of_gradient(pairs[0])} is right", "")
+    elif cause.change is not None:
         becomes_right = f"becomes right {with_change(cause.change)}"
         what, advice = (
             (what, f"It {becomes_right}.") if what else (f"{of_gradient(pairs[0])} {becomes_right}", "")
         )
-    start = "Consistent with this: " if cause.is_weak else ""
+    start = "Consistent with this: " if cause.is_weak and not what.startswith(WITH_FIX) else ""
     what = start + (what if start else what[0].upper() + what[1:])
     return f"{what} ({_checked(pairs, options if cause.what else ())}). {advice}".strip()
 

@@ -30,7 +30,9 @@ def test_a_cause_of_numbers_comes_with_the_change_that_makes_it_right():
     assert change.file == "test_changes.py"
     assert change.before == "return (g * w * w, g * x * w)"
     assert "2" in change.after
-    assert f"It becomes right with `{change.after}` in place of `{change.before}`" in found.hint
+    assert change.patch.removed == ("        return g * w * w, g * x * w",)
+    assert change.patch.added == ("        return g * w * w, 2 * (g * x * w)",)
+    assert change.patch.points > 1
 
 
 class Standardized(Function):
@@ -73,7 +75,7 @@ def test_a_mistake_in_a_function_that_backward_alone_calls():
     (found,) = findings_on(WrongBeside, SHAPES)
     (change,) = found.changes
     assert "(u * hat).mean(-1, keepdim=True)" in change.after
-    assert "in `_through` (line " in found.hint
+    assert change.patch.line == change.line
     assert change.line == _through.__code__.co_firstlineno + 1
 
 

@@ -17,6 +17,7 @@ from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.harmless import is_harmless
 from gradverify.verifier.diagnose.edits.known import centred, multiplied, renumbered, replaced
 from gradverify.verifier.diagnose.edits.own_backward import OwnBackward
+from gradverify.verifier.diagnose.edits.patch import patch_of
 from gradverify.verifier.diagnose.edits.rewrites import around, by_form, cause_of_number, of_statements
 from gradverify.verifier.diagnose.edits.traced_backward import TracedBackward, traced
 from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pairs, Point, sizes_seen
@@ -162,20 +163,23 @@ def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
 
 def _told(edit: Edit, run: TracedBackward) -> Cause:
     """The change as a cause: what stands there, what makes it right, and the line."""
-    file = Path(run.source.function.__code__.co_filename).name
+    file = Path(run.source.function.__code__.co_filename)
     before, after = _shown(edit, run)
     line = getattr(edit.slot.node, "lineno", 0)
-    change = InBackward(file, line, before, after, _helper(edit, run), edit.cause)
+    function = _function_of(edit, run)
+    helper = "" if function is run.source.tree else function.name
+    patch = patch_of(edit, function, run.parents, file)
+    change = InBackward(file.name, line, before, after, helper, edit.cause, patch)
     return Cause(edit.cause, is_weak=True, change=change)
 
 
-def _helper(edit: Edit, run: TracedBackward) -> str:
-    """The function that backward calls in which the change stands; empty for backward itself."""
-    helpers = {id(helper): helper.name for helper in run.source.helpers}
+def _function_of(edit: Edit, run: TracedBackward) -> ast.FunctionDef:
+    """The function in which the change stands: backward itself, or one that it calls."""
+    helpers = {id(helper): helper for helper in run.source.helpers}
     node: ast.AST | None = edit.slot.parent
     while node is not None and id(node) not in helpers:
         node = run.parents.get(id(node))
-    return helpers.get(id(node), "")
+    return run.source.tree if node is None else helpers[id(node)]
 
 
 def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str]:

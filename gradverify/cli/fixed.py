@@ -1,0 +1,43 @@
+"""What `check --fix` says of the files that it has changed, and of those that it has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from gradverify.cli.options import Options
+from gradverify.errors import UsageError
+from gradverify.report.console import TextStyle, emit
+from gradverify.report.finding import SIGNED
+from gradverify.report.fixes import signed_lines
+from gradverify.report.words import clean, plural
+
+if TYPE_CHECKING:
+    from gradverify.session.fixing import Fixes
+
+
+def refuse_fixing(options: Options) -> None:
+    """Raise `UsageError` where nothing can be fixed by what is asked for."""
+    if options.fixing.unsafe_fixes and not options.fixing.fix:
+        raise UsageError("--unsafe-fixes says what --fix may write: give both")
+    if options.fixing.fix and options.since.watch:
+        raise UsageError("--fix writes into the files that --watch looks at: give one of them")
+    if options.fixing.fix and options.limits.in_process:
+        raise UsageError("--fix verifies the changed file afresh, which --in-process cannot import again")
+
+
+def fixes_text(fixes: Fixes, style: TextStyle) -> str:
+    """The changes that were written, and why others were not."""
+    lines: list[Text] = []
+    for fix in fixes.written:
+        for patch in fix.patches:
+            place = f"{clean(patch.path)}:{patch.line}"
+            lines.append(Text.assemble((f"fixed {place}", "bold"), f" {clean(fix.name)}"))
+            lines += [Text(f"  {clean(line)}", SIGNED[line[0]]) for line in signed_lines(patch)]
+    lines += [Text(f"not fixed: {clean(name)}: {clean(why)}") for name, why in fixes.left]
+    if not lines:
+        lines.append(Text("nothing to fix: no change of a backward is known to make it right"))
+    elif fixes.written:
+        lines.append(Text(f"{plural(len(fixes.written), 'Function')} fixed, and verified again at two seeds"))
+    return emit([*lines, Text()], style)

@@ -1,0 +1,119 @@
+"""`check --fix`: what is written, what is taken back, and what the JSON report offers to others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import forked_command
+import pytest
+
+MODULE = """\
+import torch
+from torch.autograd import Function
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors  # both
+        return g * a, g * b
+
+
+class DoubleOrHalve(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x if x.sum() > 0 else x / 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2.0
+
+
+class Sine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return (g
+                * x.sin())
+"""
+
+SPEC = """\
+gradverify: 1
+module: m.py
+functions:
+  Product: {inputs: {a: [n, m], b: [n, m]}}
+  DoubleOrHalve: {inputs: {x: {shape: [n], range: [-3, -1]}}}
+  DoubleOrHalve@positive: {target: DoubleOrHalve, inputs: {x: {shape: [n], range: [1, 3]}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "m.py").write_bytes(MODULE.replace("\n", "\r\n").encode())
+    (tmp_path / "m.gradverify.yaml").write_text(SPEC)
+    return tmp_path
+
+
+def lines(folder):
+    return (folder / "m.py").read_bytes().decode().split("\r\n")
+
+
+def test_what_is_right_with_its_change_is_written_and_the_rest_is_not(folder):
+    done = forked_command.run(["check", "m.py", "--fix", "--effort", "quick"], folder)
+    assert done.code == 1
+    assert done.out.startswith(
+        "fixed m.py:13 Product\n"
+        "  - a, b = ctx.saved_tensors  # both\n"
+        "  + b, a = ctx.saved_tensors  # both\n"
+        "not fixed: DoubleOrHalve: with the change DoubleOrHalve@positive does not pass any more\n"
+        "not fixed: Sine: its inputs were inferred: pass --unsafe-fixes, or write a spec\n"
+        "1 Function fixed, and verified again at two seeds\n"
+    )
+    assert "2 failed" in done.out  # the report is of the file as it is now
+    expected = MODULE.replace("a, b = ctx.saved", "b, a = ctx.saved").split("\n")
+    assert lines(folder) == expected
+
+
+def test_inferred_inputs_count_where_that_is_asked_for(folder):
+    asked = ["check", "m.py::Sine", "--fix", "--unsafe-fixes", "--format", "json"]
+    done = forked_command.run(asked, folder)
+    assert json.loads(done.out)["summary"]["passed"] == 1  # stdout is the report alone
+    assert "fixed m.py:37 Sine" in done.err
+    assert done.code == 0
+    assert "        return (g" in lines(folder)
+    assert "                * x.cos())" in lines(folder)
+
+
+def test_nothing_to_fix_is_said(folder):
+    done = forked_command.run(["check", "m.py::DoubleOrHalve@positive", "--fix"], folder)
+    assert done.out.startswith("nothing to fix: no change of a backward is known to make it right\n")
+    assert done.code == 0
+
+
+def test_the_json_report_has_a_diff_that_git_applies(folder):
+    done = forked_command.run(["check", "m.py::Product", "--format", "json"], folder)
+    (target,) = json.loads(done.out)["targets"]
+    fix = target["findings"][0]["fix"]
+    assert fix["safe"] is True
+    assert fix["verified_at"] > 1
+    (folder / "m.py").write_text(MODULE)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "apply", "-"], input=fix["diff"].encode(), cwd=folder, check=True)
+    assert "b, a = ctx.saved_tensors  # both" in (folder / "m.py").read_text()
+
+
+@pytest.mark.parametrize("options", [["--unsafe-fixes"], ["--fix", "--watch"], ["--fix", "--in-process"]])
+def test_options_that_do_not_go_together(folder, options):
+    assert forked_command.run(["check", "m.py", *options], folder).code == 2
+    assert "\r\n".join(lines(folder)) == MODULE.replace("\n", "\r\n")
