@@ -1,7 +1,9 @@
 """`gradverify suggest`: whole screens, and that what is shown is what a user can paste."""
 
 import re
+import subprocess
 
+import forked_command
 import pytest
 from extent import extent
 
@@ -112,3 +114,88 @@ def test_it_is_offered_where_forward_does_not_loop(place, name, offered):
     ran = place("suggesting")("check", f"sizes.py::{name}")
     assert ran.code == 1
     assert (f"`gradverify suggest sizes.py::{name}` drafts a backward" in ran.out) is offered
+
+
+DIFFS = {
+    "--diff": ("Swapped", 0, "-        a, b = ctx.saved_tensors\n+        b, a = ctx.saved_tensors\n", ""),
+    "derived": ("Dropped", 0, "-        return None, g * a\n", ""),
+    "passes": ("Right", 0, "", "m.py::Right passed: there is nothing to change\n"),
+    "no": (
+        "Unsaved",
+        1,
+        "",
+        "forward must save other values for the derived backward; `gradverify suggest",
+    ),
+}
+
+TO_CHANGE = """\
+import torch
+from torch.autograd import Function
+
+
+class Right(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * b, g * a
+
+
+class Swapped(Right):
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * a, g * b
+
+
+class Dropped(Right):
+    @staticmethod
+    def backward(ctx, g):
+        a, _ = ctx.saved_tensors
+        return None, g * a
+
+
+class Unsaved(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        return a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g
+"""
+
+
+@pytest.fixture
+def changing(tmp_path):
+    (tmp_path / "m.py").write_text(TO_CHANGE)
+    entry = "{inputs: {a: [n, m], b: [n, m]}}"
+    entries = "".join(f"  {name}: {entry}\n" for name in ("Right", "Swapped", "Dropped", "Unsaved"))
+    (tmp_path / "m.gradverify.yaml").write_text(f"gradverify: 1\nmodule: m.py\nfunctions:\n{entries}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", DIFFS)
+def test_a_diff_that_git_applies_makes_it_right(changing, name):
+    target, code, out, err = DIFFS[name]
+    ran = forked_command.run(["suggest", f"m.py::{target}", "--diff"], changing)
+    assert ran.code == code
+    assert out in ran.out
+    assert err in ran.err
+    if out:
+        subprocess.run(["git", "init", "-q"], cwd=changing, check=True)
+        subprocess.run(["git", "apply", "-"], input=ran.out.encode(), cwd=changing, check=True)
+        assert forked_command.run(["check", f"m.py::{target}"], changing).code == 0
+
+
+@pytest.mark.parametrize(("target", "code"), [("Dropped", 0), ("Unsaved", 1), ("Right", 0), ("Nobody", 2)])
+def test_what_is_written_is_verified_again(changing, target, code):
+    ran = forked_command.run(["suggest", f"m.py::{target}", "--write"], changing)
+    assert ran.code == code
+    changed = (changing / "m.py").read_text() != TO_CHANGE
+    assert changed is (target == "Dropped")
+    assert ("1 Function fixed, and verified again" in ran.out) is changed

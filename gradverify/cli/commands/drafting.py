@@ -12,12 +12,15 @@ from gradverify.cli import options
 from gradverify.cli.formats import Format
 from gradverify.cli.options import Color, Limits, Numbers, Options, Targets
 from gradverify.cli.request import configuration, request_of
-from gradverify.cli.screen import print_bugs, style_for, told, write
+from gradverify.cli.screen import print_bugs, style_for, tell, told, write
+from gradverify.model import Verdict
+from gradverify.report.console import TextStyle
+from gradverify.report.fixes import unified_diff
 from gradverify.report.mistakes import render_mistakes
 from gradverify.report.suggestion import render_suggestion
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
-from gradverify.session.request import Request
+from gradverify.session.request import Progress, Request
 
 
 def suggest(
@@ -28,6 +31,8 @@ def suggest(
     config: options.ConfigFile = None,
     seed: options.Seed = None,
     timeout: options.Timeout = None,
+    diff: Annotated[bool, typer.Option("--diff", help=options.HELP["--diff"])] = False,  # noqa: FBT002
+    write_it: Annotated[bool, typer.Option("--write", help=options.HELP["--write"])] = False,  # noqa: FBT002
 ) -> None:
     """Print the right backward, derived from the reference or from forward itself, in the user's names.
 
@@ -38,6 +43,8 @@ def suggest(
     style = style_for(Color.AUTO, 0)
     with told(style, Format.TEXT):
         request = request_of(_of_one(target, spec, seed, timeout), configuration(config, 0))
+        if diff or write_it:
+            raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
             suggestion = suggest_backward(request, shown)
         if suggestion.errors:
@@ -47,6 +54,34 @@ def suggest(
             write(stream, render_suggestion(suggestion.target, suggestion.answer))
         print_bugs(suggestion.bugs)
     raise typer.Exit(suggestion.exit_code)
+
+
+def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -> ExitCode:
+    """Print, or write, the change that makes one target right."""
+    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - plain `suggest` verifies nothing
+    from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
+    from gradverify.session.fixing import fix  # noqa: PLC0415
+    from gradverify.session.suggested_change import change_of  # noqa: PLC0415
+    from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
+
+    report = checked(request)
+    if report.errors or report.bugs or len(report.targets) != 1:
+        # The same as without the option: it says why.
+        suggestion = suggest_backward(request, Progress())
+        write(sys.stderr, render_mistakes(suggestion.errors, style))
+        print_bugs(suggestion.bugs)
+        return suggestion.exit_code
+    change = change_of(report, lambda: suggest_backward(request, Progress()).answer)
+    if not change.patches:
+        tell(f"{change.reason}\n")
+        return ExitCode.OK if report.targets[0].status is Verdict.PASSED else ExitCode.FINDINGS
+    if diff:
+        write(sys.stdout, unified_diff(change.patches))
+    if not write_it:
+        return ExitCode.OK
+    fixes = fix(change.report, request, checked, unsafe=True)
+    write(sys.stderr if diff else sys.stdout, fixes_text(fixes, style))
+    return ExitCode.OK if fixes.written else ExitCode.FINDINGS
 
 
 def init(

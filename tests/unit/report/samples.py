@@ -10,6 +10,7 @@ from gradverify.model import (
     Frame,
     InputSource,
     JacobianMap,
+    LinePatch,
     Location,
     Mistake,
     ModuleReport,
@@ -21,6 +22,7 @@ from gradverify.model import (
     Settings,
     Severity,
     ShownInput,
+    SourceChange,
     Swept,
     Target,
     TargetKind,
@@ -85,6 +87,18 @@ def softmax_map():
 POINT = CasePoint("b=2,n=3", (("b", 2), ("n", 3)))
 X = ShownInput("x", "[[-1.25, 0.5, 2.0], [0.75, -0.25, 1.5]]")
 
+FIX = LinePatch(
+    "mymodule.py",
+    14,
+    ("        return grad_output * y",),
+    (
+        "        total = (grad_output * y).sum(1, keepdim=True)",
+        "        return y * (grad_output - total)  # <b>::warning::</b>",
+    ),
+    ("    def backward(ctx, grad_output):", "        (y,) = ctx.saved_tensors"),
+    is_unterminated=True,
+    points=9,
+)
 MISMATCH = Finding(
     "GV101",
     Severity.ERROR,
@@ -107,6 +121,7 @@ MISMATCH = Finding(
     map=softmax_map(),
     shown_inputs=(X,),
     cause="diagonal-only",
+    changes=(SourceChange("mymodule.py", 14, "return grad_output * y", "return y * (g - t)", FIX),),
     badness=6e6,
     reproduce="gradverify check 'mymodule.py::softmax[b=2,n=3]' --select GV101 --seed 0",
 )

@@ -148,7 +148,7 @@ def test_github_has_one_annotation_for_each_target_worst_first(samples):
 
 
 def test_github_escapes_what_it_must(samples):
-    finding = replace(samples.MISMATCH, message="100% wrong: a, b", hint="", reproduce="")
+    finding = replace(samples.MISMATCH, message="100% wrong: a, b", hint="", reproduce="", changes=())
     report = samples.report(samples.target_report("f", Verdict.FAILED, file="a,b:c.py", findings=(finding,)))
     line = render_github(report).splitlines()[0]
     assert line == "::error file=a%2Cb%3Ac.py,line=1,title=f%3A failed (GV101)::GV101: 100%25 wrong: a, b"

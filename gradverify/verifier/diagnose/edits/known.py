@@ -133,7 +133,7 @@ def replaced(slot: Slot, value: Value, known: Sequence[Known]) -> Iterator[Edit]
         if not isinstance(other, Tensor) or one.text == own or other.dtype != value.dtype:
             continue
         is_alike = other.shape == value.shape
-        node = one.node if is_alike else _fitted(one, value)
+        node = _as_wide(one, value)
         if node is not None and not (is_alike and torch.equal(other, value)):
             yield Edit(slot, node, _cause_of(slot.node, one, value, known))
 
@@ -210,7 +210,12 @@ def _factor(one: Known, value: Tensor) -> ast.expr | None:
         return None
     if bool((other == 1).all()):
         return None
-    return one.node if joint_shape(other, value) == value.shape else _fitted(one, value)
+    return _as_wide(one, value)
+
+
+def _as_wide(one: Known, value: Tensor) -> ast.expr | None:
+    """A tensor as an expression that is broadcast to the shape of a value; None where it cannot be."""
+    return one.node if joint_shape(one.value, value) == value.shape else _fitted(one, value)
 
 
 def _fitted(one: Known, value: Tensor) -> ast.expr | None:
