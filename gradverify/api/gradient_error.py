@@ -7,6 +7,7 @@ import warnings
 from torch.autograd.gradcheck import GradcheckError
 
 from gradverify.api.messages import told
+from gradverify.api.shown import shown_target
 from gradverify.model import Finding, Severity, TargetReport, Verdict
 
 CALLER = 2
@@ -33,4 +34,4 @@ def passed(report: TargetReport) -> TargetReport:
     for found in report.findings:
         if found.severity is Severity.WARNING:
             warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER + 1)
-    return report
+    return shown_target(report)

@@ -53,6 +53,7 @@ def emit(lines: Iterable[Text], style: TextStyle) -> str:
         soft_wrap=True,
         width=style.width or 80,
         legacy_windows=False,
+        force_jupyter=False,  # in a notebook it would display each line, not write it
         _environ={},
     )
     for line in lines:

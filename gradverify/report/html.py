@@ -24,6 +24,9 @@ from gradverify.report.words import clean, clean_lines
 HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")
 """All that stands before the report's own content: its style, and a policy that lets it load nothing."""
 
+STYLE = HEAD.partition("<style>")[2].partition("</style>")[0]
+"""How the page looks."""
+
 SIGNS = {"-": "removed", "+": "added"}
 """Classes of the lines of a fix."""
 
@@ -32,10 +35,30 @@ _PLAIN = TextStyle()
 
 def render_html(report: Report) -> str:
     """Return the report as an HTML document."""
+    return "\n".join([HEAD, *_content(report), "</main></body></html>"]) + "\n"
+
+
+def render_fragment(report: Report, note: str = "") -> str:
+    """Return the report as a part of another page, such as a notebook: its style is its own."""
+    style = STYLE.replace(":root {", "& {").replace("body {", "& {").replace("main {", "& {")
+    return (
+        "\n".join(
+            [
+                f"<style>.gradverify {{{style}}}</style>",
+                '<div class="gradverify">',
+                *_content(report),
+                f'<p class="about">{h(note)}</p>' if note else "",
+                "</div>",
+            ]
+        )
+        + "\n"
+    )
+
+
+def _content(report: Report) -> list[str]:
     summary = " ".join(line.plain for line in summary_lines(report, TextStyle(verbosity=1)))
     summary = summary.replace("   ", " · ")  # HTML shows spaces as one
     parts = [
-        HEAD,
         f'<p class="summary">{h(summary)}</p>',
         f'<p class="about">{h(_about(report))}</p>',
         *(_mistakes(report)),
@@ -49,7 +72,7 @@ def render_html(report: Report) -> str:
     parts += [f'<p class="about">{h(sentence)}</p>' for sentence in not_named(report)]
     if unjudged := not_judged(report):
         parts.append(f'<p class="about">{h(unjudged)}</p>')
-    return "\n".join([*parts, "</main></body></html>"]) + "\n"
+    return parts
 
 
 def h(text: str) -> str:
@@ -121,14 +144,14 @@ def _finding(found: Finding, report: Report, *, is_open: bool) -> str:
     code = f'<a href="{help_uri(found.code)}">{h(found.code)}</a>'
     said = f"{code} {found.severity}{expected}: {h(found.message)}"
     parts = [f'<details class="finding {found.severity}"{opened}><summary>{said}</summary>']
+    if fix := fix_words(found):
+        parts.append(_pre(fix, SIGNS))
     case = one.case_words(found.case, found.cases_affected) if found.case is not None else ""
     cause = found.cause and found.cause + one.factor_words(found.factor)
     pairs = [
         (name, words) for name, words in (("case", case), ("cause", cause), ("hint", found.hint)) if words
     ]
     parts.append("<dl>" + "".join(f"<dt>{name}</dt><dd>{h(words)}</dd>" for name, words in pairs) + "</dl>")
-    if fix := fix_words(found):
-        parts.append(_pre(fix, SIGNS))
     if found.raised is not None:
         parts.append(_pre(emit(raised(found.raised, _PLAIN), _PLAIN).splitlines()))
     parts.append(_entries(found, report.settings.rtol))

@@ -63,8 +63,8 @@ def parse_target(text: str) -> Selection:
         raise UsageError(f"there is no file `{where}`; a name stands behind two colons: `{file}::{after}`")
     if path.suffix == ".ipynb" and path.is_file():
         raise UsageError(
-            f"`{where}` is a notebook: write its Functions into a module "
-            f"(`jupyter nbconvert --to script {path.name}`) and check that"
+            f"`{where}` is a notebook: call `gradverify.check(Name)` in a cell of it, or write its Functions "
+            f"into a module (`jupyter nbconvert --to script {path.name}`) and check that"
         )
     if not path.exists():
         raise UsageError(f"there is no file `{where}`{_nearest_file(path)}")

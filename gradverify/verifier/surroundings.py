@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -70,7 +70,7 @@ class Namespace:
         """Its names that stand for something else now."""
         for attribute, value in self.kept.items():
             now = self.live.get(attribute, _ABSENT)
-            if now is not value and not _is_torchs_own(attribute, now):
+            if not _is_same(now, value) and not _is_torchs_own(attribute, now):
                 yield attribute
 
     def put_back(self) -> None:
@@ -137,6 +137,12 @@ class DisturbedError(Exception):
         """`how` says what user code did, as the end of a sentence; `raised` where that is an exception."""
         super().__init__(how)
         self.how, self.raised = how, raised
+
+
+def _is_same(now: Any, value: Any) -> bool:  # noqa: ANN401 - whatever has the name
+    """Whether a name stands for what it did: a notebook's kernel binds `input` anew for each cell."""
+    both = type(now) is type(value) is MethodType
+    return now is value or (both and now.__self__ is value.__self__ and now.__func__ is value.__func__)
 
 
 def _is_torchs_own(name: str, value: Any) -> bool:  # noqa: ANN401

@@ -1,0 +1,103 @@
+"""Functions that no file defines, such as those of a notebook's cell: verified in this very process."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gradverify.api.states import states_kept
+from gradverify.errors import UsageError
+from gradverify.model import Report, shown_path
+from gradverify.session.request import Request
+from gradverify.session.run import check as run_check
+from gradverify.session.selection import Selection
+from gradverify.verifier import guard
+from gradverify.verifier.collect.discover import target_behind
+
+STEM = "gradverify_cell"
+"""The name of the file that stands for a cell while its Function is verified."""
+
+
+def check_cell(value: Any, request: Request) -> Report:  # noqa: ANN401 - a Function, its apply, or a callable
+    """The report on an object of an interactive session; its lines are those of its cell.
+
+    It runs here, without limits. Raises `UsageError` where its source is not known.
+    """
+    value = target_behind(value)
+    name = getattr(value, "__name__", "")
+    cell = _cell_of(value)
+    with _as_module(value, name, "".join(linecache.getlines(cell))) as path:
+        selections = (Selection(path, name),)
+        with states_kept(), guard.LeavingTheCallers():
+            report = run_check(replace(request, selections=selections, in_process=True, cache=None))
+        paths = (str(path), path.name, cell, shown_path(Path(cell)))
+        named: Report = _with_names(report, dict.fromkeys(paths, _name_of(cell)))
+        return named
+
+
+def _cell_of(value: Any) -> str:  # noqa: ANN401
+    """What Python calls the source of an object. Raises `UsageError`."""
+    defined = getattr(value, "forward", value) if isinstance(value, type) else inspect.unwrap(value)
+    code = getattr(defined, "__code__", None)
+    if code is None or not linecache.getlines(code.co_filename):
+        raise UsageError(f"check: the source of {value!r} is not known: define it in a module or in a cell")
+    return str(code.co_filename)
+
+
+@contextmanager
+def _as_module(value: Any, name: str, source: str) -> Iterator[Path]:  # noqa: ANN401
+    """A file with the text of the cell, whose module is loaded already: it holds the object."""
+    with tempfile.TemporaryDirectory(prefix="gradverify-") as folder:
+        path = Path(folder).resolve() / f"{STEM}.py"
+        path.write_text(source, encoding="utf-8")
+        module = ModuleType(value.__module__)
+        module.__dict__.update({**vars(sys.modules[value.__module__]), name: value, "__file__": str(path)})
+        others = [key for key, one in vars(module).items() if _is_other_target(one, value)]
+        for key in others:
+            del module.__dict__[key]
+        sys.modules[STEM] = module
+        try:
+            yield path
+        finally:
+            del sys.modules[STEM]
+            if folder in sys.path:
+                sys.path.remove(folder)
+
+
+def _is_other_target(one: Any, value: Any) -> bool:  # noqa: ANN401
+    """Whether a name of the session is a class of another cell, or an earlier one: it is not asked about."""
+    return isinstance(one, type) and one is not value and one.__module__ == value.__module__
+
+
+def _name_of(cell: str) -> str:
+    """`In[3]` where IPython knows the cell by its number, else what Python calls it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    named: Callable[[str], tuple[str, str] | None] | None = getattr(
+        getattr(shell, "compile", None), "format_code_name", None
+    )
+    found = None if named is None else named(cell)
+    return found[1] if found else Path(cell).name
+
+
+def _with_names(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - any part of a report
+    """A report with other words for files, and without commands that no shell could run."""
+    if type(value) is str:  # and no word of an enumeration
+        for old, new in names.items():
+            value = value.replace(old, new)
+        return value
+    if isinstance(value, tuple):
+        return tuple(_with_names(one, names) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: _with_names(getattr(value, f.name), names) for f in fields(value) if f.init}
+        if "reproduce" in changed:
+            changed["reproduce"] = ""
+        return replace(value, **changed)
+    return value
