@@ -9,9 +9,10 @@ from rich.text import Text
 from gradverify.model import Finding, Location, Severity, TargetReport, Verdict
 from gradverify.report import finding as one
 from gradverify.report.console import TextStyle, emit
+from gradverify.report.fixes import patches_of
 from gradverify.report.layout import STYLES, field, hang, spot, verbatim
 from gradverify.report.targets import because, is_shown
-from gradverify.report.words import clean
+from gradverify.report.words import clean, in_a_row
 
 _TELLING = ("GV901", "GV002", "GV102", "GV105", "GV103", "GV106", "GV301", "GV104", "GV108", "GV101", "GV107")
 """Codes whose findings come first: a refused shape explains a missing gradient, not the other way round."""
@@ -50,6 +51,10 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
     worst, *others = sorted(shown, key=_rank)
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
     before, told, said = worst, True, {worst.hint}
+    same, others = _of_one_mistake(worst, others) if style.verbosity <= 0 else ([], others)
+    if same:
+        names = in_a_row([f"`{clean(found.input or '')}`" for found in same])
+        lines += [Text(), *field("also", f"{worst.code} for {names}: the fix makes that right, too", style)]
     for found in others:
         # One root may have many findings: what helps is said once.
         shown_hint = "" if found.hint in said and style.verbosity <= 0 else found.hint
@@ -59,6 +64,13 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
         lines += [*_also(found, before, style), *body]
         before, told = found, bool(body)
     return lines
+
+
+def _of_one_mistake(worst: Finding, others: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """The findings that the fix of the worst one makes right, and the rest."""
+    fix = patches_of([worst])
+    same = [f for f in others if fix and f.code == worst.code and f.input and patches_of([f]) == fix]
+    return same, [f for f in others if f not in same]
 
 
 def _rank(found: Finding) -> tuple[int, int, float]:

@@ -83,3 +83,9 @@ def figures(first: float, second: float) -> tuple[str, str]:
         if pair[0] != pair[1] or first == second:
             return pair
     return number(first), number(second)
+
+
+def in_a_row(words: Sequence[str]) -> str:
+    """Words as a part of a sentence: `a, b and c`."""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last

@@ -158,19 +158,26 @@ def _verified(
     runs = [check(replace(request, last_failed=False, stop_after=None, dump=None)), check(whole)]
     worse: dict[str, str] = {}
     for after in runs:
-        now = _statuses(after)
+        now = {t.target.id: t for t in after.targets}
         for one in fixes:
-            if now.get(one.target) is not Verdict.PASSED:
-                worse.setdefault(one.target, f"with the change it is {now.get(one.target, 'not verified')}")
-        spoilt = [
-            t.target for t in after.targets if were.get(t.target.id) is Verdict.PASSED is not now[t.target.id]
-        ]
+            if one.target not in now or now[one.target].status is not Verdict.PASSED:
+                worse.setdefault(one.target, _still(now.get(one.target)))
+        spoilt = [t.target for t in now.values() if were.get(t.target.id) is Verdict.PASSED is not t.status]
         for other in spoilt:
             # Entries of one Function share its backward; else any of the changes may be to blame.
             own = [f for f in fixes if f.function == (other.file, other.line)]
             why = f"with the change {other.name} does not pass any more"
             worse = {**{f.target: why for f in own or fixes}, **worse}
     return runs[0], worse
+
+
+def _still(target: TargetReport | None) -> str:
+    """Why the change of a target is not enough."""
+    if target is None:
+        return "with the change it is not verified"
+    codes = dict.fromkeys(f.code for f in target.findings if f.severity is Severity.ERROR)
+    still = f" still, by {', '.join(codes)}" if codes else ""
+    return f"with the change it is {target.status}{still}"
 
 
 def _statuses(report: Report) -> dict[str, Verdict]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
 from gradverify.verifier.numerics.flat import Block
+from gradverify.verifier.numerics.precision.formats import as_real
 from gradverify.verifier.numerics.round_off import nudged
 from gradverify.verifier.numerics.working_precision import computes_in_fewer_digits
 
@@ -20,6 +24,9 @@ COARSE_GRID = 4096.0
 
 FEWEST_VALUES = 2
 """Values needed to call an output float32: one may be so by chance, with a probability of 2^-29."""
+
+ALIKE = 1e-2
+"""Relative to the largest value: what is computed in float32 in both cases is nearer, unless it cancels."""
 
 BESIDE = 2**40
 """Units in the last place by which inputs move for further values: 2e-4 of themselves."""
@@ -48,7 +55,9 @@ def float32_inside(sample: Sample, *, kernels: bool) -> frozenset[int]:
 
     if not x.numel() or not problem.outputs.size:
         return frozenset()
-    if computes_in_fewer_digits(values, x) or (kernels and computes_in_fewer_digits(gradient, x)):
+    if kernels and computes_in_fewer_digits(gradient, x):
+        return frozenset(problem.output_positions)
+    if computes_in_fewer_digits(values, x) and _gives_the_same_in_float32(sample):
         return frozenset(problem.output_positions)
     return frozenset()
 
@@ -71,7 +80,32 @@ def single_precision_outputs(sample: Sample, values: Tensor) -> frozenset[int]:
             own = _informative(torch.cat([own, *_values_nearby(sample, block)]))
             if own.numel() >= FEWEST_VALUES and not _needs_float64(own):
                 found.add(position)
-    return frozenset(found)
+    return frozenset(found) if found and _gives_the_same_in_float32(sample) else frozenset()
+
+
+def _gives_the_same_in_float32(sample: Sample) -> bool:
+    """Whether a call in float32 may be what forward does in float64, too: it gives the same values.
+
+    What loses its digits by cancellation, `(x + 1e12) - 1e12`, loses other ones in float32. Where no such
+    call can be made, nothing speaks against it.
+    """
+    problem = sample.problem
+    pair = native_arguments(problem.arguments, "float32", drawn_value)
+    if pair is None:
+        return True
+    native, exact = (replace(problem, arguments=arguments) for arguments in pair)
+    short, long = native.evaluate(native.primals), exact.evaluate(exact.primals)
+    if isinstance(short, Raised) or isinstance(long, Raised):
+        return True
+    values = [
+        torch.cat([as_real(t).flatten().to(torch.float64) for t in of.value if t.numel()] or [torch.zeros(0)])
+        for of in (short, long)
+    ]
+    if values[0].shape != values[1].shape:
+        return True
+    known = values[0].isfinite() & values[1].isfinite()
+    off, size = (values[0] - values[1]).abs()[known], values[1].abs()[known]
+    return not off.numel() or bool(off.max() <= ALIKE * size.max())
 
 
 def every_output_is_float32(sample: Sample) -> bool:
