@@ -46,7 +46,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
 
     Targets are what the command takes: files, folders, dotted modules, `module.py::Name`; or modules and
     Function classes themselves. Each module runs in a process of its own. What a cell of a notebook or a
-    script defines runs in this one, without `timeout` and `memory`, and the report says so.
+    script or a function defines runs in this one, without `timeout` and `memory`, and the report says so.
     `timeout` is in seconds and `memory` in MiB, for each target. `dtypes` are judged beside float64; float32
     is where none are given. `autocast` judges under `torch.autocast` too.
 
@@ -90,7 +90,7 @@ def _as_text(target: Any) -> str:  # noqa: ANN401 - whatever the caller gives
         )
     module = sys.modules.get(value.__module__)
     file = getattr(module, "__file__", None)
-    if value.__module__ == "__main__" or not file:
+    if value.__module__ == "__main__" or not file or "<locals>" in value.__qualname__:
         return ""
     return f"{shown_path(Path(file))}::{value.__qualname__}"
 

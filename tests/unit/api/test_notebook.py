@@ -90,6 +90,21 @@ def test_what_has_a_file_runs_in_a_process_of_its_own(tmp_path, monkeypatch):
     del sys.modules["squares_of_a_file"]
 
 
+def test_a_class_of_a_function_is_verified_here():
+    class Local(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    report = gradverify.check(Local)
+    assert [t.status for t in report.targets] == ["passed"]
+    assert "Verified in this process" in repr(report)
+
+
 @pytest.mark.parametrize("given", [3, torch.sin, ModuleType("no_file"), lambda x: x])
 def test_what_is_no_target_is_refused(given):
     with pytest.raises(UsageError, match="check: "):
