@@ -224,7 +224,7 @@ def _orders(report: TargetReport) -> str:
     alone = dict(report.capabilities).get("evaluation_mode") == "no"
     mode = ", in training mode alone" if alone else ""
     if double_backward == "no":
-        return f"1st order (2nd raises clearly){mode}"
+        return f"1st order (2nd raises an error){mode}"
     second = dict(report.checks).get("gradgradcheck") is Outcome.PASSED
     return f"1st and 2nd order{mode}" if second and double_backward == "yes" else f"1st order{mode}"
 

@@ -146,7 +146,7 @@ def _no_longer(expected: ExpectedFailure, spec_file: str, why: str) -> Finding:
         "GV004",
         rule("GV004").severity,
         f"the expected failure ({expected.reason}) does not hold: {why}",
-        hint="Good news, or a check that no longer sees it: remove the `xfail`, or mend it.",
+        hint="Good news, or a check that no longer sees it: remove the `xfail`, or correct it.",
         location=where,
     )
 

@@ -109,7 +109,7 @@ def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) ->
     elif "SIGKILL" in error.how:
         hint = "The system does this to a process that takes too much memory: use smaller sizes."
     elif invented or state.plan.source is InputSource.NONE:
-        but = f"; but {guessed[0]} was guessed" if guessed else ""
+        but = f"; but gradverify guessed {guessed[0]}" if guessed else ""
         hint = (
             "Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
             "with valid ones: `gradverify init` writes the file to fill in."

@@ -115,7 +115,7 @@ def test_what_counts_as_a_constant_is_said(drafted):
 def test_what_was_guessed_is_said(drafted):
     _, before, _ = drafted
     messages = [f["message"] for f in before["PickedRows"]["findings"]]
-    assert any("`index` (integer tensor) was guessed" in m for m in messages)
+    assert any("gradverify guessed `index` (integer tensor)" in m for m in messages)
 
 
 def test_a_case_can_be_selected(place):

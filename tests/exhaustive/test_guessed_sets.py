@@ -58,9 +58,9 @@ def test_verdicts_where_helpers_prepare_what_is_passed(helped):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("SortedSumForwards", "but what `order` holds and what `inverse` holds were guessed"),
-        ("Protected", "but that such values are valid (backward has 1e-08 of its own) was guessed"),
-        ("Kept", "but that `space` is no buffer to be written into was guessed"),
+        ("SortedSumForwards", "but gradverify guessed what `order` holds and what `inverse` holds"),
+        ("Protected", "but gradverify guessed that such values are valid (backward has 1e-08 of its own)"),
+        ("Kept", "but gradverify guessed that `space` is no buffer to be written into"),
     ],
 )
 def test_what_may_be_the_authors_intent_is_said(helped, name, said):
@@ -92,7 +92,7 @@ def test_a_mistake_shows_that_the_most_obvious_guess_would_hide(hidden):
 
 def test_that_two_sizes_may_differ_is_said_to_be_a_guess(hidden):
     (finding,) = [f for f in hidden["RecentredByContent"]["findings"] if f["code"] == "GV109"]
-    assert "but that `d` and `m` may differ was guessed" in finding["message"]
+    assert "but gradverify guessed that `d` and `m` may differ" in finding["message"]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,11 @@ def test_that_two_sizes_may_differ_is_said_to_be_a_guess(hidden):
     [
         ("StepsOfTime", "inconclusive", ""),
         ("StepsOfTimeHalved", "failed", ""),
-        ("DecayedStates", "inconclusive", "but the shape of `beta` and the shape of `decay` were guessed"),
+        (
+            "DecayedStates",
+            "inconclusive",
+            "but gradverify guessed the shape of `beta` and the shape of `decay`",
+        ),
     ],
 )
 def test_a_row_may_be_guessed_for_each_step_where_a_number_is_meant(place, name, status, said):

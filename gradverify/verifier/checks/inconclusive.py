@@ -22,7 +22,7 @@ def invented(finding: Finding, invented: Sequence[str]) -> Finding:
     what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     return _inconclusive(
         finding,
-        f"inputs inferred: {finding.message}; but {what} {'were' if len(named) > 1 else 'was'} guessed",
+        f"inputs inferred: {finding.message}; but gradverify guessed {what}",
         "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts.",
     )
 
@@ -40,7 +40,7 @@ def deliberate(finding: Finding, meant: str) -> Finding:
         "If it is meant, say so in a spec: `surrogate: {reason: ...}`, or `surrogate:` with a composite "
         "whose gradient it is; else this is a mistake."
     )
-    said = f"inputs inferred: {finding.message}; but {meant} was guessed"
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {meant}"
     return replace(_inconclusive(finding, said, hint), cause="looks-surrogate")
 
 

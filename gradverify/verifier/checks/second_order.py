@@ -201,7 +201,7 @@ def _raised(sample: Sample, error: RaisedError, when: str) -> CheckResult:
         return CheckResult((finding,), Outcome.FAILED, capability="no")
     finding = sample.finding(
         "GV203",
-        f"the double backward raises clearly {when}: {first_line(error.message)}",
+        f"the double backward raises an explicit error {when}: {first_line(error.message)}",
         raised=None if "once_differentiable" in error.message else error,
     )
     return CheckResult((finding,), Outcome.PASSED, capability="no")
