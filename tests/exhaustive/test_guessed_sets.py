@@ -103,7 +103,7 @@ def test_that_two_sizes_may_differ_is_said_to_be_a_guess(hidden):
         (
             "DecayedStates",
             "inconclusive",
-            "but gradverify guessed the shape of `beta` and the shape of `decay`",
+            "gradverify guessed the shape of `beta` and the shape of `decay`",
         ),
     ],
 )
