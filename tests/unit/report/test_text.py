@@ -244,13 +244,24 @@ def test_entries_are_named_as_the_map_names_them(samples):
 
 
 def test_a_hint_that_several_findings_share_is_said_once(samples):
-    first, second = replace(samples.MISMATCH, input="a"), replace(samples.MISMATCH, input="b")
-    between = replace(samples.MISMATCH, input="c", hint="Another thing to try.")
+    without_fix = replace(samples.MISMATCH, changes=())
+    first, second = replace(without_fix, input="a"), replace(without_fix, input="b")
+    between = replace(without_fix, input="c", hint="Another thing to try.")
     report = replace(samples.FAILED, findings=(first, between, second))
     text = render_text(samples.report(report), TextStyle())
     assert text.count(samples.MISMATCH.hint) == 1
     assert "Another thing to try." in text
     assert render_text(samples.report(report), TextStyle(verbosity=1)).count(samples.MISMATCH.hint) == 2
+
+
+def test_findings_that_one_fix_makes_right_are_told_as_one(samples):
+    found = [replace(samples.MISMATCH, input=name) for name in ("a", "b", "c")]
+    other = replace(samples.MISMATCH, input="d", changes=())
+    report = samples.report(replace(samples.FAILED, findings=(*found, other)))
+    text = render_text(report, TextStyle())
+    assert "also       GV101 for `b` and `c`: the fix makes that right, too\n" in text
+    assert text.count("also GV101") == 1
+    assert render_text(report, TextStyle(verbosity=1)).count("also GV101") == 3
 
 
 @pytest.mark.parametrize(
