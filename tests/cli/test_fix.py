@@ -97,8 +97,15 @@ def test_inferred_inputs_count_where_that_is_asked_for(folder):
 
 def test_nothing_to_fix_is_said(folder):
     done = forked_command.run(["check", "m.py::DoubleOrHalve@positive", "--fix"], folder)
-    assert done.out.startswith("nothing to fix: no change of a backward is known to make it right\n")
+    assert done.out.startswith("nothing to fix\n")
     assert done.code == 0
+    rest = "y = ctx.saved_tensors[0]\n        return g * y * (1 - y)\n"
+    softmax = MODULE.split("class Sine", maxsplit=1)[0] + "class Softmax(Function):\n    @staticmethod\n"
+    softmax += "    def forward(ctx, x):\n        y = torch.softmax(x, 1)\n        ctx.save_for_backward(y)\n"
+    softmax += f"        return y\n\n    @staticmethod\n    def backward(ctx, g):\n        {rest}"
+    (folder / "m.py").write_text(softmax)
+    done = forked_command.run(["check", "m.py::Softmax", "--fix"], folder)
+    assert "`gradverify suggest m.py::Softmax --write` tries a whole backward\n" in done.out
 
 
 def test_the_json_report_has_a_diff_that_git_applies(folder):
