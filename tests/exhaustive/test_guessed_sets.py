@@ -5,27 +5,27 @@ import json
 import pytest
 
 HELPED = {
-    "SegmentSum": "passed",
-    "SortedSum": "passed",
+    "SegmentSum": "inconclusive",
+    "SortedSum": "inconclusive",
     "SortedSumForwards": "inconclusive",
-    "SoftTarget": "passed",
-    "SoftTargetUnscaled": "failed",
-    "FilterBank": "passed",
-    "Mapped": "passed",
+    "SoftTarget": "inconclusive",
+    "SoftTargetUnscaled": "inconclusive",
+    "FilterBank": "unchecked",
+    "Mapped": "unchecked",
     "Length": "passed",
-    "Nearest": "passed",
-    "NearestHalved": "inconclusive",
-    "Sparse": "passed",
-    "OfSparse": "passed",
-    "OfSparseUntransposed": "inconclusive",
-    "OfArrays": "passed",
-    "Converged": "passed",
+    "Nearest": "inconclusive",
+    "NearestHalved": "failed",
+    "Sparse": "unchecked",
+    "OfSparse": "unchecked",
+    "OfSparseUntransposed": "unchecked",
+    "OfArrays": "unchecked",
+    "Converged": "inconclusive",
     "Protected": "inconclusive",
     "Uneven": "passed",
     "Ckpt": "passed",
     "Kept": "inconclusive",
 }
-"""Functions of `helpers.py`."""
+"""Functions of `helpers.py`. What a helper prepares at its call sites is not read: few of them can be certain."""
 
 HIDDEN = {
     "Poisson": {"inconclusive"},
@@ -58,9 +58,7 @@ def test_verdicts_where_helpers_prepare_what_is_passed(helped):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("SortedSumForwards", "but gradverify guessed what `order` holds and what `inverse` holds"),
         ("Protected", "but gradverify guessed that such values are valid (backward has 1e-08 of its own)"),
-        ("Kept", "but gradverify guessed that `space` is no buffer to be written into"),
     ],
 )
 def test_what_may_be_the_authors_intent_is_said(helped, name, said):
@@ -71,7 +69,6 @@ def test_what_may_be_the_authors_intent_is_said(helped, name, said):
     ("name", "said"),
     [
         ("Length", "`kind` is Norm.L1 in every case, never Norm.L2"),
-        ("Nearest", "the last dimension of `a` is 3 because backward takes no other"),
     ],
 )
 def test_what_was_not_looked_at_is_said(helped, name, said):
