@@ -25,7 +25,7 @@ HELPED = {
     "Ckpt": "passed",
     "Kept": "inconclusive",
 }
-"""Functions of `helpers.py`. What a helper prepares at its call sites is not read: few of them can be certain."""
+"""Functions of `helpers.py`. What a helper prepares at its call sites is not read."""
 
 HIDDEN = {
     "Poisson": {"inconclusive"},
