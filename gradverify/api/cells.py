@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torch.autograd import Function
+
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
@@ -20,22 +22,19 @@ from gradverify.session.request import Request
 from gradverify.session.run import check as run_check
 from gradverify.session.selection import Selection
 from gradverify.verifier import guard
-from gradverify.verifier.collect.discover import target_behind
 
 STEM = "gradverify_cell"
 """The name of the file that stands for a cell while its Function is verified."""
 
 
-def check_cell(value: Any, request: Request) -> Report:  # noqa: ANN401 - a Function, its apply, or a callable
-    """The report on an object of an interactive session; its lines are those of its cell.
+def check_cell(function: type[Function], request: Request) -> Report:
+    """The report on a Function of an interactive session; its lines are those of its cell.
 
     It runs here, without limits. Raises `UsageError` where its source is not known.
     """
-    value = target_behind(value)
-    name = getattr(value, "__name__", "")
-    cell = _cell_of(value)
-    with _as_module(value, name, "".join(linecache.getlines(cell))) as path:
-        selections = (Selection(path, name),)
+    cell = _cell_of(function)
+    with _as_module(function, "".join(linecache.getlines(cell))) as path:
+        selections = (Selection(path, function.__name__),)
         with states_kept(), guard.LeavingTheCallers():
             report = run_check(replace(request, selections=selections, in_process=True, cache=None))
         paths = (str(path), path.name, cell, shown_path(Path(cell)))
@@ -43,24 +42,25 @@ def check_cell(value: Any, request: Request) -> Report:  # noqa: ANN401 - a Func
         return named
 
 
-def _cell_of(value: Any) -> str:  # noqa: ANN401
-    """What Python calls the source of an object. Raises `UsageError`."""
-    defined = getattr(value, "forward", value) if isinstance(value, type) else inspect.unwrap(value)
-    code = getattr(defined, "__code__", None)
+def _cell_of(function: type[Function]) -> str:
+    """What Python calls the source of a Function. Raises `UsageError`."""
+    code = getattr(inspect.unwrap(function.forward), "__code__", None)
     if code is None or not linecache.getlines(code.co_filename):
-        raise UsageError(f"check: the source of {value!r} is not known: define it in a module or in a cell")
+        name = function.__qualname__
+        raise UsageError(f"check: the source of {name} is not known: define it in a module or in a cell")
     return str(code.co_filename)
 
 
 @contextmanager
-def _as_module(value: Any, name: str, source: str) -> Iterator[Path]:  # noqa: ANN401
-    """A file with the text of the cell, whose module is loaded already: it holds the object."""
+def _as_module(function: type[Function], source: str) -> Iterator[Path]:
+    """A file with the text of the cell, whose module is loaded already: it holds the Function."""
     with tempfile.TemporaryDirectory(prefix="gradverify-") as folder:
         path = Path(folder).resolve() / f"{STEM}.py"
         path.write_text(source, encoding="utf-8")
-        module = ModuleType(value.__module__)
-        module.__dict__.update({**vars(sys.modules[value.__module__]), name: value, "__file__": str(path)})
-        others = [key for key, one in vars(module).items() if _is_other_target(one, value)]
+        module = ModuleType(function.__module__)
+        known = getattr(sys.modules.get(function.__module__), "__dict__", {})
+        module.__dict__.update({**known, function.__name__: function, "__file__": str(path)})
+        others = [key for key, one in vars(module).items() if _is_other_target(one, function)]
         for key in others:
             del module.__dict__[key]
         sys.modules[STEM] = module
@@ -72,9 +72,9 @@ def _as_module(value: Any, name: str, source: str) -> Iterator[Path]:  # noqa: A
                 sys.path.remove(folder)
 
 
-def _is_other_target(one: Any, value: Any) -> bool:  # noqa: ANN401
+def _is_other_target(one: Any, function: type[Function]) -> bool:  # noqa: ANN401 - whatever has a name
     """Whether a name of the session is a class of another cell, or an earlier one: it is not asked about."""
-    return isinstance(one, type) and one is not value and one.__module__ == value.__module__
+    return isinstance(one, type) and one is not function and one.__module__ == function.__module__
 
 
 def _name_of(cell: str) -> str:

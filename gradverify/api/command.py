@@ -16,7 +16,7 @@ from gradverify.cli.request import request_of
 from gradverify.config import load_config
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
-from gradverify.session.outcome import summary_of
+from gradverify.session.outcome import exit_code, summary_of
 from gradverify.session.run import check as run_check
 
 HERE = "."
@@ -46,16 +46,18 @@ def check(  # noqa: PLR0913 - one keyword for each option
 
     Targets are what the command takes: files, folders, dotted modules, `module.py::Name`; or modules and
     Function classes themselves. Each module runs in a process of its own. What a cell of a notebook or a
-    script or a function defines runs in this one, without `timeout` and `memory`, and the report says so.
+    script or a function defines runs in this one, on inferred inputs, without `timeout` and `memory`, and the
+    report says so.
     `timeout` is in seconds and `memory` in MiB, for each target. `dtypes` are judged beside float64; float32
     is where none are given. `autocast` judges under `torch.autocast` too.
 
     Raises `UsageError` and `SpecError` (both of `gradverify.errors`) where nothing can be verified. A module
     that cannot be imported is in `Report.errors`; `Report.exit_code` is the command's.
     """
-    texts = [_as_text(target) for target in targets]
-    live = [target for target, text in zip(targets, texts, strict=True) if not text]
-    texts = [*filter(None, texts)]
+    named = [(_as_text(target), target) for target in targets]
+    texts, live = [text for text, _ in named if text], [_behind(one) for text, one in named if not text]
+    if live and spec:
+        raise UsageError("check: a spec names a module, and a Function without a file is in none: use verify")
     options = Options(
         Targets(texts or ([HERE] if live else []), [Path(file) for file in spec], no_infer=not infer),
         checks=Checks(select=_listed(select), ignore=_listed(ignore)),
@@ -69,7 +71,7 @@ def check(  # noqa: PLR0913 - one keyword for each option
         from gradverify.api.cells import check_cell  # noqa: PLC0415 - loads torch, in this process
 
         reports += [check_cell(target, request) for target in live]
-    return shown(_joined(reports), IN_PROCESS if live else "")
+    return shown(_joined(reports) if live else reports[0], IN_PROCESS if live else "")
 
 
 def _as_text(target: Any) -> str:  # noqa: ANN401 - whatever the caller gives
@@ -95,29 +97,25 @@ def _as_text(target: Any) -> str:  # noqa: ANN401 - whatever the caller gives
     return f"{shown_path(Path(file))}::{value.__qualname__}"
 
 
-def _behind(target: Any) -> Any:  # noqa: ANN401
-    """The Function class where `apply` was given."""
+def _behind(target: Any) -> Any:  # noqa: ANN401 - whatever the caller gives
+    """The Function class where `apply` was given; told without torch, which is not loaded for files."""
     owner = getattr(target, "__self__", None)
     return owner if isinstance(owner, type) and getattr(target, "__name__", "") == "apply" else target
 
 
 def _joined(reports: Sequence[Report]) -> Report:
     """Several reports as one."""
-    first, *rest = reports
     targets = tuple(target for report in reports for target in report.targets)
     errors = tuple(error for report in reports for error in report.errors)
-    code = max(report.exit_code for report in reports)
-    return (
-        replace(
-            first,
-            targets=targets,
-            errors=errors,
-            exit_code=code,
-            modules=tuple(module for report in reports for module in report.modules),
-            summary=summary_of(targets),
-        )
-        if rest
-        else first
+    bugs = tuple(bug for report in reports for bug in report.bugs)
+    return replace(
+        reports[0],
+        targets=targets,
+        errors=errors,
+        bugs=bugs,
+        modules=tuple(module for report in reports for module in report.modules),
+        summary=summary_of(targets),
+        exit_code=exit_code(targets, user_errors=bool(errors), bugs=bool(bugs)),
     )
 
 

@@ -26,7 +26,7 @@ HOMES = {
     "coverage": "Closeness Domain Evaluations Mutation MutationOutcome PlacementReading Precision Swept",
     "finding": (
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
-        "LinePatch ShownInput SourceChange"
+        "CONTEXT LinePatch ShownInput SourceChange"
     ),
     "plan": (
         "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Ranks Settings SizeConstant "

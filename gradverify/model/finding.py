@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradverify.model.target import Location
@@ -113,6 +114,10 @@ class ShownInput:
     """`[[-1.25, 0.5], [0.75, -0.25]]`, or `float64[128, 64]` where there are too many."""
 
 
+CONTEXT = 3
+"""Lines of a diff before and after a change, as git has them."""
+
+
 @dataclass(frozen=True)
 class LinePatch:
     """Whole lines of a file, without their ends, and those that take their place."""
@@ -131,6 +136,21 @@ class LinePatch:
     """The last of these lines ends the file, without a newline."""
     points: int = 0
     """Points of forward at which backward with these lines was right."""
+
+    @classmethod
+    def within(cls, path: str, lines: Sequence[str], first: int, end: int, added: Sequence[str]) -> LinePatch:
+        """The change of some of a file's lines, which have their ends: from index `first` up to `end`."""
+        bare = [line.rstrip("\r\n") for line in lines]
+        below = bare[end : end + CONTEXT]
+        return cls(
+            path,
+            first + 1,
+            tuple(bare[first:end]),
+            tuple(added),
+            tuple(bare[max(0, first - CONTEXT) : first]),
+            tuple(below),
+            is_unterminated=not lines[end + len(below) - 1].endswith(("\n", "\r")),
+        )
 
 
 @dataclass(frozen=True)

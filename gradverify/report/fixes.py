@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from gradverify.model import Finding, InputSource, LinePatch, Severity, TargetReport, Verdict
-
-CONTEXT = 3
-"""Lines of a diff before and after a change: those that a `LinePatch` has."""
+from gradverify.model import CONTEXT, Finding, InputSource, LinePatch, Severity, TargetReport, Verdict
 
 NO_NEWLINE = "\\ No newline at end of file"
 """What a diff says below the last line of a file that does not end."""

@@ -93,14 +93,19 @@ def fix(report: Report, request: Request, check: Check, *, unsafe: bool) -> Fixe
     after = report
     try:
         with _Files() as files:
-            were = _statuses(check(_of_whole_files(request, fixes))) if fixes else {}
+            were = _statuses(report)
             while fixes:
                 try:
                     files.write(fixes)
                 except _StaleError as stale:
                     files.restore()
                     return Fixes(report, left=(*left, *((f.name, str(stale)) for f in fixes)))
-                after, worse = _verified(request, check, were, fixes)
+                runs = _verified(request, check, fixes)
+                if any(_is_unknown(t, were) for run in runs for t in run.targets):
+                    files.restore()
+                    were = {**_statuses(check(_of_whole_files(request, fixes))), **were}
+                    files.write(fixes)
+                after, worse = runs[0], _worse(runs, were, fixes)
                 if not worse:
                     break
                 left += [(f.name, why) for f in fixes if (why := worse.get(f.target))]
@@ -146,16 +151,20 @@ def _unfit(
     )
 
 
-def _verified(
-    request: Request, check: Check, were: Mapping[str, Verdict], fixes: Sequence[Fix]
-) -> tuple[Report, Mapping[str, str]]:
-    """The report on the changed files, and by the target of a change why it is to be taken back.
-
-    All targets of a file are verified, whichever of them the request is about.
-    """
+def _verified(request: Request, check: Check, fixes: Sequence[Fix]) -> tuple[Report, Report]:
+    """The report that was asked for, and that on all targets of the changed files at the fresh seed."""
     seed = 0 if request.seed is None else request.seed
     whole = replace(_of_whole_files(request, fixes), seed=seed + FRESH)
-    runs = [check(replace(request, last_failed=False, stop_after=None, dump=None)), check(whole)]
+    return check(replace(request, last_failed=False, stop_after=None, dump=None)), check(whole)
+
+
+def _is_unknown(target: TargetReport, were: Mapping[str, Verdict]) -> bool:
+    """Whether a target that does not pass may have passed before the change: it was not asked about."""
+    return target.status is not Verdict.PASSED and target.target.id not in were
+
+
+def _worse(runs: Sequence[Report], were: Mapping[str, Verdict], fixes: Sequence[Fix]) -> dict[str, str]:
+    """By the target of a change, why it is to be taken back."""
     worse: dict[str, str] = {}
     for after in runs:
         now = {t.target.id: t for t in after.targets}
@@ -168,7 +177,7 @@ def _verified(
             own = [f for f in fixes if f.function == (other.file, other.line)]
             why = f"with the change {other.name} does not pass any more"
             worse = {**{f.target: why for f in own or fixes}, **worse}
-    return runs[0], worse
+    return worse
 
 
 def _still(target: TargetReport | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from gradverify.model import (
     TargetReport,
     Verdict,
 )
-from gradverify.report.fixes import CONTEXT, are_one_fix, patches_of
+from gradverify.report.fixes import are_one_fix, patches_of
 from gradverify.source import Method, functions_of, tree_of
 
 Derive = Callable[[], Suggested | NotSuggested]
@@ -42,8 +43,11 @@ def change_of(report: Report, derive: Derive) -> Change:
     """The change that verification found, else the whole backward as it is derived."""
     (target,) = report.targets
     name = target.target.id
+    if target.status is Verdict.PASSED:
+        return Change(report, reason=f"{name} passed: there is nothing to change")
     if target.status is not Verdict.FAILED:
-        return Change(report, reason=f"{name} {target.status}: there is nothing to change")
+        derived = f"`gradverify suggest {name}` shows a derived backward"
+        return Change(report, reason=f"{name} is {target.status}: it is not known to be wrong; {derived}")
     errors = [f for f in target.findings if f.severity is Severity.ERROR]
     patches = patches_of(errors)
     if are_one_fix(patches) and all(patches_of([f]) for f in errors):
@@ -69,13 +73,15 @@ def _patch_of(target: Target, answer: Suggested) -> LinePatch | str:
         return "forward must save other values for the derived backward"
     if answer.not_at or not answer.sizes_varied:
         return "the derived backward may belong to some options or sizes alone"
-    source = Path(target.file).read_text(encoding="utf-8")
+    with tokenize.open(target.file) as file:
+        lines = file.readlines()
+    source = "".join(lines)
     if ONCE in answer.backward and ONCE not in source:
         return f"the derived backward needs `{ONCE}`, which the module does not import"
     method = _own_backward(target, source)
     if method is None:
         return "no class of the file defines its backward"
-    return _replaced(target.file, source.splitlines(), method, answer.backward)
+    return _replaced(target.file, lines, method, answer.backward)
 
 
 def _own_backward(target: Target, source: str) -> Method | None:
@@ -92,9 +98,8 @@ def _replaced(file: str, lines: list[str], method: Method, backward: str) -> Lin
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1
     last = node.end_lineno or node.lineno
     new = textwrap.indent(backward.strip("\n"), " " * node.col_offset).split("\n")
-    while last - first > 1 and new and lines[first] == new[0]:
+    while last - first > 1 and new and lines[first].rstrip("\n") == new[0]:
         first, new = first + 1, new[1:]
-    while last - first > 1 and new and lines[last - 1] == new[-1]:
+    while last - first > 1 and new and lines[last - 1].rstrip("\n") == new[-1]:
         last, new = last - 1, new[:-1]
-    above, below = lines[max(0, first - CONTEXT) : first], lines[last : last + CONTEXT]
-    return LinePatch(file, first + 1, tuple(lines[first:last]), tuple(new), tuple(above), tuple(below))
+    return LinePatch.within(file, lines, first, last, new)

@@ -50,6 +50,13 @@ MOST_WAYS = 27
 MOST_TOLD = 3
 """Readings that one sentence names."""
 
+HINT = (
+    "Which reading is meant only its author knows, and under the others it is wrong. `gradverify init` "
+    "writes the first into a spec, to confirm; see docs/distributed.md."
+)
+
+WITHOUT_READING = "Say in a spec how its tensors lie on two ranks (`world_size: 2`): see docs/distributed.md."
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -64,7 +71,7 @@ class Judged:
 
 
 def read_placements(asked: Verification) -> Iterator[Event] | Judged:
-    """Judge the base case under every reading: what is told of it, or the closest where none is right."""
+    """Judge the base case under every reading: its findings, or the closest reading where none is right."""
     for case in asked.request.plan.cases:
         judged, refused = _judged_readings(asked, case)
         if judged:
@@ -222,7 +229,7 @@ def _inconclusive(
 
 
 def under(reading: PlacementReading, found: Found) -> Found:
-    """An error with the reading that it is told of."""
+    """An error, with the reading under which it was found."""
     finding = found.finding
     if finding.severity is not Severity.ERROR:
         return found
@@ -232,18 +239,10 @@ def under(reading: PlacementReading, found: Found) -> Found:
     return replace(found, finding=replace(finding, hint=f"{finding.hint} {closest}".strip()))
 
 
-def nothing_shown(where: CasePoint) -> Finding:
+def nothing_shown(where: CasePoint | None) -> Finding:
     """Where what was wrong under every reading is not found again under the closest one."""
     message = "backward seems wrong under every reading of its placements, and no check says where"
     return Finding("GV109", rule("GV109").severity, message, hint=WITHOUT_READING, case=where)
-
-
-HINT = (
-    "Which reading is meant only its author knows, and under the others it is wrong. `gradverify init` "
-    "writes the first into a spec, to confirm; see docs/distributed.md."
-)
-
-WITHOUT_READING = "Say in a spec how its tensors lie on two ranks (`world_size: 2`): see docs/distributed.md."
 
 
 def in_words(reading: PlacementReading) -> str:

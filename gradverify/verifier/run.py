@@ -66,7 +66,7 @@ def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
     for event in _verified(asked, found.request, live):
         yield under(found.reading, event) if isinstance(event, Found) else event
     if all(f.severity is Severity.NOTE for f in asked.findings):
-        yield from asked.told([nothing_shown(asked.visited[-1].where)])
+        yield from asked.told([nothing_shown(asked.visited[-1].where if asked.visited else None)])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:

@@ -192,6 +192,17 @@ def test_a_diff_that_git_applies_makes_it_right(changing, name):
         assert forked_command.run(["check", f"m.py::{target}"], changing).code == 0
 
 
+def test_a_file_of_another_encoding_that_does_not_end(changing):
+    text = "# -*- coding: latin-1 -*-\n# é\n" + TO_CHANGE[: TO_CHANGE.index("\n\n\nclass Unsaved")]
+    (changing / "m.py").write_bytes(text.encode("latin-1"))
+    spec = (changing / "m.gradverify.yaml").read_text()
+    (changing / "m.gradverify.yaml").write_text(spec[: spec.index("  Unsaved")])
+    ran = forked_command.run(["suggest", "m.py::Dropped", "--diff"], changing)
+    assert ran.out.endswith("\n\\ No newline at end of file\n")
+    assert forked_command.run(["suggest", "m.py::Dropped", "--write"], changing).code == 0
+    assert (changing / "m.py").read_bytes().startswith("# -*- coding: latin-1 -*-\n# é\n".encode("latin-1"))
+
+
 @pytest.mark.parametrize(("target", "code"), [("Dropped", 0), ("Unsaved", 1), ("Right", 0), ("Nobody", 2)])
 def test_what_is_written_is_verified_again(changing, target, code):
     ran = forked_command.run(["suggest", f"m.py::{target}", "--write"], changing)

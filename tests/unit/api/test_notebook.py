@@ -78,6 +78,16 @@ def test_a_class_that_is_defined_twice_is_the_one_that_is_given(session):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_module_of_the_session_that_is_gone_and_a_spec(session, tmp_path, monkeypatch):
+    module = session(CELL.format(factor=2), 4)
+    with pytest.raises(UsageError, match="use verify"):
+        gradverify.check(module.Square, spec=[tmp_path / "s.yaml"])
+    monkeypatch.delitem(sys.modules, "typed_in")
+    report = gradverify.check(module.Square)
+    assert [t.status for t in report.targets] == ["passed"]
+    assert report.exit_code == 0
+
+
 def test_what_has_a_file_runs_in_a_process_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "squares_of_a_file.py").write_text("import torch\n" + CELL.format(factor=2))
     monkeypatch.syspath_prepend(tmp_path)

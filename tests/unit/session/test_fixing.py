@@ -86,6 +86,37 @@ def test_what_spoils_another_target_is_taken_back(path):
     assert fixes.report == before
 
 
+def test_a_target_that_was_not_asked_about_counts_only_if_it_passed_before(path):
+    """Only `One` is asked about; `Two` is wrong before and after, `Three` is spoilt."""
+    asked: list[bool] = []
+
+    def check(request: Request) -> Report:
+        new = path.read_text().startswith("new")
+        verdicts = {"One": Verdict.PASSED if new else Verdict.FAILED}
+        if request.selections:
+            asked.append(new)
+            verdicts |= {"Two": Verdict.FAILED, "Three": spoilt if new else Verdict.PASSED}
+        return report(path, **verdicts)
+
+    for spoilt in (Verdict.PASSED, Verdict.FAILED):
+        fixes = fix(check(Request(())), Request(()), check, unsafe=False)
+        assert bool(fixes.written) is (spoilt is Verdict.PASSED)
+        assert asked == [True, False]
+        asked.clear()
+        path.write_text("old\nold\n")
+
+
+def test_a_whole_file_is_not_verified_again_before_it_is_changed(path):
+    runs: list[str] = []
+
+    def check(request: Request) -> Report:
+        runs.append(path.read_text()[:3])
+        return report(path, One=Verdict.PASSED if runs[-1] == "new" else Verdict.FAILED)
+
+    fix(check(Request(())), Request(()), check, unsafe=False)
+    assert runs == ["old", "new", "new"]
+
+
 def test_what_does_not_help_at_the_fresh_seed_is_taken_back(path):
     def check(request: Request) -> Report:
         right = path.read_text().startswith("new") and request.seed is None

@@ -6,7 +6,6 @@ import ast
 import linecache
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from gradverify.model import LinePatch, shown_path
@@ -14,9 +13,6 @@ from gradverify.verifier.diagnose.edits.edit import Edit, Node
 
 WHOLE = ast.expr | ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr
 """What may be written anew around a change: nothing with further statements in it."""
-
-CONTEXT = 3
-"""Lines of a diff before and after a change, as git has them."""
 
 
 def patch_of(
@@ -34,22 +30,10 @@ def patch_of(
     for node, text in _spans(edit, parents):
         patch = _replaced(node, text, lines, _indent(lines[function.lineno - 1]))
         if patch is not None and _says(patch, meant, function, lines):
-            return _in_file(patch, lines, file)
+            first = patch.line - 1
+            end = first + len(patch.removed)
+            return LinePatch.within(shown_path(file), lines, first, end, patch.added)
     return None
-
-
-def _in_file(patch: LinePatch, lines: list[str], file: Path) -> LinePatch:
-    """The same with its file, and the lines around it."""
-    first, after = patch.line - 1, patch.line - 1 + len(patch.removed)
-    above, below = lines[max(0, first - CONTEXT) : first], lines[after : after + CONTEXT]
-    last = (below or lines[:after])[-1]
-    return replace(
-        patch,
-        path=shown_path(file),
-        above=tuple(line.rstrip("\r\n") for line in above),
-        below=tuple(line.rstrip("\r\n") for line in below),
-        is_unterminated=not last.endswith(("\n", "\r")),
-    )
 
 
 def _spans(edit: Edit, parents: Mapping[int, ast.AST]) -> Iterator[tuple[ast.AST, str]]:
