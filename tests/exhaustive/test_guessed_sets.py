@@ -5,27 +5,31 @@ import json
 import pytest
 
 HELPED = {
-    "SegmentSum": "inconclusive",
-    "SortedSum": "inconclusive",
+    "SegmentSum": "passed",
+    "SortedSum": "passed",
     "SortedSumForwards": "inconclusive",
-    "SoftTarget": "inconclusive",
-    "SoftTargetUnscaled": "inconclusive",
-    "FilterBank": "unchecked",
-    "Mapped": "unchecked",
+    "SoftTarget": "passed",
+    "SoftTargetUnscaled": "failed",
+    "FilterBank": "passed",
+    "Mapped": "passed",
     "Length": "passed",
-    "Nearest": "inconclusive",
-    "NearestHalved": "failed",
-    "Sparse": "unchecked",
-    "OfSparse": "unchecked",
-    "OfSparseUntransposed": "unchecked",
-    "OfArrays": "unchecked",
-    "Converged": "inconclusive",
+    "Nearest": "passed",
+    "NearestHalved": "inconclusive",
+    "Sparse": "passed",
+    "OfSparse": "passed",
+    "OfSparseUntransposed": "inconclusive",
+    "OfArrays": "passed",
+    "Converged": "passed",
     "Protected": "inconclusive",
     "Uneven": "passed",
     "Ckpt": "passed",
     "Kept": "inconclusive",
 }
-"""Functions of `helpers.py`. What a helper prepares at its call sites is not read."""
+"""Functions of `helpers.py`."""
+
+NOT_READ = pytest.mark.xfail(
+    strict=True, reason="what helpers prepare at call sites is not read since inference was cut (issue 22)"
+)
 
 HIDDEN = {
     "Poisson": {"inconclusive"},
@@ -51,14 +55,30 @@ def helped(place):
     return {t["name"]: t for t in json.loads(ran.out)["targets"]}
 
 
+@NOT_READ
 def test_verdicts_where_helpers_prepare_what_is_passed(helped):
     assert {name: target["status"] for name, target in helped.items()} == HELPED
+
+
+def test_no_right_function_of_helpers_fails_and_no_wrong_one_passes(helped):
+    found = {name: target["status"] for name, target in helped.items()}
+    assert found.keys() == HELPED.keys()
+    assert not [name for name, due in HELPED.items() if due == "passed" and found[name] == "failed"]
+    assert not [name for name, due in HELPED.items() if due != "passed" and found[name] == "passed"]
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
+        pytest.param(
+            "SortedSumForwards",
+            "but gradverify guessed what `order` holds and what `inverse` holds",
+            marks=NOT_READ,
+        ),
         ("Protected", "but gradverify guessed that such values are valid (backward has 1e-08 of its own)"),
+        pytest.param(
+            "Kept", "but gradverify guessed that `space` is no buffer to be written into", marks=NOT_READ
+        ),
     ],
 )
 def test_what_may_be_the_authors_intent_is_said(helped, name, said):
@@ -69,6 +89,9 @@ def test_what_may_be_the_authors_intent_is_said(helped, name, said):
     ("name", "said"),
     [
         ("Length", "`kind` is Norm.L1 in every case, never Norm.L2"),
+        pytest.param(
+            "Nearest", "the last dimension of `a` is 3 because backward takes no other", marks=NOT_READ
+        ),
     ],
 )
 def test_what_was_not_looked_at_is_said(helped, name, said):

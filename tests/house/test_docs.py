@@ -12,7 +12,7 @@ from gradverify.config import KEYS, load_config
 from gradverify.rules import RULES
 from gradverify.spec.read import read_spec
 
-MOST_VERIFICATIONS = 18
+MOST_VERIFICATIONS = 17
 """Commands of all pages that start torch, which takes seconds: the suite stays affordable."""
 STARTS_TORCH = re.compile(r"gradverify (check|init|list|record|suggest|demo)\b|pytest\b|python\b")
 RENEW = "python tests/house/documentation/renew.py writes it"
