@@ -34,6 +34,11 @@ def others(device: str, allowed: Sequence[str]) -> tuple[str, ...]:
     return tuple(d for d in ("cpu", *accelerators()) if d != own and (not allowed or kind_of(d) in allowed))
 
 
+def shares_a_gpu(device: str, ranks: int) -> bool:
+    """Whether several ranks have to run on one GPU."""
+    return device != "cpu" and torch.cuda.device_count() < ranks
+
+
 def kind_of(device: str) -> str:
     """`cuda` of `cuda:1`."""
     return device.partition(":")[0]

@@ -54,6 +54,15 @@ class EndsTheTargetError(RuntimeError):
     """What no check can make a value of: whatever is asked of the target from here on fails too."""
 
 
+class NotJudgedError(EndsTheTargetError):
+    """Nothing can be said of the target, and nothing is wrong with it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        """Why, and what to do about it."""
+        super().__init__(message)
+        self.hint = hint
+
+
 class DeviceLostError(EndsTheTargetError):
     """An accelerator's context is lost: whatever this process asks of it from here on fails too."""
 

@@ -24,6 +24,20 @@ _SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b",
 """In a message, or in the line that raises it: the author refuses tensors that are elsewhere."""
 
 
+_CPU_ALONE = re.compile(
+    r"device type tensor to numpy"  # Tensor.numpy
+    r"|Could not run '[\w:.]+' with arguments from the '\w+' backend"  # an operator without kernels there
+)
+"""In messages of torch for what runs on tensors of the CPU alone."""
+
+
+def needs_the_cpu(error: RaisedError, device: str) -> str:
+    """What to do where a forward on a device runs what is for the CPU alone; empty for every other error."""
+    if device == "cpu" or not _CPU_ALONE.search(error.message):
+        return ""
+    return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
+
+
 def lacking(error: RaisedError, device: str = "cpu") -> str:
     """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
     gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."

@@ -17,7 +17,7 @@ from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.diagnose.findings import is_of_its_cause
 from gradverify.verifier.families import run_checks
-from gradverify.verifier.ranks.placement import MisplacedError
+from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import verifying
 
@@ -33,7 +33,7 @@ def retry(request: Retry, live: Live) -> Retried:
     """Judge the one case of a request at one point, as its target was judged, and look for the finding."""
     try:
         return _retried(request, live)
-    except (OutOfStepError, MisplacedError):  # another mistake than the one that is looked for
+    except (OutOfStepError, NotJudgedError):  # another mistake than the one that is looked for
         return Retried(None, 0)
 
 

@@ -6,12 +6,23 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Priced, Verify
-from gradverify.model import Case, Effort, Engine, Finding, Outcome, Point, Price, Severity, allowance
+from gradverify.model import (
+    Case,
+    CasePoint,
+    Effort,
+    Engine,
+    Finding,
+    Outcome,
+    Point,
+    Price,
+    Severity,
+    allowance,
+)
 from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
 from gradverify.verifier.building import Live
 from gradverify.verifier.case_state import CaseState
-from gradverify.verifier.checks.across_ranks import disagreements, misplaced, out_of_step
+from gradverify.verifier.checks.across_ranks import disagreements, not_judged, out_of_step
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
@@ -33,8 +44,8 @@ from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
+from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.interpreter.launches import launches, watch_kernels
-from gradverify.verifier.ranks.placement import MisplacedError
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, verifying
 
@@ -48,10 +59,14 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
                 yield from _verified(asked, request, live)
             else:
                 yield from _under_readings(asked, live)
-        except (OutOfStepError, MisplacedError) as error:
-            where = asked.visited[-1].where if asked.visited else None
-            told = misplaced(error, where) if isinstance(error, MisplacedError) else out_of_step(error, where)
-            yield from asked.told([told])
+        except OutOfStepError as error:
+            yield from asked.told([out_of_step(error, _last_place(asked))])
+        except NotJudgedError as error:
+            yield from asked.told([not_judged(error, _last_place(asked))])
+
+
+def _last_place(asked: Verification) -> CasePoint | None:
+    return asked.visited[-1].where if asked.visited else None
 
 
 def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
@@ -66,7 +81,7 @@ def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
     for event in _verified(asked, found.request, live):
         yield under(found.reading, event) if isinstance(event, Found) else event
     if all(f.severity is Severity.NOTE for f in asked.findings):
-        yield from asked.told([nothing_shown(asked.visited[-1].where if asked.visited else None)])
+        yield from asked.told([nothing_shown(_last_place(asked))])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:

@@ -90,6 +90,22 @@ def test_a_refusal_of_tensors_that_are_on_no_gpu_names_the_option(monkeypatch, e
     assert not lacking.lacking(error, "cuda:0")
 
 
+ON_THE_CPU_ALONE = [
+    RaisedError("TypeError", "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy"),
+    RaisedError("NotImplementedError", "Could not run 'lib::cube' with arguments from the 'CUDA' backend."),
+]
+
+
+@pytest.mark.parametrize("error", ON_THE_CPU_ALONE)
+def test_what_is_for_the_cpu_alone_says_how_to_limit_it(error):
+    assert "devices: [cpu]" in lacking.needs_the_cpu(error, "cuda:0")
+    assert not lacking.needs_the_cpu(error, "cpu")
+    mixed = RaisedError(
+        "RuntimeError", "Expected all tensors to be on the same device, but found cuda:0, cpu"
+    )
+    assert not lacking.needs_the_cpu(mixed, "cuda:0")
+
+
 def test_an_accident_in_such_a_line_is_no_refusal():
     frame = Frame("m.py", 3, "forward", "torch.cuda.synchronise()")
     message = "module 'torch.cuda' has no attribute 'synchronise'"

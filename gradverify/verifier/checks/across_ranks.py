@@ -12,8 +12,8 @@ from gradverify.model import CasePoint, Finding, indexed
 from gradverify.rules import rule
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
+from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.ranks.across import Difference
-from gradverify.verifier.ranks.placement import MisplacedError
 from gradverify.verifier.ranks.world import OutOfStepError
 
 HINTS = {
@@ -68,10 +68,9 @@ def _shown(value: Tensor) -> str:
     return number(plain) if isinstance(plain, float) else str(plain)
 
 
-def misplaced(error: MisplacedError, where: CasePoint | None) -> Finding:
-    """Outputs that do not lie on the ranks as the spec says: nothing was judged."""
-    hint = "`output_placement` has one word for all outputs, or one for each: see docs/distributed.md."
-    return Finding("GV001", rule("GV001").severity, str(error), hint=hint, case=where)
+def not_judged(error: NotJudgedError, where: CasePoint | None) -> Finding:
+    """Why nothing was judged, as where outputs do not lie on the ranks as the spec says."""
+    return Finding("GV001", rule("GV001").severity, str(error), hint=error.hint, case=where)
 
 
 def out_of_step(error: OutOfStepError, where: CasePoint | None) -> Finding:

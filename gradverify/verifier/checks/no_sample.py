@@ -11,7 +11,7 @@ from torch import Tensor
 from gradverify.model import CasePoint, Finding, RaisedError
 from gradverify.rules import rule
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
-from gradverify.verifier.lacking import lacking
+from gradverify.verifier.lacking import lacking, needs_the_cpu
 
 NOT_BUILT = (
     "the inputs could not be built: {said}",
@@ -65,7 +65,8 @@ def forward_raised(
 ) -> NoSample:
     """Forward raised, on inputs that a spec declares valid or on `inferred` ones."""
     tensors: Sequence[Tensor] = [a.value for a in arguments if isinstance(a.value, Tensor)]
-    missing = lacking(error, tensors[0].device.type if tensors else "cpu")
+    device = tensors[0].device.type if tensors else "cpu"
+    missing = lacking(error, device) or needs_the_cpu(error, device)
     code, message = "GV001", f"forward raised {error.type}: {first_line(error.message)}"
     if missing:
         hint = missing

@@ -22,7 +22,7 @@ from gradverify.verifier.checks.no_sample import (
     unusable,
 )
 from gradverify.verifier.checks.subject import Sample, Subject
-from gradverify.verifier.guard import Raised
+from gradverify.verifier.guard import Raised, Returned
 from gradverify.verifier.inputs.arguments import Argument, build_arguments
 from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
@@ -146,3 +146,27 @@ def exact_arguments_at(
 
 def _is_continuous(value: Any) -> bool:  # noqa: ANN401
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def placed_on(device: str, sample: Sample) -> Returned[Sample] | Raised:
+    """The same sample on another device: the arguments are built there, and given the same values."""
+    subject = guard.call(sample.subject.on, device)
+    if isinstance(subject, Raised):
+        return subject
+    arguments = arguments_at(subject.value, sample.case, sample.point, sample.draw)
+    if isinstance(arguments, Raised):
+        return arguments
+    same = tuple(
+        replace(there, value=here.value.to(device)) if isinstance(here.value, Tensor) else there
+        for here, there in zip(sample.problem.arguments, arguments, strict=True)
+    )
+    where = torch.device(device)
+    problem = CallProblem(
+        function=subject.value.call,
+        arguments=same,
+        output_positions=sample.problem.output_positions,
+        outputs=Layout(tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)),
+        random_states=guard.RandomStates(sample.case.seed),
+        counter=sample.problem.counter,
+    )
+    return Returned(replace(sample, subject=subject.value, arguments=same, problem=problem))

@@ -10,6 +10,7 @@ from torch import Tensor
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.reading import own_backward
+from gradverify.verifier.checks.samples import placed_on
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.collect.discover import backward_name
@@ -133,13 +134,18 @@ def repairs_of(kept: Kept) -> Repairs:
 
 
 def own_backward_of(sample: Sample, repairs: Repairs) -> OwnBackward | None:
-    """What runs changes of its backward.
+    """What runs changes of its backward; None for what is no Function.
 
-    None for what is no Function, and on a device, where an index out of bounds ends the process.
+    On the CPU, wherever the gradient is wrong: on a device, an index out of bounds would end the process.
     """
     function = sample.subject.function_class
-    if function is None or sample.subject.settings.device != "cpu":
+    if function is None:
         return None
+    if sample.subject.settings.device != "cpu":
+        placed = placed_on("cpu", sample)
+        if isinstance(placed, Raised):
+            return None
+        sample = placed.value
     return OwnBackward(sample.problem, function, backward_name(function), own_backward(function), repairs)
 
 

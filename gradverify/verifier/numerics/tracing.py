@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from torch.utils import _pytree
 CUTS = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 """Operations that return their input's values and stop its gradient."""
 
+_ADDRESS = "data_ptr"
+"""A method of `Tensor`'s base class, which one of `Tensor` hides while it is there."""
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -30,9 +33,11 @@ _WIDENING = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.defaul
 def recorded_graph(function: Callable[..., Any], tensors: Sequence[Tensor]) -> GraphModule:
     """Record the operations that a function of tensors runs, those of autograd inside it too.
 
-    Branches on data are recorded as taken. Raises whatever the function raises.
+    Branches on data are recorded as taken. Raises whatever the function raises, and where it asks for the
+    address of a tensor.
     """
-    return make_fx(function, _error_on_data_dependent_ops=False)(*tensors)
+    with _without_addresses():
+        return make_fx(function, _error_on_data_dependent_ops=False)(*tensors)
 
 
 def functional_graph(
@@ -44,10 +49,28 @@ def functional_graph(
 
     Autograd is below it or has run already: `.data`, `no_grad` leave no trace. Branches on data are recorded
     as taken. `written_out` says how some operations are made of others. Raises whatever the function raises,
-    and for operations that cannot be recorded.
+    for operations that cannot be recorded, and where it asks for the address of a tensor.
     """
     table = dict(written_out or {})
-    return make_fx(functionalize(function), table, _error_on_data_dependent_ops=False)(*tensors)
+    with _without_addresses():
+        return make_fx(functionalize(function), table, _error_on_data_dependent_ops=False)(*tensors)
+
+
+@contextmanager
+def _without_addresses() -> Iterator[None]:
+    """Have `Tensor.data_ptr` raise: a recorded tensor says 0, which a compiled kernel takes for an address.
+
+    Triton, Numba, CuPy and ctypes all ask for it; what kernels do there cannot be recorded anyway.
+    """
+    setattr(Tensor, _ADDRESS, _no_address)
+    try:
+        yield
+    finally:
+        delattr(Tensor, _ADDRESS)
+
+
+def _no_address(_: Tensor) -> NoReturn:
+    raise RuntimeError("a tensor of a recorded run has no address")
 
 
 def without_cuts(graph: GraphModule) -> GraphModule:

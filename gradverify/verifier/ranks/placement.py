@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import TensorInput
-from gradverify.verifier.guard import EndsTheTargetError
+from gradverify.verifier.guard import NotJudgedError
 
 _WORD = re.compile(r"([a-z]+)(?:\((\w+)\))?")
 
@@ -73,8 +73,14 @@ class Placed:
     gradient: Placement
 
 
-class MisplacedError(EndsTheTargetError):
+class MisplacedError(NotJudgedError):
     """What ranks returned does not lie as the spec says: no gradient can be held against it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message,
+            "`output_placement` has one word for all outputs, or one for each: see docs/distributed.md.",
+        )
 
 
 def of_input(declared: TensorInput) -> Placed:

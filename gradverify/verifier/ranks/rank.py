@@ -27,6 +27,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.collect.discover import target_behind
 from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.collect.named import with_keywords
+from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.inputs.of_ranks import OfRanks, OnEachRank
 from gradverify.verifier.ranks.alone import LOOPBACK
 from gradverify.verifier.ranks.calls import Calls
@@ -122,7 +123,7 @@ def _join(setup: Setup, rank: int) -> tuple[torch.device, Any]:
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(total), GLOO_SOCKET_IFNAME=LOOPBACK
     )
-    cuda = setup.device != "cpu" and torch.cuda.device_count() >= total
+    cuda = setup.device != "cpu" and not shares_a_gpu(setup.device, total)
     device = torch.device("cpu")
     if setup.device != "cpu":
         device = torch.device("cuda", rank if cuda else 0)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from gradverify.model import RaisedError
-from gradverify.verifier.guard import EndsTheTargetError
+from gradverify.verifier.devices import shares_a_gpu
+from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError
 from gradverify.verifier.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
 from gradverify.verifier.ranks.collectives import Record, out_of_step, waiting
@@ -42,6 +43,10 @@ QUIET_SECONDS = 10.0
 
 IDLE_SHARE = 0.2
 """Of a processor, for all ranks together: threads of gloo look now and then whether something has come."""
+
+SHARED = "rank {rank} has ended{where}, on a GPU that several ranks share, which gloo does not fully support"
+OWN_GPUS = "Verify it on {ranks} GPUs, which nccl joins, or on the CPU, without `--device`."
+"""Message and hint."""
 
 LOOK_MILLISECONDS = 100
 """Between two looks at what ranks are doing that do not answer."""
@@ -195,11 +200,20 @@ class World:
         try:
             told: Told = receive(self._connections[rank])
         except (EOFError, OSError):
+            self._require_own_gpus(rank)
             self._break(f"the process of rank {rank} has ended{self._where(rank)}", doing)
         if isinstance(told, Broken):
             self.close()
             raise RankBrokenError(told.traceback)
         return told
+
+    def _require_own_gpus(self, rank: int) -> None:
+        """Where ranks share a GPU, gloo joins them, which aborts what sends a tensor of it to one rank."""
+        ranks = self._setup.world + self._setup.idle_ranks
+        if shares_a_gpu(self._setup.device, ranks):
+            where = self._where(rank)
+            self.close()
+            raise NotJudgedError(SHARED.format(rank=rank, where=where), OWN_GPUS.format(ranks=ranks))
 
     def _records(self, found: Mapping[int, Told]) -> list[Record]:
         """What every rank did in this step so far."""

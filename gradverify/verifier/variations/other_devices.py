@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 from gradverify.model import Finding, RaisedError, Severity, Swept
-from gradverify.verifier import guard
-from gradverify.verifier.checks.samples import arguments_at
+from gradverify.verifier.checks.samples import placed_on
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.wording import count_of
-from gradverify.verifier.guard import Raised, Returned
-from gradverify.verifier.numerics.flat import Layout
-from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.variations.call import backward, called
 from gradverify.verifier.variations.repetition import repeated_runs
 from gradverify.verifier.variations.uninitialized import read_unwritten
@@ -49,7 +43,7 @@ def other_devices(base: Verified) -> Varied:
 def _judged(base: Verified, device: str) -> tuple[Finding, ...]:
     if base.draws:
         return (_not_compared(base, device, "it draws random numbers, and other devices draw others"),)
-    placed = _placed(base.sample, device)
+    placed = placed_on(device, base.sample)
     if isinstance(placed, Raised):
         return (_not_compared(base, device, "its inputs cannot be built there", placed.error),)
     sample = placed.value
@@ -66,30 +60,6 @@ def _judged(base: Verified, device: str) -> tuple[Finding, ...]:
     off = None if moved else base.difference(result.value, rounding_of=sample.problem)
     different = moved or off
     return () if different is None else (_differs(base, device, different, of_forward=moved is not None),)
-
-
-def _placed(sample: Sample, device: str) -> Returned[Sample] | Raised:
-    """The same sample on another device: the arguments are built there, and given the same values."""
-    subject = guard.call(sample.subject.on, device)
-    if isinstance(subject, Raised):
-        return subject
-    arguments = arguments_at(subject.value, sample.case, sample.point, sample.draw)
-    if isinstance(arguments, Raised):
-        return arguments
-    same = tuple(
-        replace(there, value=here.value.to(device)) if isinstance(here.value, Tensor) else there
-        for here, there in zip(sample.arguments, arguments, strict=True)
-    )
-    where = torch.device(device)
-    problem = CallProblem(
-        function=subject.value.call,
-        arguments=same,
-        output_positions=sample.problem.output_positions,
-        outputs=Layout(tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)),
-        random_states=guard.RandomStates(sample.case.seed),
-        counter=sample.problem.counter,
-    )
-    return Returned(replace(sample, subject=subject.value, arguments=same, problem=problem))
 
 
 def _unrepeated(sample: Sample) -> tuple[Finding, ...]:

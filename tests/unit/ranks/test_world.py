@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from gradverify.model import Target, TargetKind
+from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.raised_errors import RaisedElsewhereError
 from gradverify.verifier.ranks import starter
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import Forward, Setup
-from gradverify.verifier.ranks.world import RankBrokenError, World
+from gradverify.verifier.ranks.world import OutOfStepError, RankBrokenError, World
 
 TARGET = Target("Copy", "Copy", TargetKind.CALLABLE, "m.py", 1)
 
 
 def world_of(file: Path) -> World:
-    return World(Setup(1, str(file), (), TARGET, ("x",), "cpu", "", store="", address=""))
+    return World(Setup(1, str(file), tuple(sys.path), TARGET, ("x",), "cpu", "", store="", address=""))
 
 
 def test_ranks_that_cannot_be_started(monkeypatch, tmp_path):
@@ -45,6 +47,15 @@ def test_a_module_that_ranks_cannot_import_is_the_users(tmp_path):
     for _ in range(2):  # the next call tries again
         with pytest.raises(RaisedElsewhereError, match="only on a rank"):
             world.ask([Forward(0, (), (), 0)], "in forward")
+
+
+def test_a_rank_that_ends_on_a_shared_gpu_shows_nothing(monkeypatch, tmp_path):
+    (tmp_path / "m.py").write_text("import os\n\n\ndef Copy():\n    os.abort()\n")
+    call = [Forward(0, (), (), 0)]
+    for shared, error in ((False, OutOfStepError), (True, NotJudgedError)):
+        monkeypatch.setattr("gradverify.verifier.ranks.world.shares_a_gpu", lambda *_, s=shared: s)
+        with pytest.raises(error, match="rank 0 has ended"):
+            world_of(tmp_path / "m.py").ask(call, "in forward")
 
 
 class Operation:

@@ -1,6 +1,14 @@
 """What a verifier must answer here; the form of a row is that of ../general/expected.py."""
 
-RIGHT = ["WrittenAfterwards", "WrittenByIndex", "UnreadPadding", "ByBlocks", "UpToABlock", "Halves"]
+RIGHT = [
+    "WrittenAfterwards",
+    "WrittenByIndex",
+    "UnreadPadding",
+    "ByBlocks",
+    "UpToABlock",
+    "Halves",
+    "ByAddress",
+]
 
 EXPECTED = {("right", name, "with spec"): {"status": "passed"} for name in RIGHT}
 EXPECTED |= {

@@ -1,5 +1,7 @@
 """What kernels do with memory and blocks, in plain torch, and right."""
 
+import ctypes
+
 import torch
 from torch.autograd import Function
 
@@ -102,3 +104,22 @@ class Halves(Function):
         half = x.shape[-1] // 2
         grad = torch.cat([g * x[..., half : 2 * half], g * x[..., :half]], -1)
         return torch.nn.functional.pad(grad, (0, x.shape[-1] - 2 * half))
+
+
+class ByAddress(Function):
+    """A kernel behind a C interface gets addresses: one of no memory would end the process."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return copied_by_address(x.contiguous())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return copied_by_address(g.contiguous())
+
+
+def copied_by_address(x):
+    y = torch.empty_like(x)
+    ctypes.memmove(y.data_ptr(), x.data_ptr(), x.numel() * x.element_size())
+    return y
