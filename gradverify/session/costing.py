@@ -131,7 +131,7 @@ def enough_time(calls: int, seconds: float, limit: float, usual: Evaluations) ->
     """What to try after a timeout of `limit` seconds, of which so many calls took so many `seconds`.
 
     The count is the last power of two that was reached: calls that go on as they began reach the next one in
-    as long again. `usual` is what a target takes whose gradient is right; none where it was not planned yet.
+    as long again. `usual` is what a target takes whose gradient a few probes prove.
     """
     if limit > STEADY * seconds:
         return (
@@ -141,7 +141,7 @@ def enough_time(calls: int, seconds: float, limit: float, usual: Evaluations) ->
     each = seconds / calls
     said = f"{calls} calls of forward and backward took {seconds:.3g} s, {each:.2g} s each."
     needed = usual.forward + usual.backward
-    if not needed:
+    if needed <= calls:  # it is not usual, or was not planned yet
         return f"{said} Use smaller sizes, or a longer --timeout."
     enough = _round_up(MARGIN * each * needed)
     return f"{said} About {needed} are needed: `--timeout {enough}` is enough for that. Or use smaller sizes."

@@ -114,6 +114,7 @@ def test_the_checks_that_would_run(fields, settings, names):
         ),
         (32, 40.0, 60.0, (71, 64), "`--timeout 400` is enough"),
         (128, 3.9, 6.0, (71, 64), "`--timeout 9` is enough"),
+        (4096, 45.8, 60.0, (71, 64), "0.011 s each. Use smaller sizes, or a longer --timeout."),
         (32, 40.0, 60.0, (0, 0), "Use smaller sizes, or a longer --timeout."),
         (0, 0.0, 60.0, (71, 64), "A call did not return for about 60 s: is there an endless loop?"),
         (2, 0.01, 60.0, (71, 64), "A call did not return for about 60 s: is there an endless loop?"),
