@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gradverify.events import NotSuggested, Suggested
-from gradverify.model import Target, TargetKind
+from gradverify.model import LinePatch, Target, TargetKind
+from gradverify.report.fixes import signed_lines
 
 WIDTH = 100
 """Columns of a comment."""
 
 NAMED_CASES = 4
 """Cases that are named; of more, their number."""
+
+
+def render_change(target: Target, patches: Sequence[LinePatch]) -> str:
+    """The lines that make a backward right, as comments; empty where none are known."""
+    if not patches:
+        return ""
+    said = f"{target.id}: right with this change; `--diff` prints it for `git apply`, `--write` writes it."
+    lines = [line for p in patches for line in (f"{p.path}:{p.line}", *signed_lines(p))]
+    return "\n".join([*_comment(said), *(f"#   {line}".rstrip() for line in lines), "", ""])
 
 
 def render_suggestion(target: Target, answer: Suggested | NotSuggested) -> str:

@@ -65,11 +65,13 @@ def _headline(report: TargetReport, names: int, cases: int, style: TextStyle) ->
         (mark.ljust(marks), STYLES[report.status]),
         f"  {cases_words(report).ljust(cases)}  ",
     )
-    words = verdict_words(report, style.findings)
+    indent = 2 + names + 2 + marks + 2 + cases + 2
+    room = style.width - indent if style.width and not style.verbosity else 0
+    words = verdict_words(report, style.findings, room)
     if not style.unicode:
         for mark_, plain in (_MARKS[Verdict.PASSED], _MARKS[Verdict.FAILED]):
             words = words.replace(mark_, plain)
-    return hang(prefix, words, style, indent=2 + names + 2 + marks + 2 + cases + 2)
+    return hang(prefix, words, style, indent)
 
 
 def cases_words(report: TargetReport) -> str:
@@ -84,18 +86,20 @@ def cases_words(report: TargetReport) -> str:
     )
 
 
-def verdict_words(report: TargetReport, findings: str = "below") -> str:
+def verdict_words(report: TargetReport, findings: str = "below", room: int = 0) -> str:
     """Say what a target's verdict means, and when it was given if that was earlier.
 
-    `findings` is where they stand from there.
+    `findings` is where they stand from there. Where the line has no `room` for it (columns; 0 for any),
+    what was varied is left out.
     """
-    return _meaning(report, findings) + (f"; as of {report.as_of}" if report.as_of else "")
+    return _meaning(report, findings, room) + (f"; as of {report.as_of}" if report.as_of else "")
 
 
-def _meaning(report: TargetReport, findings: str) -> str:
+def _meaning(report: TargetReport, findings: str, room: int) -> str:
     match report.status:
         case Verdict.PASSED:
-            return _verified(report)
+            said = _verified(report, _varied(report))
+            return said if not room or cell_len(said) <= room else _verified(report, "")
         case Verdict.FAILED:
             told = f"failed: {listed(codes_of(report))} ({findings}){_credit(report)}"
             return told if report.findings else because("failed", report)
@@ -132,7 +136,7 @@ def codes_of(report: TargetReport) -> list[str]:
     return list(dict.fromkeys(codes[Severity.ERROR] or codes[Severity.WARNING]))
 
 
-def _verified(report: TargetReport) -> str:
+def _verified(report: TargetReport, varied: str) -> str:
     outcomes = dict(report.checks)
     words = []
     if outcomes.get("gradcheck") is Outcome.PASSED:
@@ -146,7 +150,6 @@ def _verified(report: TargetReport) -> str:
     if report.inputs is InputSource.INFERRED:
         verified += ", inputs inferred"
     verified += "".join(f", {phrase}" for phrase in _narrower_than_it_reads(report))
-    varied = _varied(report)
     verified += f", {varied}" if varied else ""
     verified += _untried(report.swept.not_past)
     if report.smallest_visible_error is not None:

@@ -47,10 +47,8 @@ def change_of(report: Report, derive: Derive) -> Change:
         return Change(report, reason=f"{name} passed: there is nothing to change")
     if target.status is not Verdict.FAILED:
         return Change(report, reason=f"{name} is {target.status}: it is not known to be wrong")
-    errors = [f for f in target.findings if f.severity is Severity.ERROR]
-    patches = patches_of(errors)
-    if are_one_fix(patches) and all(patches_of([f]) for f in errors):
-        return Change(report, tuple(patches))
+    if known := known_change(target):
+        return Change(report, known)
     answer = derive()
     if isinstance(answer, NotSuggested):
         return Change(report, reason=f"{name}: no backward can be suggested: {answer.reason}")
@@ -58,6 +56,13 @@ def change_of(report: Report, derive: Derive) -> Change:
     if isinstance(patch, str):
         return Change(report, reason=f"{name}: {patch}; `gradverify suggest {name}` shows what to paste")
     return Change(replace(report, targets=(_with(target, patch),)), (patch,))
+
+
+def known_change(target: TargetReport) -> tuple[LinePatch, ...]:
+    """The lines of backward after whose change all errors of a target are gone; none where none are known."""
+    errors = [f for f in target.findings if f.severity is Severity.ERROR]
+    patches = patches_of(errors)
+    return tuple(patches) if are_one_fix(patches) and all(patches_of([f]) for f in errors) else ()
 
 
 def _with(target: TargetReport, patch: LinePatch) -> TargetReport:

@@ -32,6 +32,34 @@ def test_screen(place, screen, name):
     assert ran.screen(here.folder) == screen
 
 
+WRONG_SIGN = """
+import torch
+from torch.autograd import Function
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return -grad_output * y, grad_output * x
+"""
+
+
+def test_the_change_that_is_known_comes_before_a_derived_backward(place):
+    here = place("suggesting")
+    (here.folder / "sign.py").write_text(WRONG_SIGN)
+    shown = here("suggest", "sign.py::Product")
+    assert shown.code == 0, shown.err
+    change = shown.out.index("#   + return grad_output * y, grad_output * x\n")
+    assert change < shown.out.index("    def backward(ctx, grad_output):")
+    assert "sign.py:15" in shown.out[:change]
+
+
 def test_one_function_at_a_time(place):
     ran = place("suggesting")("suggest", "wrong.py")
     assert ran.code == 2

@@ -13,11 +13,11 @@ from gradverify.cli.formats import Format
 from gradverify.cli.options import Color, Limits, Numbers, Options, Targets
 from gradverify.cli.request import configuration, request_of
 from gradverify.cli.screen import print_bugs, style_for, tell, told, write
-from gradverify.model import Verdict
+from gradverify.model import LinePatch, Verdict
 from gradverify.report.console import TextStyle
 from gradverify.report.fixes import unified_diff
 from gradverify.report.mistakes import render_mistakes
-from gradverify.report.suggestion import render_suggestion
+from gradverify.report.suggestion import render_change, render_suggestion
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
@@ -34,9 +34,10 @@ def suggest(
     diff: Annotated[bool, typer.Option("--diff", help=options.HELP["--diff"])] = False,  # noqa: FBT002
     write_it: Annotated[bool, typer.Option("--write", help=options.HELP["--write"])] = False,  # noqa: FBT002
 ) -> None:
-    """Print the right backward, derived from the reference or from forward itself, in the user's names.
+    """Print what makes a backward right: the change of its lines where one is known, and a whole backward.
 
-    It is executed and verified before it is shown.
+    The whole one is derived from the reference, or from forward itself, in your names. Both were executed and
+    verified before they are shown.
     """
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
@@ -47,18 +48,30 @@ def suggest(
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
             suggestion = suggest_backward(request, shown)
+        known: tuple[LinePatch, ...] = ()
         if suggestion.errors:
             write(sys.stderr, render_mistakes(suggestion.errors, style))
         elif suggestion.target is not None:
+            known = _known_change(request)
+            write(sys.stdout, render_change(suggestion.target, known))
             stream = sys.stdout if suggestion.exit_code is ExitCode.OK else sys.stderr
             write(stream, render_suggestion(suggestion.target, suggestion.answer))
         print_bugs(suggestion.bugs)
-    raise typer.Exit(suggestion.exit_code)
+    raise typer.Exit(ExitCode.OK if known else suggestion.exit_code)
+
+
+def _known_change(request: Request) -> tuple[LinePatch, ...]:
+    """The change that verifying the one target finds; none where it is right, or nothing is found."""
+    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415
+    from gradverify.session.suggested_change import known_change  # noqa: PLC0415
+
+    report = checked(request)
+    return known_change(report.targets[0]) if len(report.targets) == 1 else ()
 
 
 def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -> ExitCode:
     """Print, or write, the change that makes one target right."""
-    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - plain `suggest` verifies nothing
+    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415
     from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
     from gradverify.session.fixing import fix  # noqa: PLC0415
     from gradverify.session.suggested_change import change_of  # noqa: PLC0415
