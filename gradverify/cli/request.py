@@ -105,7 +105,7 @@ def compared(request: Request, options: Options, config: Config) -> Request:
 
     since, no_cache, file = options.since, options.limits.no_cache, options.failing.baseline
     if since.last_failed and no_cache:
-        raise UsageError("--lf asks for what the last run left in the cache, and --no-cache not to read it")
+        raise UsageError("--lf reads the cache of the last run, which --no-cache ignores")
     if file is None and config.baseline is not None:
         file = Path(os.path.relpath(config.folder.absolute() / config.baseline))
     return replace(

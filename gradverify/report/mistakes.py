@@ -51,5 +51,5 @@ def closing(mistakes: Sequence[Mistake]) -> str:
     if imports:
         parts.append(f"{plural(imports, 'module')} could not be imported")
     if any(mistake.kind == "usage" for mistake in mistakes):
-        parts.append("what is asked for cannot be checked")
+        parts.append("nothing can be checked: see the error")
     return ", ".join(parts)

@@ -28,13 +28,13 @@ _PAGE = re.compile(
 _TABLE = """
 GV001  no-inputs                   warning  run            inputs cannot be built or inferred
 GV002  forward-raised              error    gradcheck      forward raises on valid inputs
-GV003  not-differentiable          error    gradcheck      a float output has no derivative at all
+GV003  not-differentiable          error    gradcheck      a float output has no derivative
 GV004  unexpected-pass             error    run            an expected failure does not fail
 GV101  jacobian-mismatch           error    gradcheck      backward is not the derivative of forward
 GV102  backward-raised             error    gradcheck      backward raises
-GV103  wrong-gradient-shape        error    contract       a gradient has not the shape of its input
-GV104  wrong-gradient-dtype        error    contract       a gradient has not the dtype of its input
-GV105  wrong-gradient-count        error    contract       not one gradient for each forward argument
+GV103  wrong-gradient-shape        error    contract       a gradient has the wrong shape
+GV104  wrong-gradient-dtype        error    contract       a gradient has the wrong dtype
+GV105  wrong-gradient-count        error    contract       the number of gradients is wrong
 GV106  grad-output-ignored         error    gradcheck      backward is not linear in grad_output
 GV107  missing-gradient            error    gradcheck      None or zeros for a derivative that is not 0
 GV108  nonfinite-gradient          error    gradcheck      NaN or infinity for a finite derivative
@@ -54,7 +54,7 @@ GV405  input-layout                error    contract       wrong for an input la
 GV406  requires-grad-subset        error    contract       depends on which inputs require grad
 GV407  undefined-grad              error    contract       wrong or raises for an undefined grad_output
 GV408  repeat-call                 error    contract       calls of the Function share something
-GV409  repeat-backward             error    contract       a second backward gives something else
+GV409  repeat-backward             error    contract       a second backward differs
 GV410  nondeterministic            error    contract       runs of the same call differ
 GV411  tensor-on-ctx               warning  contract       a tensor is kept outside the graph
 GV412  degenerate-size             error    contract       is wrong at size 0, which the spec lists
@@ -62,7 +62,7 @@ GV413  saved-tensor-hooks          error    contract       is wrong with saved t
 GV501  jvp-mismatch                error    contract       forward mode is not the derivative
 GV502  vmap-mismatch               error    contract       vmap is not a loop over the batch
 GV503  compile-mismatch            error    contract       wrong under torch.compile
-GV504  opcheck                     error    contract       an operator is not registered as it is
+GV504  opcheck                     error    contract       an operator's registration is wrong
 GV505  func-mismatch               error    contract       wrong under torch.func
 GV601  precision-loss              error    precision      a native dtype loses more than rounding
 GV602  low-precision-nonfinite     error    precision      NaN or inf where the truth fits the dtype
@@ -70,7 +70,7 @@ GV603  autocast                    error    precision      wrong or raises under
 GV701  device-mismatch             error    contract       another device gives another gradient
 GV721  replicated-output-differs   error    contract       ranks disagree on an output they share
 GV722  replicated-gradient-differs error    contract       ranks disagree on a gradient they share
-GV723  ranks-out-of-step           error    contract       a rank waits for what will never come
+GV723  ranks-out-of-step           error    contract       ranks wait for each other for ever
 GV724  other-process-group         error    contract       wrong in a group that is not the world
 GV801  opaque-backward             warning  lint           opaque, no once_differentiable
 GV802  tensor-kept-on-ctx          warning  lint           an input or output kept on ctx
@@ -80,7 +80,7 @@ GV805  needs-input-grad-index      error    lint           needs_input_grad out 
 GV806  no-setup-context            note     lint           torch.func refuses this style
 GV807  misused-save-for-backward   error    lint           replaced, misplaced, or not a tensor
 GV808  unpaired-custom-fwd         warning  lint           custom_fwd without custom_bwd
-GV809  grad-output-strides         warning  lint           taken for contiguous
+GV809  grad-output-strides         warning  lint           grad_output taken for contiguous
 GV810  old-style-function          warning  contract       a method lacks @staticmethod
 GV811  input-in-place              error    lint           forward modifies an input without mark_dirty
 GV812  unset-ctx-attribute         error    lint           backward reads what forward never sets

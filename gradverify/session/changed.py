@@ -124,7 +124,7 @@ def _git(folder: Path, *arguments: str) -> bytes:
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)  # noqa: S603, S607
     except OSError:
-        raise UsageError("--changed: there is no git here that could be asked") from None
+        raise UsageError("--changed needs git, which was not found") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UsageError(f"--changed: git: {said[0] if said else 'it failed'}")

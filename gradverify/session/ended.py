@@ -44,7 +44,7 @@ def take_end(planned: Planned, state: TargetState, error: WorkerError, request: 
     elif isinstance(error, WorkerDisturbedError):
         frames = error.raised.frames if error.raised is not None else ()
         place = f" ({spot(frames[-1], planned.module.path)})" if frames else ""
-        state.unchecked_because = f"its process {error.how}{place}, after which nothing in it can be believed"
+        state.unchecked_because = f"its process {error.how}{place}, so none of its results can be trusted"
     else:
         state.findings.append(_finding_of(planned, state, error, request))
     return ""

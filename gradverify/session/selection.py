@@ -60,7 +60,7 @@ def parse_target(text: str) -> Selection:
         raise UsageError(f"`{where}` is a link to `{path.readlink()}`, which is not there")
     file, colon, after = where.rpartition(":")
     if not path.exists() and colon and Path(file).is_file():
-        raise UsageError(f"there is no file `{where}`; a name stands behind two colons: `{file}::{after}`")
+        raise UsageError(f"there is no file `{where}`; write the name after two colons: `{file}::{after}`")
     if path.suffix == ".ipynb" and path.is_file():
         raise UsageError(
             f"`{where}` is a notebook: call `gradverify.check(Name)` in a cell of it, or write its Functions "

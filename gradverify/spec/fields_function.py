@@ -23,7 +23,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 def _float64(value: object) -> str:
     if value == "float64":
         return "float64"
-    raise wrong("must be float64, in which everything is verified; native dtypes stand in `dtypes`")
+    raise wrong("must be float64, in which everything is verified; list native dtypes under `dtypes`")
 
 
 def _tolerance(value: object) -> float:

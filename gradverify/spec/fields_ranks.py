@@ -65,7 +65,7 @@ def _worlds(values: list[Any]) -> list[int]:
     if len(set(values)) < len(values):
         raise wrong("a `world_size` is listed twice")
     if values == [1]:
-        raise wrong("one rank alone communicates with nobody: add another `world_size`, `[2, 1]`")
+        raise wrong("a world of one rank does not communicate: list a larger one too, as in `[2, 1]`")
     return values
 
 

@@ -73,11 +73,15 @@ def _check_across(function: RawFunction) -> Iterator[Complaint]:
             yield Complaint(("sizes", name), message, At.KEY)
     for key in ("arguments", "init"):
         if key in function.raw:
-            message = f"`{key}` cannot stand beside `world_size`: write a function of tensors as the target"
+            message = (
+                f"`{key}` cannot be combined with `world_size`: write a function of tensors as the target"
+            )
             yield Complaint((key,), message, At.KEY)
     for name, item in function.good.items():
         if isinstance(item.entry, ConcatEntry):
-            yield Complaint(("inputs", name, "concat"), "`concat` cannot stand beside `world_size`", At.KEY)
+            yield Complaint(
+                ("inputs", name, "concat"), "`concat` cannot be combined with `world_size`", At.KEY
+            )
         for path, message in _wrong_across(item):
             yield Complaint(("inputs", name, *path), message)
 
@@ -86,11 +90,11 @@ def _wrong_across(item: InputSpec) -> Iterator[tuple[Path, str]]:
     """Yield what cannot be said of an input across ranks, with its path inside the entry."""
     for path, expression in expressions(item):
         if RANK in expression.names and not _may_name_a_rank(item, path):
-            yield path, "`rank` may stand in the shape of a `local` tensor, in `size` and in `tuple`"
+            yield path, "`rank` is allowed in the shape of a `local` tensor, in `size` and in `tuple`"
     for tensor in tensors_of(item):
         entry = tensor.entry
         if entry.gradient and entry.placement != "replicate":
-            yield (*tensor.path, "gradient"), "`gradient` stands with `placement: replicate` alone"
+            yield (*tensor.path, "gradient"), "`gradient` is allowed with `placement: replicate` only"
         for key in ("placement", "gradient"):
             shard = SHARD.fullmatch(getattr(entry, key))
             if shard is not None and int(shard[1]) >= rank(entry):
@@ -99,7 +103,7 @@ def _wrong_across(item: InputSpec) -> Iterator[tuple[Path, str]]:
         if placement_of(tensor) in STACKED:
             for key in _OF_THE_WHOLE:
                 if getattr(entry, key):
-                    message = f"`{key}` cannot stand with a tensor of each rank: use replicate or shard"
+                    message = f"`{key}` cannot be combined with a tensor of each rank: use replicate or shard"
                     yield (*tensor.path, key), message
 
 

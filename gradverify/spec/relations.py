@@ -162,9 +162,7 @@ def check_literals(function: RawFunction) -> Iterator[Complaint]:
             )
             yield Complaint(("inputs", name), message)
         if levels(item) and name in function.sizes:
-            message = (
-                f"`{name}` is a size and a swept input: case ids could not tell them apart; rename the size"
-            )
+            message = f"`{name}` is a size and a swept input: case ids would be ambiguous; rename the size"
             yield Complaint(("sizes", name), message, At.KEY)
 
 

@@ -126,13 +126,13 @@ class CommonEntry(Entry):
         default_factory=list, description="Numbers of ranks that it runs on; the first is the base."
     )
     output_placement: fr.OutputPlacements = Field(
-        default_factory=list, description="How each output lies on the ranks; one word for all."
+        default_factory=list, description="How each output is placed on the ranks; one word for all."
     )
     second_order: bool = Field(default=False, description="Across ranks: judge the second derivative, too.")
     init: Annotated[InitEntry | None, Given] = Field(
         default=None, description="Arguments that an nn.Module is built with; names of sizes are sizes."
     )
-    skip: ff.Reason = Field(default="", description="Why it is not verified at all.")
+    skip: ff.Reason = Field(default="", description="Why it is not verified.")
     ignore: dict[str, ff.Reason] = Field(
         default_factory=dict, description="{code or prefix: reason}: checks that are not run."
     )

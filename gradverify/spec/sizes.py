@@ -170,7 +170,7 @@ def _parsed(tokens: Sequence[str]) -> ast.expr | None:
 def _in_expression(left: str) -> str:
     """Why a token cannot stand in an expression."""
     hint = "; use `//`" if left.startswith("/") else "; sizes know only + - * // % and parentheses"
-    return f"`{shown(left)}` cannot stand in a size expression{hint}"
+    return f"`{shown(left)}` is not allowed in a size expression{hint}"
 
 
 def _in_condition(left: str) -> str:

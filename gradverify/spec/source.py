@@ -191,7 +191,7 @@ class _Walk:
                 )
             return None
         if id(node) in self._open:
-            self._fatal(node, "an alias (`*name`) stands inside what it names")
+            self._fatal(node, "an alias (`*name`) is inside the value that it names")
             return None
         self._place(node, path)
         if isinstance(node, yaml.ScalarNode):
@@ -251,7 +251,7 @@ class _Walk:
 
     def _scalar(self, node: yaml.ScalarNode) -> object:
         if _SURROGATE.search(node.value):
-            self._fatal(node, "not valid YAML: an escape stands for no character")
+            self._fatal(node, "not valid YAML: an escape sequence names no character")
             return None
         try:
             return scalar_value(node.tag, node.value)

@@ -61,8 +61,8 @@ _KNOWN = {
 }
 """The keys that each kind of mapping knows."""
 _ELSEWHERE = {
-    "of": "`of` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
-    "count": "`count` stands inside `list`: `list: {of: [b, n], count: [2, 1]}`",
+    "of": "`of` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
+    "count": "`count` belongs inside `list`: `list: {of: [b, n], count: [2, 1]}`",
     "init": "`init` is for `object`: `{object: torch.nn.Linear, init: [2, 2]}`",
 }
 """Keys of a neighbouring form, and where they belong."""
@@ -161,17 +161,17 @@ def _misplaced(key: str, form: str) -> str:
         case "tensor" | "item" if key in _ELSEWHERE:
             told = _ELSEWHERE[key]
         case "item" if of_inputs:
-            told = f"`{key}` cannot stand here: a part of a list is one tensor"
+            told = f"`{key}` is not allowed here: a part of a list is one tensor"
         case "of" if of_inputs:
             told = f"`{key}` belongs to the tensor: `of: {{shape: [b, n], {key}: …}}`"
         case "annotation" if of_inputs:
-            told = f"`{key}` cannot stand beside `arguments`: the hook builds the tensor"
+            told = f"`{key}` cannot be combined with `arguments`: the hook builds the tensor"
         case "surrogate" if key == "reason":
-            told = "`reason` cannot stand beside `call`"
+            told = "`reason` cannot be combined with `call`"
         case "reason" if key == "inputs":
-            told = "`inputs` cannot stand beside `reason`"
+            told = "`inputs` cannot be combined with `reason`"
         case _ if form in INPUT_FORMS and (of_inputs or key in _ELSEWHERE):
-            told = f"`{key}` cannot stand beside `{form}`"
+            told = f"`{key}` cannot be combined with `{form}`"
     return told
 
 

@@ -38,7 +38,7 @@ from gradverify.verifier.numerics.problem import substitute
 from gradverify.verifier.ranks.program import Program
 from gradverify.verifier.ranks.worlds import Worlds
 
-NATIVE_ASKED = "it is judged in its own dtypes, as was asked"
+NATIVE_ASKED = "it is judged in its own dtypes, as requested"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
     """What a call on tensors of a device lacks, with what to do about it; empty for every other error."""
     gpu = "`--device cuda` verifies it where there is one; `devices: [cuda]` in a spec skips it elsewhere."
     if error.type == OF_THE_INTERPRETER:
-        return f"Triton's interpreter, in which kernels run without a GPU, does not know all of Triton. {gpu}"
+        return (
+            f"Without a GPU, kernels run in Triton's interpreter, which does not support all of Triton. {gpu}"
+        )
     here = bool(accelerators())
     if not here and any(words in error.message for words in WANTS_A_GPU):
         return f"It needs a GPU, and there is none here. {gpu}"

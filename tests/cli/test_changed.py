@@ -130,7 +130,7 @@ def test_mistakes(here, tmp_path):
     without = here("check", "m.py", "--changed", PATH=str(tmp_path))
     assert (without.code, without.err) == (
         2,
-        "gradverify: --changed: there is no git here that could be asked\n",
+        "gradverify: --changed needs git, which was not found\n",
     )
 
 

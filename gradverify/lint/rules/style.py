@@ -39,8 +39,8 @@ def mixed_precision(function: Function) -> Iterator[Alarm]:
     if has_backward and not has_forward:
         yield Alarm(
             forward.node,
-            f"{backward.name} has @custom_bwd, forward no @custom_fwd: the autocast state it asks for was "
-            "never kept",
+            f"{backward.name} has @custom_bwd, forward no @custom_fwd: the autocast state that it needs "
+            "was never saved",
             "Decorate forward with torch.amp.custom_fwd, with the same device_type.",
         )
 

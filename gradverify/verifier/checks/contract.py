@@ -77,7 +77,7 @@ def _explain(sample: Sample, remark: Remark, first: FirstOrder) -> Finding:
             hint = hint if twin else f"Return a gradient of the shape of `{name}`."
         case Irregularity.SHAPE_SUMMED:
             said = f"{_shapes(remark, name)}; the engine sums it{'' if wrong else ', rightly'}"
-            hint = "Sum over the extra dimensions: it costs less memory, and others may not sum for you."
+            hint = "Sum over the extra dimensions: it takes less memory, and only autograd sums for you."
             severity = Severity.ERROR if wrong else Severity.WARNING
     return sample.finding(code, said, hint=hint, input=name, severity=severity)
 

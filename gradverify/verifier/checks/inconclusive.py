@@ -53,14 +53,14 @@ def refused(finding: Finding) -> Finding:
 
 def unsteady(finding: Finding) -> Finding:
     """The finding where forward may have no derivative."""
-    said = "but a little aside it is another one, so forward may have no derivative at these inputs (an "
+    said = "but it differs at inputs next to these, so forward may have no derivative there (an "
     said += "iteration that does not converge, a pole)"
     return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 
 def doubted(finding: Finding) -> Finding:
     """The finding that is not there at inputs of another kind."""
-    said = "at inputs of another kind it is not, so these inputs may not be valid"
+    said = "but not at inputs of another kind, so these may not be valid"
     return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 

@@ -213,7 +213,7 @@ class _Forward:
         wanted = [k for k, a in enumerate(self.sample.arguments) if a.differentiable]
         gradients = with_zeros(tuple(results[k] for k in wanted), inputs)
         if any(g.shape != x.shape for g, x in zip(gradients, inputs, strict=True)):
-            raise ValueError("a gradient has not the shape of its input")
+            raise ValueError("a gradient has the wrong shape")
         return self.leaves, gradients
 
     def _grad_outputs(self) -> Iterator[Tensor | None]:

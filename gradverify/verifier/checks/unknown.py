@@ -55,7 +55,7 @@ def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Bloc
     if part(comparison.kinks, output, source)[mask].all():
         reason = "these inputs lie on a kink of forward"
     elif part(difference > comparison.bound, output, source)[mask].any():
-        reason = "a difference that was measured did not repeat itself: forward is noisy"
+        reason = "a measured difference did not recur: forward is noisy"
     else:
         reason = (
             f"the numerical derivative is known to ±{number(error.max().item())} only: forward is noisy "

@@ -95,7 +95,7 @@ def _located(
     if not isinstance(small, Judged):
         return small
     if not small.comparison.conflicts.any():
-        return NotJudged("a difference along a random direction was found, but in no entry by itself")
+        return NotJudged("a difference was found along a random direction, but in no single entry")
     return replace(small, inputs=part.chosen_inputs)
 
 

@@ -182,7 +182,7 @@ def _unlike_with_a_graph(problem: CallProblem, value: Tensor) -> NotJudged | Non
         return NotJudged("forward gives other values under torch.no_grad() than with a graph")
     if differs_beside(problem):
         return NotJudged(
-            "a little beside these inputs forward gives other values under torch.no_grad() than with a graph"
+            "next to these inputs forward gives other values under torch.no_grad() than with a graph"
         )
     return None
 

@@ -132,7 +132,7 @@ def _order(wanted: Sequence[Node], at_hand: Mapping[Node, str]) -> Iterator[Node
 def _refuse_what_cannot_be_had(order: Sequence[Node]) -> None:
     for node in order:
         if node.op == "name":
-            raise CannotSuggestError("forward uses a constant tensor that is none of its arguments")
+            raise CannotSuggestError("forward uses a constant tensor that is not one of its arguments")
         if _is_random(node):
             raise CannotSuggestError(
                 f"backward would need the random values of forward (`{node.op}`), which it does not save"

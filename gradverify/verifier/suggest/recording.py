@@ -84,7 +84,7 @@ def record(
     if count > MOST_OPERATIONS:
         raise CannotSuggestError(
             f"forward runs {count} operations, as a loop does: a backward is written out for up to "
-            f"{MOST_OPERATIONS}. Write the loop by hand: over the same steps, the last one first"
+            f"{MOST_OPERATIONS}. Write the loop by hand: the same steps, last one first"
         )
     wanted = [k for k, name in enumerate(names) if name in sample.problem.input_names]
     places_of_outputs = ran.differentiated(sample)

@@ -210,7 +210,7 @@ def _unlike(base: Recording, unlike: Sequence[tuple[str, str, int]]) -> str:
         return f"{said} {ran}, and only straight code can be written out"
     return (
         f"forward loops over {' and '.join(dict.fromkeys(names))} {ran}, and a backward that loops is not "
-        "written. Write the loop by hand: over the same steps, the last one first"
+        "written. Write the loop by hand: the same steps, last one first"
     )
 
 
@@ -270,7 +270,7 @@ def _refused(draft: _Draft, case: Case, wrong: str) -> str:
         return f"{wrong} (at {case.id})"
     if draft.unlike:
         return _unlike(draft.recording, draft.unlike)
-    return f"a backward was written from it, and dropped: tried at {case.id} it was not right ({wrong})"
+    return f"a backward was derived from it and rejected: tried at {case.id} it was not right ({wrong})"
 
 
 def _wrong(target: _Target, made: type[Function], case: Case, draws: int) -> str | None:

@@ -115,7 +115,7 @@ _MEANINGS = (
     _Meaning(
         TRACING,
         r"^AssertionError: (?=.*Gradients of the operator)(?=.*of the operator are different)",
-        "the gradient of `{name}` is another one when torch.compile's dispatcher traces it",
+        "the gradient of `{name}` differs when torch.compile's dispatcher traces it",
         "Backward and setup_context are traced with tensors that have no values: no branches on values, "
         "no `.item()`, NumPy or pointers in them. What cannot be traced belongs into an operator of its "
         "own, which backward calls.",
@@ -123,7 +123,7 @@ _MEANINGS = (
     _Meaning(
         TRACING,
         r"^AssertionError: (?=.*of the operator are different)",
-        "the result of `{name}` is another one when torch.compile's dispatcher traces it",
+        "the result of `{name}` differs when torch.compile's dispatcher traces it",
         "Forward is traced with tensors that have no values: no branches on values, no `.item()` in it.",
     ),
 )

@@ -20,7 +20,7 @@ from gradverify.verifier.variations.variation import Varied
 from gradverify.verifier.variations.verified import Difference, Verified, cotangents, verified
 
 _HINT = (
-    "On {here} it was verified against forward. Look for a kernel that is another one on {there}: its index "
+    "On {here} it was verified against forward. Look for a kernel that differs on {there}: its index "
     "arithmetic, a block that is not synchronised, a constant, or the device it is launched on."
 )
 

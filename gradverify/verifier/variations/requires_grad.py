@@ -16,7 +16,7 @@ ALL_SUBSETS = 4
 """Up to so many differentiable inputs every subset is tried; beyond, singles and all but one."""
 
 HINT = (
-    "Test ctx.needs_input_grad for each gradient by itself, save what every one of them needs, and return "
+    "Test ctx.needs_input_grad for each gradient separately, save what every one of them needs, and return "
     "them at the places of their own inputs."
 )
 

@@ -74,12 +74,12 @@ def _read(sample: Sample, plain: Returned[_Values]) -> Finding | None:
         entry = int(read.int().argmax())
         number = problem.outputs.block_of(entry)
         place, name = indexed(outputs[number], problem.outputs.blocks[number].index(entry)), None
-        what = f"forward reads memory that nobody wrote: {place}"
+        what = f"forward reads uninitialised memory: {place}"
     elif (read := _nan_in_all(filled, 1) & ~nan[1]).any():
         entry = int(read.int().argmax())
         name = problem.input_names[inputs.block_of(entry)]
         place = indexed(name, inputs.blocks[inputs.block_of(entry)].index(entry))
-        what = f"backward reads memory that nobody wrote: the gradient of {place}"
+        what = f"backward reads uninitialised memory: the gradient of {place}"
     else:
         return None
     return sample.finding("GV410", f"{what} is NaN where fresh memory holds NaN", hint=_HINT, input=name)
@@ -110,7 +110,7 @@ def _nan_in_all(runs: list[_Values], number: int) -> Tensor:
 
 def _otherwise(base: Verified, ran: _Ran) -> Finding | None:
     """What integers and masks that nobody wrote do: they hold no NaN."""
-    said = "memory is read that nobody wrote: "
+    said = "uninitialised memory is read: "
     if isinstance(ran, Raised):
         if not is_accident(ran.error):
             return None

@@ -20,15 +20,15 @@ ENTRIES = [
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [n], gradient: partial}}}}}}",
-        "`gradient` stands with `placement: replicate` alone",
+        "`gradient` is allowed with `placement: replicate` only",
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [n, n], structure: spd}}}}}}",
-        "`structure` cannot stand with a tensor of each rank: use replicate or shard",
+        "`structure` cannot be combined with a tensor of each rank: use replicate or shard",
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [rank], placement: replicate}}}}}}",
-        "`rank` may stand in the shape of a `local` tensor, in `size` and in `tuple`",
+        "`rank` is allowed in the shape of a `local` tensor, in `size` and in `tuple`",
     ),
     (
         f"{{{W}, sizes: {{world: 3}}, inputs: {{x: [world]}}}}",
@@ -37,7 +37,7 @@ ENTRIES = [
     ("{world_size: [2, 2], inputs: {x: [n]}}", "a `world_size` is listed twice"),
     (
         "{world_size: 1, inputs: {x: [n]}}",
-        "one rank alone communicates with nobody: add another `world_size`, `[2, 1]`",
+        "a world of one rank does not communicate: list a larger one too, as in `[2, 1]`",
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [n], placement: shard(1)}}}}}}",
@@ -50,11 +50,11 @@ ENTRIES = [
     ),
     (
         f"{{{W}, arguments: 'm:hook'}}",
-        "`arguments` cannot stand beside `world_size`: write a function of tensors as the target",
+        "`arguments` cannot be combined with `world_size`: write a function of tensors as the target",
     ),
     (
         f"{{{W}, inputs: {{{G}, x: {{concat: [[n, 2], [n, 3]]}}}}}}",
-        "`concat` cannot stand beside `world_size`",
+        "`concat` cannot be combined with `world_size`",
     ),
 ]
 

@@ -208,7 +208,7 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
         again = place.elsewhere().call()
         repeated = _slope(again) if isinstance(again, NativeCall) else None
         if repeated is None or not repeated.is_wrong:
-            return [_not_judged(sample, dtype, "a difference that was measured did not repeat itself")], []
+            return [_not_judged(sample, dtype, "a measured difference did not recur")], []
         finding = sample.finding(
             "GV101",
             f"along the gradient that backward gives in {dtype}, forward has the slope "

@@ -89,7 +89,7 @@ def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
     A vector path takes four floats at a time, and what is left over shows at some sizes only. One native
     call beside one in float64 tells what is gross; only then is the dtype judged in full.
     """
-    truth = Verified(sample, NoComposite("none is looked for at sizes that nobody listed"))
+    truth = Verified(sample, NoComposite("none is searched for at unlisted sizes"))
     findings: list[Finding] = []
     for dtype, asked in dtypes_of(sample):
         call = Place.typical(sample, truth, plainly(dtype), asked=asked).call()

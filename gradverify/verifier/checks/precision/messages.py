@@ -165,7 +165,7 @@ def unstable(where: Where, judgement: Judgement, severity: Severity) -> Finding:
 
 def unrepeated(where: Where, judgement: Judgement) -> Finding:
     """More than rounding explains, once."""
-    said = "was further off than rounding explains, and not again at other values"
+    said = "was further off than rounding explains, but not at other values"
     hint = "A threshold or a tie that rounding has crossed is the usual reason."
     return where.finding(judgement, f"{said}; {_worst(judgement)}", hint, Severity.NOTE)
 
@@ -213,7 +213,7 @@ def refused(where: Where, reason: str) -> Finding:
     hint = f"Leave {name} out of `dtypes`, or let forward and backward accept it."
     if where.arithmetic.autocast_on:
         hint = 'Write `ignore: {GV603: "why"}` in its spec where autocast is not meant.'
-    said = f"{name} was asked for and could not be judged: {reason}"
+    said = f"{name} was requested and could not be judged: {reason}"
     return where.sample.finding("GV109", said, hint=hint)
 
 

@@ -84,7 +84,7 @@ def chain_factor(pairs: Pairs) -> Cause | None:
         f"{of_gradient(pairs[0])} is `{law}` times what it should be, entry by entry",
         f"Multiply by `{inverse}`: this factor of the chain rule is missing."
         if inverse != law
-        else "Divide by that: a factor of the chain rule is one too many, or another one is missing.",
+        else "Divide by it: a factor of the chain rule is one too many, or another is missing.",
         is_weak=True,
     )
 

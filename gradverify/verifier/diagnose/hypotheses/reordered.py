@@ -114,5 +114,5 @@ def _of_order(one: _Reordering, pair: Pair, *, is_input: bool) -> Cause:
             f"{places if is_input else f'{gradient} is right for a grad_output that is'} {one.how}",
         )
     what = f"{places} right" if is_input else f"{gradient} is right for a grad_output"
-    advice = "A reshape or view stands where a transpose is meant, or one of them is missing."
+    advice = "A reshape or view is used where a transpose is needed, or one of them is missing."
     return Cause("transposed", f"{what} {one.how} and reshaped", advice)
