@@ -122,7 +122,7 @@ CLAIMED = {
     (
         "SHORT_STEPS",
         "((2.0**-32, 2.0**-17), (2.0**-36, 2.0**-15), (2.0**-39, 2.0**-14), (0.0, 2.0**-13))",
-    ): "by two forwards at 2^-17, and",
+    ): "with two forwards at a step of 2^-17",
     ("NEAR", "2.0**-5"): "on one side as far as 2^-5",
     ("FIRST_STEP", "2.0**-10"): "The step is 2^-10",
     ("LARGE_STEP", "2.0**-5"): "measured again at 2^-5",
