@@ -6,7 +6,7 @@ where strides, dilations and flips say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gradverify.verifier import guard
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.infer.state import Dim, Kind, State
+from gradverify.verifier.infer.state import Dim, State
 from gradverify.verifier.infer.trial import MOST_JACOBIAN, Caller, Ran, attempt
 
 STEPS = (0.37, 7.3, -7.3)
@@ -28,25 +28,6 @@ WINDOWS = (3, 2, 4)
 
 SMALLEST = 2
 """Of a window: one entry is no window."""
-
-
-def with_whole_tables(caller: Caller, state: State, ran: Ran, pairs: Iterable[tuple[str, str]]) -> State:
-    """The inputs in which `table[index]` has as many rows as the index has values, where both accept that.
-
-    One with more rows runs as well, and at another of the sizes that it shares with others it has fewer.
-    """
-    for table_name, index_name in pairs if ran.is_whole else ():
-        places = {a.name: k for k, a in enumerate(state.arguments)}
-        if not {table_name, index_name} <= places.keys():
-            continue
-        table, index = (state.arguments[places[name]] for name in (table_name, index_name))
-        bound = index.bound if index.guess.kind is Kind.INDEX else None
-        if bound is None or not bound.is_plain or not table.is_float or not table.dims:
-            continue
-        whole = state.with_dim(places[table_name], 0, bound)
-        again = attempt(caller, whole) if table.dims[0].is_plain and table.dims[0] != bound else None
-        state = whole if isinstance(again, Ran) and again.is_whole else state
-    return state
 
 
 def without_unread(caller: Caller, state: State, ran: Ran) -> tuple[State, Ran]:
