@@ -24,6 +24,7 @@ from gradverify.verifier.checks.inconclusive import deliberate, doubted, invente
 from gradverify.verifier.checks.inventions import (
     OF_A_SLOPE,
     OF_THE_DERIVATIVE,
+    count_in_doubt,
     inventions_of,
     signs_of,
     write_in_doubt,
@@ -166,7 +167,7 @@ class _Guard:
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if write_in_doubt(self.sample, finding) or self._past_an_end():
+        if _in_doubt(self.sample, finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
@@ -196,8 +197,8 @@ class _Guard:
             yield deliberate(finding, joined(signs))
         if self._past_an_end():
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
-        if write_in_doubt(self.sample, finding):
-            yield invented(finding, (write_in_doubt(self.sample, finding),))
+        if _in_doubt(self.sample, finding):
+            yield invented(finding, (_in_doubt(self.sample, finding),))
         doubts = self._in_doubt(finding)
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))
@@ -317,6 +318,11 @@ class _Guard:
         if self.persistent is None:
             self.persistent = persists(self.sample)
         return self.persistent
+
+
+def _in_doubt(sample: Sample, finding: Finding) -> str:
+    """What was guessed if this very finding is meant; else empty."""
+    return write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
 
 
 def _is_second_order(finding: Finding) -> bool:

@@ -7,9 +7,12 @@ from collections.abc import Iterator, Mapping
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.inputs.arguments import Argument
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Other shapes, by the name of the input."""
+
+_OF_SHAPES = frozenset({Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED})
 
 
 def of_returned_ranks(sample: Sample) -> Shapes:
@@ -18,18 +21,24 @@ def of_returned_ranks(sample: Sample) -> Shapes:
     Forward broadcasts what it is given, so a wrong guess of a shape shows in backward alone: as a gradient
     with more dimensions, or with fewer, of a shape that gives the same output.
     """
-    reader = sample.subject.reader
-    if reader is None:
-        return {}
     found = {}
-    for (kind, _), remark in reader.remarks.items():
-        if kind not in {Irregularity.SHAPE_SUMMED, Irregularity.SHAPE_REFUSED}:
-            continue
-        name = sample.arguments[remark.position].name
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if kind is Irregularity.SHAPE_SUMMED or _takes(sample, name, shape):
-            found[name] = shape
+    for kind, argument, shape in _irregular(sample):
+        summed = kind is Irregularity.SHAPE_SUMMED
+        if summed or _takes(sample, argument.name, shape):
+            found[argument.name] = shape
     return found
+
+
+def _irregular(sample: Sample) -> Iterator[tuple[Irregularity, Argument, tuple[int, ...]]]:
+    """What the reader noted of gradients: its kind, the argument, and the shape of the gradient.
+
+    Not of those that backward returns beyond the arguments.
+    """
+    reader = sample.subject.reader
+    for (kind, _), remark in reader.remarks.items() if reader is not None else ():
+        if kind in _OF_SHAPES and remark.position < len(sample.arguments):
+            shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
+            yield kind, sample.arguments[remark.position], shape
 
 
 def _takes(sample: Sample, name: str, shape: tuple[int, ...]) -> bool:
@@ -61,11 +70,7 @@ def returned_shapes(sample: Sample) -> Iterator[Shapes]:
 
 
 def _refused_shapes(sample: Sample) -> Iterator[tuple[str, tuple[int, ...]]]:
-    reader = sample.subject.reader
-    for (kind, _), remark in reader.remarks.items() if reader is not None else ():
-        argument = sample.arguments[remark.position]
-        if kind is not Irregularity.SHAPE_REFUSED or not argument.differentiable:
-            continue
-        shape = tuple(int(n) for n in remark.got.strip("[]").split(",") if n.strip())
-        if 0 < len(shape) <= argument.value.dim():
+    for kind, argument, shape in _irregular(sample):
+        refused = kind is Irregularity.SHAPE_REFUSED and argument.differentiable
+        if refused and 0 < len(shape) <= argument.value.dim():
             yield argument.name, shape

@@ -1919,3 +1919,17 @@ class SpectrumScaled(Spectrum):
     @staticmethod
     def backward(ctx, g):
         return torch.fft.ifft(g)
+
+
+class ScaledSum(Function):
+    """Right for as many tensors as there are weights."""
+
+    @staticmethod
+    def forward(ctx, weights, *tensors):
+        ctx.save_for_backward(weights, *tensors)
+        return sum(weights[k] * t for k, t in enumerate(tensors))
+
+    @staticmethod
+    def backward(ctx, g):
+        weights, *tensors = ctx.saved_tensors
+        return torch.stack([(g * t).sum() for t in tensors]), *[g * w for w in weights]

@@ -25,6 +25,7 @@ OPEN = [
     "KeptSystem",  # an object was guessed to be a tensor
     "KeptSystems",  # another one
     "SharedBase",  # a constant that has one row for all
+    "ScaledSum",  # as many tensors as weights
     "SemiDual",  # one potential and one mass for all rows
     "Quadratic",  # three coefficients
     "PseudoInverse",  # of square matrices
