@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import linecache
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from torch.autograd import Function
 
+from gradverify.api.cell_names import cell_of, name_of_cell
 from gradverify.api.states import states_kept
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
@@ -38,17 +38,17 @@ def check_cell(function: type[Function], request: Request) -> Report:
         with states_kept(), guard.LeavingTheCallers():
             report = run_check(replace(request, selections=selections, in_process=True, cache=None))
         paths = (str(path), path.name, cell, shown_path(Path(cell)))
-        named: Report = _with_names(report, dict.fromkeys(paths, _name_of(cell)))
+        named: Report = _with_names(report, dict.fromkeys(paths, name_of_cell(cell)))
         return named
 
 
 def _cell_of(function: type[Function]) -> str:
     """What Python calls the source of a Function. Raises `UsageError`."""
-    code = getattr(inspect.unwrap(function.forward), "__code__", None)
-    if code is None or not linecache.getlines(code.co_filename):
+    cell = cell_of(function)
+    if not cell:
         name = function.__qualname__
         raise UsageError(f"check: the source of {name} is not known: define it in a module or in a cell")
-    return str(code.co_filename)
+    return cell
 
 
 @contextmanager
@@ -75,16 +75,6 @@ def _as_module(function: type[Function], source: str) -> Iterator[Path]:
 def _is_other_target(one: Any, function: type[Function]) -> bool:  # noqa: ANN401 - whatever has a name
     """Whether a name of the session is a class of another cell, or an earlier one: it is not asked about."""
     return isinstance(one, type) and one is not function and one.__module__ == function.__module__
-
-
-def _name_of(cell: str) -> str:
-    """`In[3]` where IPython knows the cell by its number, else what Python calls it."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    named: Callable[[str], tuple[str, str] | None] | None = getattr(
-        getattr(shell, "compile", None), "format_code_name", None
-    )
-    found = None if named is None else named(cell)
-    return found[1] if found else Path(cell).name
 
 
 def _with_names(value: Any, names: dict[str, str]) -> Any:  # noqa: ANN401 - any part of a report

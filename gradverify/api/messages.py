@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from gradverify.api.cell_names import place_of
 from gradverify.model import (
     Case,
     Finding,
@@ -61,10 +62,11 @@ def target_of(function: Callable[..., Any]) -> Target:
     defined: Any = owner if isinstance(owner, type) else inspect.unwrap(python)
     try:
         file, line = inspect.getsourcefile(defined), inspect.getsourcelines(defined)[1]
+        shown = shown_path(Path(file or "<python>"))
     except (OSError, TypeError):
-        file, line = None, 1
+        shown, line = place_of(defined)
     name = name_of(function)
-    return Target(name, name, TargetKind.CALLABLE, shown_path(Path(file)) if file else "<python>", line)
+    return Target(name, name, TargetKind.CALLABLE, shown, line)
 
 
 def finding(code: str, message: str, hint: str = "") -> Finding:

@@ -22,13 +22,13 @@ def with_index_bounds(caller: Caller, state: State, ran: Ran, tables: Iterable[t
     """
     if not ran.is_whole:
         return state
-    for table, index in tables:
-        places = {a.name: k for k, a in enumerate(state.arguments)}
-        if {table, index} <= places.keys():
-            state = _below_rows(caller, state, places[table], places[index])
+    places = {a.name: k for k, a in enumerate(state.arguments)}
+    for table, reading in tables:
+        if {table, reading} <= places.keys():
+            state = _below_rows(caller, state, places[table], places[reading])
     indices = [k for k, a in enumerate(state.arguments) if _has_bound(a)]
     counts = [k for k, a in enumerate(state.arguments) if _is_count(a)]
-    for index in indices if counts else ():
+    for index in indices:
         found = (_below_count(caller, state, count, index) for count in counts)
         state = next((one for one in found if one is not None), state)
     return state

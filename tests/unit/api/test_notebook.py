@@ -78,6 +78,13 @@ def test_a_class_that_is_defined_twice_is_the_one_that_is_given(session):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_verify_names_the_cell_and_the_line_of_a_class(session):
+    wrong = session("\n" + CELL.format(factor=3), 5).Square
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(gradverify.GradientError, match=r"<typed in 5>:3: GV101 Square"):
+        gradverify.verify(wrong.apply, (x,))
+
+
 def test_a_module_of_the_session_that_is_gone_and_a_spec(session, tmp_path, monkeypatch):
     module = session(CELL.format(factor=2), 4)
     with pytest.raises(UsageError, match="use verify"):
