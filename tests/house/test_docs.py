@@ -87,6 +87,13 @@ def test_the_configuration_is_documented_key_by_key(tmp_path):
     assert set(tomllib.loads(example)["tool"]["gradverify"]) == set(KEYS)
 
 
+def test_scripts_and_tests_that_pages_name_exist():
+    pages = {**TEXT, "specs/README.md": (ROOT / "specs" / "README.md").read_text(encoding="utf-8")}
+    for name, text in pages.items():
+        for path in re.findall(r"\b(?:benchmarks|tests)/[\w/]+(?:\.py)?", text):
+            assert (ROOT / path).exists() or path.endswith("/"), f"{name}: {path}"
+
+
 @every_page
 def test_links_lead_somewhere(name):
     page = ROOT / name
