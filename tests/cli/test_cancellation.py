@@ -24,6 +24,16 @@ class FarShifted(Shifted):
         return (x + 1e12) - 1e12
 
 
+class BelowTheGrid(FarShifted):
+    pass
+
+
+class WrongBelowTheGrid(FarShifted):
+    @staticmethod
+    def backward(ctx, g):
+        return 5 * g
+
+
 class InFloat32(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -42,6 +52,8 @@ module: m.py
 functions:
   Shifted: {inputs: {x: [n]}}
   FarShifted: {inputs: {x: {shape: [n], range: [1, 2]}}}
+  BelowTheGrid: {inputs: {x: {shape: [n], range: [-1.0e-5, 1.0e-5]}}}
+  WrongBelowTheGrid: {inputs: {x: {shape: [n], range: [-1.0e-5, 1.0e-5]}}}
   InFloat32: {inputs: {x: [n]}}
 """
 
@@ -55,5 +67,9 @@ def test_verdicts(tmp_path):
     # In float32 it is a constant: nothing of what is judged there would be true of it.
     assert targets["FarShifted"]["status"] != "failed"
     assert "GV104" not in {f["code"] for f in targets["FarShifted"]["findings"]}
+    # Forward is 0 there, whatever backward says: it is no failure, and no pass.
+    for name in ("BelowTheGrid", "WrongBelowTheGrid"):
+        assert targets[name]["status"] == "inconclusive"
+        assert "round-off of the target's own operations" in targets[name]["findings"][0]["message"]
     assert targets["InFloat32"]["status"] == "passed"
     assert "GV104" in {f["code"] for f in targets["InFloat32"]["findings"]}

@@ -217,7 +217,7 @@ def _uncovered(
         masks = (comparison.covered, comparison.kinks, comparison.not_judged)
         covered, kinks, rounded_away = map(pair.part, masks)
         mask = ~covered & ~kinks & ~wrong & ~rounded_away
-        if not covered.any() and not wrong.any():
+        if not pair.part(comparison.telling).any() and not wrong.any():
             mask |= rounded_away
         if mask.any() and not _vanishes(sample, first, pair.position):
             found[pair.position, f"second order, {pair.by}"] = _why(second, pair, mask)

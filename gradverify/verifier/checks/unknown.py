@@ -37,7 +37,7 @@ def uncovered_part(problem: Problem, judged: Judged, output: Block, source: Bloc
     wrong = part(comparison.wrong | comparison.nonfinite, output, source)
     rounded_away = part(comparison.not_judged, output, source)
     mask = ~covered & ~wrong & ~kinks & ~rounded_away
-    if not covered.any() and not wrong.any():
+    if not part(comparison.telling, output, source).any() and not wrong.any():
         mask |= kinks | rounded_away
     if not mask.any():
         return None

@@ -65,6 +65,11 @@ class Comparison:
         return self.wrong | self.imprecise | self.nonfinite
 
     @property
+    def telling(self) -> Tensor:
+        """Entries that are covered and not zero: a wrong factor would have shown there."""
+        return self.covered & (self.numerical.abs() > self.bound)
+
+    @property
     def is_settled(self) -> bool:
         """Whether every entry is known, and right."""
         return not bool((self.conflicts | self.kinks).any()) and bool(self.covered.all())

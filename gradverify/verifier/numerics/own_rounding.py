@@ -86,11 +86,14 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
 def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison, doubtful: Tensor) -> bool:
     """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
 
-    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
-    there hangs on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by
-    a share of the difference. One forward, and each of the rows from one graph.
+    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or forward is constant
+    there, as it is where large numbers cancel that the inputs do not move. Or what is computed there depends
+    on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by a share of
+    the difference. One forward, and each of the rows from one graph.
     """
     problem = sampler.problem
+    if (doubtful & measured.flat).any():
+        return True
     off = torch.where(doubtful, comparison.difference, 0.0)
     slope = natural_slope(measured.centre, measured.scale, problem.outputs)
     largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
