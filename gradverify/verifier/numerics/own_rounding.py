@@ -63,11 +63,15 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
     """
     off = comparison.difference
     doubtful = (comparison.wrong | comparison.imprecise) & off.isfinite()
-    if not doubtful.any() or not _may_be(sampler, measured, comparison, doubtful):
+    if not doubtful.any():
+        return comparison
+    may_be = _may_be(sampler, measured, comparison, doubtful)
+    # Large numbers that cancel make forward constant, and backward right.
+    if not may_be and not (doubtful & measured.flat).any():
         return comparison
     explained = doubtful & _by_forward(sampler.problem, measured, comparison)
     left = doubtful & ~explained
-    rows = left.any(dim=1).nonzero().flatten().tolist()
+    rows = left.any(dim=1).nonzero().flatten().tolist() if may_be else []
     for some in (rows[:FIRST_ROWS], rows[FIRST_ROWS:]):
         run = partial(analytical_rows, sampler.problem, some, sampler.problem.primals)
         explained[some] |= left[some] & (off[some] <= _explained_by(run if some else None))
@@ -86,14 +90,11 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
 def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison, doubtful: Tensor) -> bool:
     """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
 
-    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or forward is constant
-    there, as it is where large numbers cancel that the inputs do not move. Or what is computed there depends
-    on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by a share of
-    the difference. One forward, and each of the rows from one graph.
+    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
+    there hangs on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by
+    a share of the difference. One forward, and each of the rows from one graph.
     """
     problem = sampler.problem
-    if (doubtful & measured.flat).any():
-        return True
     off = torch.where(doubtful, comparison.difference, 0.0)
     slope = natural_slope(measured.centre, measured.scale, problem.outputs)
     largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
