@@ -38,9 +38,7 @@ from gradverify.verifier.checks.manifolds import (
 )
 from gradverify.verifier.checks.nothing_seen import HIDDEN, NOTHING, depends_on_nothing, hidden_inputs
 from gradverify.verifier.checks.other_sizes import (
-    at_equal_lengths,
     at_even_sizes,
-    at_fewer_dimensions,
     at_other_shapes,
     odd_sizes_alone,
     right_at,
@@ -147,12 +145,10 @@ class _Guard:
     """Sizes, in words, without those that backward names instead."""
     unequal: tuple[str, ...] | None = None
     """Sizes, in words, without which differing backward is right."""
-    lengths: dict[tuple[str | None, bool], tuple[str, ...]] = field(default_factory=dict)
-    """By input and order: inputs with lengths of their own without which the mismatch is not there."""
-    signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
-    """By input: those whose gradient is wrong without its minus signs; None where they cannot be left out."""
     odd: dict[str | None, tuple[str, ...]] = field(default_factory=dict)
     """By input: odd sizes without which the mismatch is not there."""
+    signless: dict[str, frozenset[str] | None] = field(default_factory=dict)
+    """By input: those whose gradient is wrong without its minus signs; None where they cannot be left out."""
 
     def is_certain(self, finding: Finding) -> bool:
         """Whether no guess can have made it: what raises may do so because of what was invented.
@@ -203,8 +199,7 @@ class _Guard:
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))
         yield from self._of_real_inputs(finding)
-        if finding.code in OF_SHAPES | OF_THE_DERIVATIVE | {"GV102"}:
-            yield from self._of_other_shapes(finding)
+        yield from self._of_other_shapes(finding)
         yield from self._of_signs(finding)
         if finding.code == "GV102" and not is_accident(self.sample, finding):
             yield refused(finding)
@@ -238,18 +233,9 @@ class _Guard:
                 yield invented(finding, (f"that negative values of `{name}` are valid",))
 
     def _of_other_shapes(self, finding: Finding) -> Iterator[Finding]:
-        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else {}
-        key = (finding.input, _is_second_order(finding))
-        if key not in self.lengths:
-            self.lengths[key] = at_equal_lengths(self.sample, finding.input, second_order=key[1])
-        if self.lengths[key]:
-            names = " and ".join(f"`{name}`" for name in self.lengths[key])
-            yield invented(finding, (f"that the lengths of {names} may differ",))
-        fewer = at_fewer_dimensions(self.sample) if finding.code == "GV102" else ()
-        if fewer:
-            yield invented(finding, tuple(f"the shape of `{name}`" for name in fewer))
         if finding.code not in OF_SHAPES | {"GV102"}:
             return
+        summed = of_returned_ranks(self.sample) if finding.code in OF_SHAPES else {}
         if summed and (finding.code == OF_A_SHAPE or right_at(self.sample, summed, finding.input)):
             yield invented(finding, tuple(f"the shape of `{name}`" for name in summed))
         if finding.input not in self.odd:

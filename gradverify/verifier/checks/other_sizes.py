@@ -9,7 +9,7 @@ even sizes, for one dimension more or for the shape that it returned may be righ
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -21,9 +21,6 @@ from gradverify.verifier.checks.subject import Sample
 
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""
-
-LEAST_LENGTHS = 2
-"""Inputs that have a length alone: one has nothing to agree with."""
 
 LEAST_BROADCAST = 2
 """Inputs of which one is broadcast to the others."""
@@ -78,40 +75,6 @@ def right_at(sample: Sample, shapes: Shapes, name: str | None) -> bool:
     if not isinstance(other, Sample):
         return False
     return mismatched(other, name) is False or bool(at_other_shapes(other))
-
-
-def at_equal_lengths(sample: Sample, name: str | None, *, second_order: bool = False) -> tuple[str, ...]:
-    """Inputs whose lengths were told apart, where the mismatch is not there once they agree.
-
-    A length is the first size of an input that has it alone: what is gone through step by step, together with
-    others, runs in forward where one of them is longer.
-    """
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput)]
-    alone = [i for i in given if i.shape and _has_length_alone(i, given)]
-    if len(alone) < LEAST_LENGTHS or sample.case.hook:
-        return ()
-    length = min(i.shape[0] for i in alone)
-    shapes = {i.name: (length, *i.shape[1:]) for i in alone}
-    other = prepare(sample.subject, _reshaped(sample.case, shapes), sample.point, sample.draw)
-    if not isinstance(other, Sample) or mismatched(other, name, second_order=second_order) is not False:
-        return ()
-    return tuple(shapes)
-
-
-def _has_length_alone(one: TensorInput, given: Sequence[TensorInput]) -> bool:
-    if one.range is not None or one.value is not None or one.structure or one.dtype != "float64":
-        return False
-    sizes = [n for i in given for n in i.shape]
-    return sizes.count(one.shape[0]) == 1
-
-
-def at_fewer_dimensions(sample: Sample) -> tuple[str, ...]:
-    """The input that forward takes with one dimension less, at which backward does not raise and is right."""
-    if sample.case.hook or sample.inputs.size * sample.problem.outputs.size > MOST_ENTRIES:
-        return ()
-    given = [i for i in sample.case.inputs if isinstance(i, TensorInput) and len(i.shape) > 1]
-    fewer = ({i.name: shape} for i in given for shape in dict.fromkeys((i.shape[:-1], i.shape[1:])))
-    return _first_right(_taken(sample, fewer), len(given) * 2)
 
 
 def at_other_shapes(sample: Sample) -> tuple[str, ...]:
