@@ -73,15 +73,11 @@ def _check_across(function: RawFunction) -> Iterator[Complaint]:
             yield Complaint(("sizes", name), message, At.KEY)
     for key in ("arguments", "init"):
         if key in function.raw:
-            message = (
-                f"`{key}` cannot be combined with `world_size`: write a function of tensors as the target"
-            )
+            message = f"`{key}` conflicts with `world_size`: write a function of tensors as the target"
             yield Complaint((key,), message, At.KEY)
     for name, item in function.good.items():
         if isinstance(item.entry, ConcatEntry):
-            yield Complaint(
-                ("inputs", name, "concat"), "`concat` cannot be combined with `world_size`", At.KEY
-            )
+            yield Complaint(("inputs", name, "concat"), "`concat` conflicts with `world_size`", At.KEY)
         for path, message in _wrong_across(item):
             yield Complaint(("inputs", name, *path), message)
 
@@ -103,7 +99,7 @@ def _wrong_across(item: InputSpec) -> Iterator[tuple[Path, str]]:
         if placement_of(tensor) in STACKED:
             for key in _OF_THE_WHOLE:
                 if getattr(entry, key):
-                    message = f"`{key}` cannot be combined with a tensor of each rank: use replicate or shard"
+                    message = f"`{key}` conflicts with a tensor of each rank: use replicate or shard"
                     yield (*tensor.path, key), message
 
 

@@ -79,7 +79,7 @@ def check_structure(entry: TensorEntry, rank: int) -> Iterator[Complaint]:
     for key in _ABOUT_VALUES:
         given = key in entry.model_fields_set and getattr(entry, key) is not False
         if given and key not in structure.beside:
-            yield Complaint((key,), f"`{key}` cannot be combined with `structure: {name}`", At.KEY)
+            yield Complaint((key,), f"`{key}` conflicts with `structure: {name}`", At.KEY)
     short = rank < (2 if structure.form is Form.MATRIX else 1)
     if short or (structure.form is Form.VECTOR and rank != 1):
         yield Complaint(

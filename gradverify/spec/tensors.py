@@ -79,21 +79,17 @@ def _lacks_dtype(entry: TensorEntry) -> bool:
 def _check_company(entry: TensorEntry) -> Iterator[Complaint]:
     """Yield keys that contradict each other."""
     if entry.ties and entry.distinct:
-        yield Complaint(
-            ("ties",), "`ties` cannot be combined with `distinct`: values are equal or not", At.KEY
-        )
+        yield Complaint(("ties",), "`ties` conflicts with `distinct`: values are equal or not", At.KEY)
     if not drawn(entry):
         source = "make" if entry.make else "value"
         for key in _MADE if entry.make else ("special", "ties", "distinct"):
             if key in entry.model_fields_set and getattr(entry, key) is not False:
-                yield Complaint(
-                    (key,), f"`{key}` cannot be combined with `{source}`: nothing is drawn", At.KEY
-                )
+                yield Complaint((key,), f"`{key}` conflicts with `{source}`: nothing is drawn", At.KEY)
     if entry.mutated and entry.requires_grad:
         message = "a `mutated` buffer is not differentiated: leave `requires_grad` out"
         yield Complaint(("requires_grad",), message, At.KEY)
     if entry.mutated and entry.layout:
-        yield Complaint(("layout",), "`layout` cannot be combined with `mutated`", At.KEY)
+        yield Complaint(("layout",), "`layout` conflicts with `mutated`", At.KEY)
     if entry.layout and rank(entry) < (2 if entry.layout == "sparse_csr" else 1):
         yield Complaint(("layout",), f"layout `{entry.layout}` needs more dimensions than {rank(entry)}")
 
@@ -106,7 +102,7 @@ def _check_constant_at(entry: TensorEntry, name: str) -> Iterator[Complaint]:
         yield Complaint(("constant_at",), message, At.KEY)
         return
     if entry.layout:
-        yield Complaint(("constant_at",), "`constant_at` cannot be combined with `layout`", At.KEY)
+        yield Complaint(("constant_at",), "`constant_at` conflicts with `layout`", At.KEY)
     dimensions, seen = rank(entry), set[int]()
     for key in entry.constant_at:
         at = int(key) if int(key) >= 0 else int(key) + dimensions

@@ -165,13 +165,13 @@ def _misplaced(key: str, form: str) -> str:
         case "of" if of_inputs:
             told = f"`{key}` belongs to the tensor: `of: {{shape: [b, n], {key}: …}}`"
         case "annotation" if of_inputs:
-            told = f"`{key}` cannot be combined with `arguments`: the hook builds the tensor"
+            told = f"`{key}` conflicts with `arguments`: the hook builds the tensor"
         case "surrogate" if key == "reason":
-            told = "`reason` cannot be combined with `call`"
+            told = "`reason` conflicts with `call`"
         case "reason" if key == "inputs":
-            told = "`inputs` cannot be combined with `reason`"
+            told = "`inputs` conflicts with `reason`"
         case _ if form in INPUT_FORMS and (of_inputs or key in _ELSEWHERE):
-            told = f"`{key}` cannot be combined with `{form}`"
+            told = f"`{key}` conflicts with `{form}`"
     return told
 
 

@@ -72,8 +72,8 @@ ENTRIES = [
     (f"{{{X}, surrogate: {{call: a.b, inputs: []}}}}", "`inputs` must be a list with at least one entry, not an empty one"),
     ("{inputs: {x: [n], e: 3}, surrogate: {call: a.b, inputs: [e]}}", "`e` is no tensor, and has no gradient to replace"),
     (f"{{{X}, surrogate: {{reason: ' '}}}}", "a reason is required"),
-    (f"{{{X}, surrogate: {{reason: r, inputs: [x]}}}}", "`inputs` cannot be combined with `reason`"),
-    (f"{{{X}, surrogate: {{reason: r, call: a.b}}}}", "`reason` cannot be combined with `call`"),
+    (f"{{{X}, surrogate: {{reason: r, inputs: [x]}}}}", "`inputs` conflicts with `reason`"),
+    (f"{{{X}, surrogate: {{reason: r, call: a.b}}}}", "`reason` conflicts with `call`"),
     (f"{{{X}, surrogate: {{reasn: r}}}}", "unknown key `reasn` in functions.free.surrogate; did you mean `reason`?"),
     # tolerance, outputs, default_dtype, devices, notes
     (f"{{{X}, tolerance: 1e-5}}", "`tolerance` must be a mapping, not the number 1e-05"),

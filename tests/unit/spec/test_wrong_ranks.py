@@ -24,7 +24,7 @@ ENTRIES = [
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [n, n], structure: spd}}}}}}",
-        "`structure` cannot be combined with a tensor of each rank: use replicate or shard",
+        "`structure` conflicts with a tensor of each rank: use replicate or shard",
     ),
     (
         f"{{{W}, inputs: {{x: {{shape: [rank], placement: replicate}}}}}}",
@@ -50,11 +50,11 @@ ENTRIES = [
     ),
     (
         f"{{{W}, arguments: 'm:hook'}}",
-        "`arguments` cannot be combined with `world_size`: write a function of tensors as the target",
+        "`arguments` conflicts with `world_size`: write a function of tensors as the target",
     ),
     (
         f"{{{W}, inputs: {{{G}, x: {{concat: [[n, 2], [n, 3]]}}}}}}",
-        "`concat` cannot be combined with `world_size`",
+        "`concat` conflicts with `world_size`",
     ),
 ]
 

@@ -138,7 +138,7 @@ ENTRIES = [
     ("{skip: a, reference: {cal: x}}", "unknown key `cal` in functions.free.reference; did you mean `call`?"),
     ("{arguments: a.b}", "`a.b` is not `module:attribute`"),
     ("{arguments: 'a:b', inputs: {x: [2]}}", "`x` must be a mapping of `requires_grad`, `avoid`, `constant_at` (the hook builds the tensor), not a list"),
-    ("{arguments: 'a:b', inputs: {x: {shape: [2]}}}", "`shape` cannot be combined with `arguments`: the hook builds the tensor"),
+    ("{arguments: 'a:b', inputs: {x: {shape: [2]}}}", "`shape` conflicts with `arguments`: the hook builds the tensor"),
     ("{arguments: 'a:b', inputs: {x: {avoids: [2]}}}", "unknown key `avoids` in functions.free.inputs.x; did you mean `avoid`?"),
     ("{sizes: {r: 2}, arguments: 'a:b', inputs: {x: {constant_at: {0: [q]}}}}", "`q` is not in `sizes`; declared: r"),
     # sizes
@@ -178,7 +178,7 @@ ENTRIES = [
     ("{inputs: {x: {choices: []}}}", "`choices` cannot be empty"),
     ("{inputs: {x: {choices: [1, 1]}}}", "the number 1 is listed twice"),
     ("{inputs: {x: {choices: [[1]]}}}", "a literal is a number, a string, true, false or null, not a list"),
-    ("{inputs: {x: {choices: [a], shape: [2]}}}", "`shape` cannot be combined with `choices`"),
+    ("{inputs: {x: {choices: [a], shape: [2]}}}", "`shape` conflicts with `choices`"),
     ("{inputs: {x: {value: 3, requires_grad: false}}}", "`requires_grad` is for tensors, and `value` alone is a literal: a `dtype` makes it a tensor"),
     ("{inputs: {x: {value: {a: 1}}}}", "a literal is a number, a string, true, false or null, not a mapping"),
     ("{inputs: {x: {value: [1, 2]}}}", "a list `value` needs a `dtype`: float64, int64, bool, …"),
@@ -229,7 +229,7 @@ ENTRIES = [
     ("{inputs: {x: {shape: [2], avoid: [0], special: [0.0]}}}", "0.0 is in `avoid`"),
     ("{inputs: {x: {shape: [2], special: 0}}}", "`special` must be a list, not the number 0"),
     ("{inputs: {x: {shape: [2], special: [a]}}}", "entry 1 of `special` must be a number, not the string `a`"),
-    ("{inputs: {x: {shape: [2], value: [1, 2], dtype: float64, special: [1]}}}", "`special` cannot be combined with `value`: nothing is drawn"),
+    ("{inputs: {x: {shape: [2], value: [1, 2], dtype: float64, special: [1]}}}", "`special` conflicts with `value`: nothing is drawn"),
 ]  # fmt: skip
 
 
