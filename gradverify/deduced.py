@@ -28,7 +28,7 @@ class DeducedTensor:
 
 @dataclass(frozen=True)
 class DeducedLiteral:
-    """A literal argument. More than one choice is swept; the first stands in the source."""
+    """A literal argument. More than one choice is swept; the first is in the source."""
 
     name: str
     choices: tuple[Nested, ...]

@@ -18,7 +18,7 @@ class SpecError(Exception):
     """One or more spec files are wrong: exit code 2, and nothing is verified."""
 
     def __init__(self, problems: Sequence[Mistake]) -> None:
-        """Keep every problem of a stage: a user mends them all at once."""
+        """Keep every problem of a stage: a user fixes them all at once."""
         super().__init__(f"{len(problems)} spec errors")
         self.problems = tuple(problems)
 

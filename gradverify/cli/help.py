@@ -39,7 +39,7 @@ class _Manual:
     name: str | None
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002
-        """Write what stands below the options, its lines as they are."""
+        """Write what is below the options, its lines as they are."""
         epilog = page_of(self.name or "")
         if epilog:
             formatter.write_paragraph()
@@ -107,7 +107,7 @@ def _grouped() -> dict[str, str]:
 
 
 def page_of(name: str) -> str:
-    """What stands below the options of a command; empty where there is nothing."""
+    """What is below the options of a command; empty where there is nothing."""
     page = MANUAL / f"{name}.txt"
     codes = (MANUAL / "exit_codes.txt").read_text("utf-8")
     return page.read_text("utf-8").replace("{exit codes}\n", codes) if page.is_file() else ""

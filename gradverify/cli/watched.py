@@ -29,7 +29,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 """The cursor goes home, the screen is emptied; what scrolled off it stays."""
 _SAME_LINE = "\r\x1b[2K"
 _NAMED = 3
-"""Files that are named; of more, only the count is told."""
+"""Files that are named; of more, only the count is reported."""
 
 
 class ReaderGoneError(Exception):

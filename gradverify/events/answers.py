@@ -191,7 +191,7 @@ class Suggested:
     not_at: tuple[str, ...] = ()
     """Cases with other options, which need another backward."""
     sizes_varied: bool = False
-    """Constants were told from sizes by other sizes."""
+    """Constants were distinguished from sizes by other sizes."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Linted:
 def lint_file(path: Path, shown_path: str) -> Linted:
     """Read a file and hold its Functions against every rule. Nothing is imported or run.
 
-    A file that cannot be read or parsed is told in `Linted.error`, not raised.
+    A file that cannot be read or parsed is reported in `Linted.error`, not raised.
     """
     try:
         source = path.read_bytes()

@@ -160,7 +160,7 @@ class SourceChange:
     file: str
     """Name of the file, without its folder."""
     line: int
-    """0 where it stands in no file."""
+    """0 where it is in no file."""
     before: str
     """What stands there."""
     after: str
@@ -194,7 +194,7 @@ class Finding:
     location: Location | None = None
     """A better place than the target's own line: the line that raised."""
     part: str = ""
-    """Which of several tests behind one code made it: each is told by itself."""
+    """Which of several tests behind one code made it: each is reported by itself."""
     cause: str = ""
     factor: float | None = None
     changes: tuple[SourceChange, ...] = ()

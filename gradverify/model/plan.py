@@ -153,7 +153,7 @@ class Doubt:
     optional: bool = False
     """It was guessed only where it is given: a case that leaves it out is certain."""
     certain: tuple[Nested, ...] = ()
-    """The choice of a swept literal that stands in the source: there the argument is not invented."""
+    """The choice of a swept literal that is in the source: there the argument is not invented."""
     intent: bool = False
     """Not an argument but the gradient itself: its author may not mean the derivative."""
     of_values: bool = False

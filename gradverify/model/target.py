@@ -1,4 +1,4 @@
-"""What has a backward, and where it stands."""
+"""What has a backward, and where it is."""
 
 from __future__ import annotations
 

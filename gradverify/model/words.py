@@ -39,7 +39,7 @@ class Severity(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The closed set of what a target can be told. Only `passed`, `skipped` and `xfailed` are green."""
+    """The closed set of verdicts on a target. Only `passed`, `skipped` and `xfailed` are green."""
 
     PASSED = "passed"
     FAILED = "failed"

@@ -38,7 +38,7 @@ class Recorded:
     strided: bool = False
     """Backward got a gradient that is not contiguous."""
     main: bool = False
-    """It stands in the script that was run."""
+    """It is in the script that was run."""
     bounded: bool = False
     """There were more signatures than are noted."""
 
@@ -148,11 +148,11 @@ class Form:
         return tuple(name for name, _ in longest.arguments)
 
     def notes(self, place: Place) -> tuple[Note | None, ...]:
-        """What stands at a place in each call; None where it is absent or None."""
+        """What is at a place in each call; None where it is absent or None."""
         return tuple(_at(call, place) for call in self.calls)
 
     def present(self, place: Place) -> tuple[Note, ...]:
-        """What stands at a place in the calls that give something."""
+        """What is at a place in the calls that give something."""
         return tuple(note for note in self.notes(place) if note is not None)
 
     def tensors(self) -> Iterator[Place]:

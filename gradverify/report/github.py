@@ -17,7 +17,7 @@ _LINES = 4
 def render_github(report: Report) -> str:
     """Return one annotation for each mistake, each target that is not verified and each that warns.
 
-    The concise report stands below them, for whoever opens the log.
+    The concise report is below them, for whoever opens the log.
     """
     lines = [_mistake(mistake) for mistake in mistakes_in_order(report)]
     bad = [target for target in in_order(report) if target.status in NOT_VERIFIED]

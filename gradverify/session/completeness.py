@@ -111,7 +111,7 @@ def mark_expected(
     """Mark the findings that some `xfail` covers, and add GV004 for each that does not hold.
 
     `whole` says that every case of the target ran: only then can a code be missed. Of the families in
-    `not_judged` it cannot be told, since what they build on has failed.
+    `not_judged` it is not known, since what they build on has failed.
     """
     valid = [e for e in expected if not _is_over(e, today)]
     marked = [replace(f, expected=True) if any(_covers(e, f) for e in valid) else f for f in findings]

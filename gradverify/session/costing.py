@@ -1,8 +1,8 @@
 """What verifying a target would cost, told before any of it runs: calls of forward and backward, and memory.
 
 A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
-every right one. Where they do not, the Jacobian is measured, which is told apart. The shares below were read
-off the counts of the Functions in `tests/zoo/general`; a test holds them to it.
+every right one. Where they do not, the Jacobian is measured, which is counted apart. The shares below are
+from the counts of the Functions in `tests/zoo/general`; a test holds them to it.
 
 Cases whose tensors cannot fit into memory are known before anything is run, too.
 """
@@ -40,7 +40,7 @@ FOR_A_SUBSET = Evaluations(3, 3)
 """Each further requires_grad set."""
 
 NEXT_DRAW = Evaluations(30, 32)
-"""Every further typical draw, and what a composite sharpens there."""
+"""Every further typical draw, and what a composite refines there."""
 
 DECLARED = Evaluations(14, 12)
 """A declared wide or special point."""

@@ -3,7 +3,7 @@
 It is read off the module, what that imports, other files of its package that call the target, and off what
 forward and backward answer. So it stands while the module's source, the files of its package, the files that
 importing it loaded, the files and environment variables that its source names, gradverify, torch and Python
-are the same. Where one differs, or that cannot be told, it is inferred again.
+are the same. Where one differs, or that is not known, it is inferred again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def kept_inputs(module: Module, target: Target, request: Request) -> KeptInputs:
 
 
 def _key(module: Module, target: Target) -> str:
-    """A digest of all that inputs are inferred from; empty where it cannot be told."""
+    """A digest of all that inputs are inferred from; empty where it is not known."""
     files = list(_stamps(module))
     if not module.source or not module.loaded or len(files) > MOST_FILES:
         return ""

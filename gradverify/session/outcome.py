@@ -102,7 +102,7 @@ def _telling(finding: Finding) -> tuple[int, bool, float, bool, bool, bool, int]
     """The worst first; ordinary values before a declared range's ends and special points.
 
     A finding comes again with its cause, with more of a hint, or as one from which a backward can be derived,
-    once that is known: then that one is told.
+    once that is known: then that one is reported.
     """
     special = finding.case is not None and finding.case.point is not Point.TYPICAL
     return (

@@ -23,7 +23,7 @@ class Start(StrEnum):
     PLAIN = "plain"
     AHEAD = "ahead"
     """Before there is work for it: it loads all that a verification needs, and leaves no bytecode of the
-    modules that it imports. Bytecode is told from a source by whole seconds and the size alone: of two
+    modules that it imports. Bytecode is known by the whole seconds and the size of its source alone: of two
     saves within a second, that of the first would pass for the second's."""
 
 

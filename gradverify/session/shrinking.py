@@ -1,4 +1,4 @@
-"""After a verdict: each error is told at the smallest sizes and plainest values that show it in the same way.
+"""After a verdict: each error at the smallest sizes and plainest values that show it in the same way.
 
 The verdict stands whatever happens here. Small sizes and plain values are tried with the judge that found the
 error, and only a finding with its code, output, input and cause takes its place in the report.
@@ -182,7 +182,7 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
 
 
 def _told(attempts: _Attempts) -> Finding:
-    """The finding, told as it is at the best place; its hint stands on all that was seen before."""
+    """The finding, told as it is at the best place; its hint is on all that was seen before."""
     finding, found, there = attempts.finding, attempts.best, attempts.at
     if found is None or finding.case is None:
         return finding

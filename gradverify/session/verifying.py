@@ -39,7 +39,7 @@ OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@ot
 """What is said of an option that the inferred inputs do not suit."""
 
 MOST_SHAPES = 4
-"""Declared shapes that are told of a refusal."""
+"""Declared shapes that are reported of a refusal."""
 
 NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
 """Codes that no verified target has, whatever their severity."""
@@ -122,7 +122,7 @@ def _run_within_budget(
     """Let the worker verify what a plan says of a target, and take in what it answers.
 
     Once `--budget` is spent no further step begins, and what is not begun is said: cases make a target
-    unchecked, what comes after them is told as left out. Raises `WorkerError`.
+    unchecked, what comes after them is reported as left out. Raises `WorkerError`.
     """
     worker = planned.module.running(request)
     started = request.clock()

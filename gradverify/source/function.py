@@ -57,7 +57,7 @@ class Function:
         return (method,) if method is not None and method.ctx else ()
 
     def defines(self, method: Method) -> bool:
-        """Whether the method stands in this class itself: an inherited one is told where it stands."""
+        """Whether the method stands in this class itself: an inherited one is told where it is."""
         return method.node in self.node.body
 
 

@@ -25,7 +25,7 @@ class Returned:
 
     node: ast.Return
     values: tuple[ast.expr, ...] | None
-    """What is returned, one by one; None where that cannot be told."""
+    """What is returned, one by one; None where that is not known."""
 
 
 def returned(method: Method) -> tuple[Returned, ...]:

@@ -41,7 +41,7 @@ class SpecLookup:
         """Return the spec of a module, None where it has none.
 
         Raises SpecError for mistakes in that spec, and for a file of the specs folder of which it
-        cannot be told whose it is: one that is not YAML, or names no file that exists, is never
+        cannot be reported whose it is: one that is not YAML, or names no file that exists, is never
         silently passed over.
         """
         for place in (self._given, self._in_folder()):

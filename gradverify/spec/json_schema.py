@@ -45,5 +45,5 @@ def _draft_7(node: Any) -> Any:  # noqa: ANN401 - any JSON
     if "$ref" not in made:
         return made
     reference = {"$ref": made.pop("$ref").replace("#/$defs/", "#/definitions/")}
-    # Draft 7 ignores whatever stands beside a $ref.
+    # Draft 7 ignores whatever is beside a $ref.
     return {**made, "allOf": [reference]} if made else reference

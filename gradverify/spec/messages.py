@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Sequence
 
 Path = tuple[str | int, ...]
-"""Where something stands in a spec: `("functions", "softmax", "inputs", "w", "shape", 0)`."""
+"""Where something is in a spec: `("functions", "softmax", "inputs", "w", "shape", 0)`."""
 
 SHOWN_LENGTH = 40
 """Characters of a user's string that a message repeats."""

@@ -192,7 +192,7 @@ class _Sources:
         self._known: dict[str, ModuleNames | None] = {}
 
     def names(self, module: str) -> ModuleNames | None:
-        """Return what a module defines, None where it cannot be told from source."""
+        """Return what a module defines, None where it cannot be distinguished from source."""
         if module not in self._known:
             self._known[module] = self._read(module)
         return self._known[module]

@@ -27,7 +27,7 @@ MAX_NODES = 50_000
 MAX_ENTRIES = 1000
 """Of one list or mapping, but for `functions:`. No sweep has more cases, and no call as many arguments."""
 MOST_TOLD = 100
-"""Mistakes of one file that are told: whoever mends these asks again."""
+"""Mistakes of one file that are reported: whoever fixes these asks again."""
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 """What PyYAML counts as the end of a line."""
@@ -51,7 +51,7 @@ class At(Enum):
 
 @dataclass(frozen=True)
 class Complaint:
-    """What is wrong with one place of the data, before it is known where that stands in the file."""
+    """What is wrong with one place of the data, before it is known where that is in the file."""
 
     path: Path
     message: str

@@ -152,7 +152,7 @@ def _unknown_key(prefix: Path, path: Path, form: str) -> str:
 
 
 def _misplaced(key: str, form: str) -> str:
-    """Return the sentence for a key of the format that stands in the wrong mapping."""
+    """Return the sentence for a key of the format that is in the wrong mapping."""
     of_inputs = key in _TENSOR or key in INPUT_FORMS
     told = ""
     match form:

@@ -109,7 +109,7 @@ def _functions(text: str) -> yaml.MappingNode | None:
 
 
 def _is_content(line: str, indent: int) -> bool:
-    """Whether a line belongs to an entry: a comment does where it stands further in than the keys."""
+    """Whether a line belongs to an entry: a comment does where it is further in than the keys."""
     stripped = line.strip()
     if not stripped:
         return False

@@ -1,4 +1,4 @@
-"""What the points of one case add up to, and how that is told when its last point is judged."""
+"""What the points of one case add up to, and how that is reported when its last point is judged."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _evaluating(module_class: type[nn.Module]) -> type[nn.Module]:
 
 
 def _evaluation_mode(sample: Sample | NoSample, state: CaseState) -> Iterator[Finding]:
-    """The first order of a module in evaluation mode; what forward refuses there is told as not judged."""
+    """The first order of a module in evaluation mode; what forward refuses there is not judged."""
     state.capabilities["evaluation_mode"] = "no"
     if isinstance(sample, NoSample):
         return

@@ -90,7 +90,7 @@ def _run_second_order(sample: Sample, results: Results) -> CheckResult:
 def _run_second_order_afar(sample: Sample, results: Results) -> CheckResult:
     """The second order at the ends of a declared range: a branch of the double backward may begin there.
 
-    Only what is gross is told: at the ends formulas saturate and cancel, and their last digits mean nothing.
+    Only gross errors: at the ends formulas saturate and cancel, and their last digits mean nothing.
     """
     declared = sample.point is Point.WIDE and is_declared(sample.point, sample.draw)
     measurable = results.first.verified and not stops_judgement(results.contract)

@@ -70,7 +70,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class GlobalState:
-    """What every switch stands at."""
+    """What every switch is at."""
 
     values: Mapping[str, Any]
 

@@ -121,7 +121,7 @@ def _user_frames(trace: TracebackType | None) -> tuple[Frame, ...]:
 
 
 def _ends_in_raise(frames: tuple[Frame, ...]) -> bool:
-    """Whether the innermost user frame stands on a `raise` or `assert` statement."""
+    """Whether the innermost user frame is on a `raise` or `assert` statement."""
     if not frames:
         return False
     return frames[-1].line in _lines_that_raise("".join(linecache.getlines(frames[-1].file)))

@@ -25,7 +25,7 @@ SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
 
 FAINT = 1e-2
-"""Share of the difference that was told below which it is not told at another place: two numbers that are
+"""Share of the difference that was reported below which it is not told at another place: two numbers that are
 normalised are -1 and 1 whatever they are, so that a mistake in that shows there by 1e-6 instead of 0.3."""
 
 
@@ -67,12 +67,12 @@ def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[F
         judged = replace(sample, point=Point.TYPICAL, draw=0)
     results, _ = run_checks(judged, frozenset({family}))
     sample.judged.update(judged.judged)
-    # What was told as an error is one whatever was guessed, so no guard is asked here.
+    # What was reported as an error is one whatever was guessed, so no guard is asked here.
     return tuple(f for result in results.values() for f in result.findings)
 
 
 def _is_the_same(found: Finding, told: Finding) -> bool:
-    """Whether it is the mistake that was told: where only a part was wrong, a part is."""
+    """Whether it is the mistake that was reported: where only a part was wrong, a part is."""
     if found.severity is not Severity.ERROR:
         return False
     if (found.code, found.input, found.output) != (told.code, told.input, told.output):

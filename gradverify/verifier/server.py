@@ -139,7 +139,7 @@ class Server:
             raise DisturbedError(f"its code {said}", raised) from error
 
     def _left_behind(self, before: Left, request: Request) -> Iterator[Event]:
-        """See what is not as it was; of a verification it is told."""
+        """See what is not as it was; of a verification it is reported."""
         now = self._look()
         changed, running = before.changed(now), before.running(now)
         self.left = (*changed, *running)

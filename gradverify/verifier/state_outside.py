@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gradverify.model import Finding, Severity
 
 SHOWN = 3
-"""Names that are told."""
+"""Names that are reported."""
 
 HINT = (
     "Keep what backward needs on ctx. What is kept elsewhere outlives the call: another call may find it, "

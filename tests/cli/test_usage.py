@@ -29,7 +29,7 @@ MISTAKES = [
     (["check", "link.py"], "`link.py` is a link to `gone.py`, which is not there"),
     (["check", "right.py::Prodcut"], "right.py has no target `Prodcut`; did you mean `Product`?"),
     (["list", "right.py::prodcut"], "right.py has no target `prodcut`; did you mean `Product`?"),
-    (["check", "right.py:Product"], "a name stands behind two colons: `right.py::Product`"),
+    (["check", "right.py:Product"], "write the name after two colons: `right.py::Product`"),
     (["init", "bare"], "`bare/` has no module that defines a torch.autograd.Function"),
     (["check", "right.py::"], "is not a target"),
     (

@@ -26,7 +26,7 @@ _FUNCTIONS: tuple[tuple[str, Callable[[Tensor], Tensor]], ...] = (
     ("(grad_output > 0)", lambda u: (u > 0).double()),
     ("(grad_output != 0)", lambda u: (u != 0).double()),
 )
-"""What stands in the place of grad_output, as a user would write it."""
+"""What is in the place of grad_output, as a user would write it."""
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
 
 
 def _wrong_places(sample: Sample) -> list[int]:
-    """Places of the inputs whose gradient is wrong; all where that cannot be told."""
+    """Places of the inputs whose gradient is wrong; all where that is not known."""
     problem = sample.problem
     judged = judge(problem, Tolerance(sample.subject.settings.rtol))
     every = list(range(len(problem.primals)))

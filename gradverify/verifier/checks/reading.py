@@ -30,7 +30,7 @@ _ORIGINAL = "_gradverify_original"
 """Attribute of the wrapper that holds the class's own backward."""
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
-"""From a backward to what stands in its place."""
+"""From a backward to what is in its place."""
 
 Kinds = tuple[type[tuple[Any, ...]] | type[list[Any]], ...]
 """What a backward may return several gradients in."""
@@ -102,7 +102,7 @@ class Reader:
 
 @contextmanager
 def wrapped_backward(function: type[Function], wrap: Wrap) -> Iterator[Any]:
-    """Put a wrapper in place of the class's backward while the context lasts; gives what stands there."""
+    """Put a wrapper in place of the class's backward while the context lasts; gives what is there."""
     name = backward_name(function)
     own = vars(function).get(name)
     wrapper = staticmethod(wrap(getattr(function, name)))

@@ -234,7 +234,7 @@ class _Forward:
 
 
 def _unpacked_as(function: type[Function], position: int) -> str:
-    """What backward calls a saved tensor where it unpacks them all; empty where that cannot be told."""
+    """What backward calls a saved tensor where it unpacks them all; empty where that is not known."""
     backward = inspect.unwrap(own_backward(function))
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(backward)))

@@ -34,7 +34,7 @@ def torch_first_order(sample: Sample) -> FirstOrder:
 
 
 def torch_second_order(sample: Sample, first: FirstOrder) -> CheckResult:
-    """Gradgradcheck in slow mode; a double backward that raises or is detached is told apart by ours."""
+    """Gradgradcheck in slow mode; a double backward that raises or is detached has codes of its own."""
     error = _ask(torch.autograd.gradgradcheck, sample)
     if error is None:
         return CheckResult(outcome=Outcome.PASSED, capability="yes")

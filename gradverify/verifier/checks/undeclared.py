@@ -1,4 +1,4 @@
-"""First order at values that no spec declares: only what is certain there is told.
+"""First order at values that no spec declares: only what is certain there is reported.
 
 Nobody has said that such values are valid, so an exception, a value that is not finite and everything that
 could not be measured is silence. A confirmed difference from a derivative that exists is a mistake wherever
@@ -198,7 +198,7 @@ def _disagreeing(sample: Sample, measured: NumericalJacobian) -> Tensor:
 def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
     """Keep what differs over larger steps too, and over no step so small that f hardly moves.
 
-    Near 0 the numerator of (1 - cos x) / x² stands still in float64 while its denominator moves: the values
+    Near 0 the numerator of (1 - cos x) / x² is constant in float64 while its denominator moves: the values
     are as smooth as one may wish, and their slope has nothing to do with the derivative.
     """
     columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()

@@ -122,7 +122,7 @@ class FurtherPlace:
         return alone
 
     def _measured(self, output: int, u: Tensor, direction: Tensor) -> Slope | None:
-        """What forward has along a direction; None where that cannot be told."""
+        """What forward has along a direction; None where that is not known."""
         if not direction.any():
             return None
         outputs = self.own.problem.outputs

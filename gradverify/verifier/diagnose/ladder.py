@@ -116,7 +116,7 @@ def together(causes: Sequence[Cause | None]) -> list[Cause | None]:
 
     What is lost on the way to several gradients may leave nothing of one of them, as if an output were
     ignored, and of another one a multiple, which some expression gives by chance. Where one change of
-    backward makes all of them right, that is told.
+    backward makes all of them right, that is reported.
     """
     known = [cause for cause in causes if cause is not None]
     changes = {cause.change for cause in known}

@@ -8,7 +8,7 @@ from gradverify.verifier.diagnose.cause import Cause, InBackward
 from gradverify.verifier.diagnose.evidence import Pair, Pairs, sizes_seen
 
 NEAR_ONE = 0.01
-"""A factor this near to 1 is told with all the digits that are known."""
+"""A factor this near to 1 is reported with all the digits that are known."""
 
 WITH_FIX = "with the fix"
 """How a hint begins that has no more to say than the lines of the fix do."""

@@ -177,7 +177,7 @@ def _applied(node: ast.expr) -> str:
 
 
 def _calls(node: ast.AST, scopes: tuple[ast.FunctionDef, ...], owner: ast.ClassDef | None) -> Iterator[_Call]:
-    """Every call with where it stands."""
+    """Every call with where it is."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Call):
             yield _Call(child, scopes, owner)

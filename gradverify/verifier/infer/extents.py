@@ -63,7 +63,7 @@ def _resized(caller: Caller, state: State, ran: Ran, place: int, size: Dim) -> S
 
 
 def _is_read_whole(caller: Caller, arguments: Sequence[Any], place: int) -> bool:
-    """Whether forward reads every slice along the last dimension; also where that cannot be told."""
+    """Whether forward reads every slice along the last dimension; also where that is not known."""
     given = arguments[place] if place < len(arguments) else None
     if not isinstance(given, Tensor) or not given.dim() or not _is_number(given):
         return True

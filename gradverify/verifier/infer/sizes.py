@@ -16,7 +16,7 @@ TOLD = 0.03
 """What an agreement costs that the message itself asks for."""
 
 UNTOLD, BESIDE = 0.15, 0.5
-"""What is added for two numbers that merely stand in a message, and for these where two others are told."""
+"""What is added for two numbers that are merely in a message, and where the message names two others."""
 
 SQUARE = 1.5
 """What a merge costs that gives a tensor two equal dimensions: a transposed gradient fits a square input."""

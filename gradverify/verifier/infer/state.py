@@ -76,7 +76,7 @@ class Dim:
     over: int = 1
     plus: int = 0
     added: int = -1
-    """Another symbol, of what stands beside it in a concatenation."""
+    """Another symbol, of what is beside it in a concatenation."""
 
     @property
     def is_plain(self) -> bool:

@@ -1,4 +1,4 @@
-"""From inputs that ran to those worth verifying: small sizes, a second size of each, pairs told apart."""
+"""From inputs that ran to those worth verifying: small sizes, a second size of each, pairs distinguished."""
 
 from __future__ import annotations
 

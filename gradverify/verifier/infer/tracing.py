@@ -31,7 +31,7 @@ def _around(file: str, line: int) -> ast.FunctionDef | None:
 
 
 def holds(node: ast.stmt | ast.expr, line: int) -> bool:
-    """Whether a node stands on a line, or around it."""
+    """Whether a node is on a line, or around it."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 

@@ -60,7 +60,7 @@ class Columns(Enum):
     TOGETHER = auto()
     """Those that meet in no output, if all that could be known of each is known then."""
     IF_RIGHT = auto()
-    """Any, if only mistakes matter and there are none; the columns of what is told are groups then."""
+    """Any, if only mistakes matter and there are none; the columns of what is reported are groups then."""
 
 
 @dataclass(frozen=True)

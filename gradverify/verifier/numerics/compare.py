@@ -92,7 +92,7 @@ def compare(
     allowed = tolerance.allowed(numerical, inputs)
     room = torch.where(at_kink, KINK_ROOM * measured.kink, torch.zeros_like(bound))
     rounding = finest_rounding(outputs)[:, None]
-    # Where an output of low precision stands still, numbers of the size of one may have swallowed what moves.
+    # Where an output of low precision is constant, numbers of the size of one may have swallowed a change.
     swallowed = measured.flat & (rounding > EPSILON) & (difference <= UNSEEN * rounding / measured.scale)
     conflict = known & finite & (difference > (bound + room).clamp_min(UNDERFLOW))
     doubtful = conflict & swallowed
@@ -124,7 +124,7 @@ def vague(measured: NumericalJacobian, outputs: Layout) -> Tensor:
 def finest_rounding(outputs: Layout) -> Tensor:
     """The relative rounding of each output's dtype (M), at most float32's.
 
-    Of 16 bits many roundings would be half of a value: there, stairs are told from slopes otherwise.
+    Of 16 bits many roundings would be half of a value: steps and slopes are distinguished in another way.
     """
     return torch.where(outputs.rounding <= SINGLE, outputs.rounding, 0.0).clamp_min(EPSILON)
 

@@ -49,7 +49,7 @@ def is_straight(counts: Sequence[int | None]) -> bool:
 def short_dtype(problem: Problem) -> str:
     """The dtype of 8 bits or fewer in which forward computes inside, by name; empty where there is none.
 
-    It makes stairs so coarse that no step measures a slope. One forward.
+    It makes steps so coarse that no finite difference measures a slope. One forward.
     """
     with _Watched() as seen:
         problem.evaluate(problem.primals)

@@ -149,7 +149,7 @@ def _unseen(problem: Problem, measured: NumericalJacobian, comparison: Compariso
     """The same where errors cannot be put into forward: NumPy, C++, kernels, a lower precision.
 
     Numbers as large as the largest output may have been rounded before they cancelled. And where forward
-    stands still over the whole stencil, numbers of order one may have, if what backward claims moves it by
+    does not change over the whole stencil, numbers of order one may have, if what backward claims moves it by
     less than their last place.
     """
     outputs = problem.outputs

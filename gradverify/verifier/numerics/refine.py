@@ -128,7 +128,7 @@ def _hardly_moves(
 def _flat(candidates: list[Samples], *, finest: Samples) -> Tensor:
     """Whether no step moves f; one that leads out of its domain says nothing.
 
-    The finest alone proves nothing: it does not move f over the stairs of a coarse interior.
+    The finest alone proves nothing: it does not move f over the steps of a coarse interior.
     """
     outside = torch.stack([c.truncation.isinf() for c in candidates])
     flat = torch.stack([c.flat for c in candidates])
@@ -173,8 +173,8 @@ def _within_resolution(
 ) -> list[Tensor]:
     """A small step cannot contradict a larger one by less than what its numbers resolve.
 
-    Inside f, numbers of the size of one may be rounded before they cancel: 1 + erf(x) stands on stairs, on
-    which f is exactly linear, with another slope than its own. Within a stair nothing shows that.
+    Inside f, numbers of the size of one may be rounded before they cancel: 1 + erf(x) becomes a function
+    of steps, each exactly linear with another slope than its own. Within a step nothing shows that.
     """
     size = torch.maximum(x.abs().clamp_min(1.0), typical)
     checked = list(errors)
@@ -192,7 +192,7 @@ def _best(candidates: list[Samples], errors: list[Tensor]) -> tuple[Tensor, Tens
 
     Where two steps contradict each other beyond both errors, one has seen something else than the
     derivative, and the difference is its error. That is the smaller one if the larger one's expansion had
-    clearly converged: inside a saturated function the float64 values stand still below some step, and what
+    clearly converged: inside a saturated function the float64 values do not change below some step, and what
     is left is exactly linear, with another slope. Else it is the larger one (a kink nearby, another branch,
     too fast an oscillation).
     """

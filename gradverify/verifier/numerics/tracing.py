@@ -62,11 +62,15 @@ def _without_addresses() -> Iterator[None]:
 
     Triton, Numba, CuPy and ctypes all ask for it; what kernels do there cannot be recorded anyway.
     """
+    before = vars(Tensor).get(_ADDRESS)
     setattr(Tensor, _ADDRESS, _no_address)
     try:
         yield
     finally:
-        delattr(Tensor, _ADDRESS)
+        if before is None:
+            delattr(Tensor, _ADDRESS)
+        else:
+            setattr(Tensor, _ADDRESS, before)
 
 
 def _no_address(_: Tensor) -> NoReturn:

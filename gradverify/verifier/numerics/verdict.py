@@ -104,14 +104,14 @@ def judge_claim(
         comparison = without_own_rounding(sampler, measured, comparison)
         short = short_dtype(problem) if comparison.wrong.any() else ""
         if short:
-            return NotJudged(f"forward computes in {short} inside, on stairs too coarse for any step")
+            return NotJudged(f"forward computes in {short} inside, too coarsely for any finite difference")
     return Judged(comparison, measured, inputs, outputs)
 
 
 def _rows_that_may_round(comparison: Comparison, suspicious: Tensor, inputs: Layout) -> Tensor:
     """Rows (bool, M) whose rounding in backward is worth measuring.
 
-    A few always, since what is told of them names it; of many, those alone that it could explain.
+    A few always, since what is reported of them names it; of many, those alone that it could explain.
     """
     rows = suspicious.any(dim=1)
     if rows.sum() <= FEW_ROWS:

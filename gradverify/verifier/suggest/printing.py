@@ -285,7 +285,7 @@ def strength(text: str) -> int:
     tree = ast.parse(text, mode="eval").body
     if isinstance(tree, ast.UnaryOp):
         return NEGATED
-    if not isinstance(tree, ast.BinOp) or tree.col_offset:  # an operator behind a bracket stands in it
+    if not isinstance(tree, ast.BinOp) or tree.col_offset:  # an operator behind a bracket is in it
         return ATOM
     if isinstance(tree.op, ast.Pow):
         return POWER

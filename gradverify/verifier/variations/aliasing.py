@@ -82,7 +82,7 @@ def _apart(base: Verified, one: int, other: int) -> Verified | None:
 
 
 def _judged(base: Verified, one: int, other: int) -> Finding | bool | None:
-    """A finding, True where it is right, None where it cannot be told."""
+    """A finding, True where it is right, None where it is not known."""
     given: dict[int, Tensor] = {}
 
     def arrange(position: int, value: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ def batched(base: Verified) -> Answer:
 
 
 def _held_against_loops(base: Verified, draws: Sequence[tuple[Argument, ...]], *, own_rule: bool) -> Answer:
-    """Batch after batch; the first that is wrong is told, and the first that is refused."""
+    """Batch after batch; the first that is wrong is reported, and the first that is refused."""
     refused: list[Finding] = []
     answered = False
     for batching in _batchings(base.sample):

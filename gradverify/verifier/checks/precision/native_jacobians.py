@@ -54,7 +54,7 @@ def native_jacobians(sample: Sample) -> Judged | NotJudged | Raised:
 
 
 def _as_measured(value: Tensor, centre: Tensor, exact: CallProblem, native: CallProblem) -> NumericalJacobian:
-    """The composite's Jacobian, as far as the rounding of the native one lets it be told."""
+    """The composite's Jacobian, as far as the rounding of the native one lets it be reported."""
     inputs = Layout.of(native.primals)
     unit = inputs.rounding.max() / 2
     error = torch.zeros_like(value)

@@ -1,4 +1,4 @@
-"""A change of backward as lines of its file: what stands there is left as its author formatted it."""
+"""A change of backward as lines of its file: what is there is left as its author formatted it."""
 
 from __future__ import annotations
 

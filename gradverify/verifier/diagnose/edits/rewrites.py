@@ -81,7 +81,7 @@ def _of_sum(slot: Slot, node: ast.AugAssign) -> Iterator[Edit]:
 
 
 def by_form(slot: Slot, value: Value, parents: dict[int, ast.AST]) -> Iterator[Edit]:
-    """By what stands there: its operator, its function, its arguments, its number."""
+    """By what is there: its operator, its function, its arguments, its number."""
     node = slot.node
     if not isinstance(node, ast.expr):
         return

@@ -77,7 +77,7 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
 
 
 def edits_of(run: TracedBackward) -> Iterator[Edit]:
-    """The likeliest first: of what stands there, what may be lost around it, then what stands elsewhere."""
+    """The likeliest first: of what is there, what may be lost around it, then what stands elsewhere."""
     yield from of_statements(run.source.whole)
     values = [(slot, run.values[k]) for k, slot in enumerate(run.slots) if k in run.values]
     for slot, value in values:
@@ -162,7 +162,7 @@ def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
 
 
 def _told(edit: Edit, run: TracedBackward) -> Cause:
-    """The change as a cause: what stands there, what makes it right, and the line."""
+    """The change as a cause: what is there, what makes it right, and the line."""
     file = Path(run.source.function.__code__.co_filename)
     before, after = _shown(edit, run)
     line = getattr(edit.slot.node, "lineno", 0)

@@ -55,7 +55,7 @@ class TracedBackward:
         return value
 
     def _is_owner(self, slot: Slot) -> bool:
-        """Whether a method of what stands there is called."""
+        """Whether a method of what is there is called."""
         call = self.parents.get(id(slot.parent))
         return (
             isinstance(slot.parent, ast.Attribute) and isinstance(call, ast.Call) and call.func is slot.parent

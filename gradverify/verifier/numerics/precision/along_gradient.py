@@ -19,7 +19,7 @@ MOST = 3.0
 """Entries of the direction are cut at so many root mean squares: one of them must not take the whole step."""
 
 TRUSTED = 1e-3
-"""Relative difference below which a slope in float32 accuses nobody."""
+"""Relative difference below which a slope in float32 is no error."""
 
 SAFETY = 10.0
 """Times its own measured error that a slope must be off as well."""
@@ -36,7 +36,7 @@ class AlongGradient:
 
     @property
     def allowed(self) -> float:
-        """Absolute difference that accuses nobody."""
+        """Absolute difference that is no error."""
         return max(TRUSTED * max(abs(self.claimed), abs(self.measured)), SAFETY * self.error)
 
     @property

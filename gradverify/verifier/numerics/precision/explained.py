@@ -19,7 +19,7 @@ from gradverify.verifier.numerics.precision.formats import Format, half_ulp
 from gradverify.verifier.numerics.precision.spread import Noise
 
 ALLOWANCE = 64.0
-"""Standard deviations of float32's noise inside that are allowed: at 16 right kernels were accused."""
+"""Standard deviations of float32's noise inside that are allowed: at 16 right kernels failed."""
 
 LIMIT = 1.05
 """The ratio up to which a value counts as correctly rounded: 1 is the definition; right ones reach 1.04."""
