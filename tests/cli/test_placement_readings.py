@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import extent
 import forked_command
 import pytest
+
+pytestmark = extent.long
 
 MODULE = """
 import torch

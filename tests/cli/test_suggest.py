@@ -8,18 +8,23 @@ import pytest
 from extent import extent
 
 SCREENS = {
-    "suggest linear": (0, "Linear"),
-    "suggest softmax": (0, "Softmax"),
     "suggest layer norm": (0, "LayerNorm"),
-    "suggest attention": (0, "Attention"),
     "suggest power": (0, "Power"),
-    "suggest complex": (0, "ComplexMultiply"),
-    "suggest in place": (0, "MaskedExp"),
-    "suggest lookup": (0, "Lookup"),
     "suggest nothing for NumPy": (1, "ByNumPy"),
     "suggest nothing for a long loop": (1, "Bisected"),
     "suggest nothing for noise": (1, "Noise"),
     "suggest for nobody": (2, "Linaer"),
+    **extent(
+        {},
+        {
+            "suggest linear": (0, "Linear"),
+            "suggest softmax": (0, "Softmax"),
+            "suggest attention": (0, "Attention"),
+            "suggest complex": (0, "ComplexMultiply"),
+            "suggest in place": (0, "MaskedExp"),
+            "suggest lookup": (0, "Lookup"),
+        },
+    ),
 }
 
 

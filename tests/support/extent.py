@@ -2,9 +2,15 @@
 
 import os
 
+import pytest
+
 EXHAUSTIVE = "GRADVERIFY_EXHAUSTIVE" in os.environ
 
 
-def extent(short, long):
-    """A number of draws, examples or copies: the long one where `tests/exhaustive` asks for it."""
-    return long if EXHAUSTIVE else short
+long = pytest.mark.skipif(not EXHAUSTIVE, reason="takes long: tests/exhaustive does it")
+"""A test that the short suite leaves out."""
+
+
+def extent(short, whole):
+    """A number of draws, examples or copies: the whole one where `tests/exhaustive` asks for it."""
+    return whole if EXHAUSTIVE else short

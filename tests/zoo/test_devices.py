@@ -9,7 +9,7 @@ from pathlib import Path
 import forked_command
 import pytest
 import torch
-from extent import extent
+from extent import extent, long
 
 ZOO = Path(__file__).parent
 
@@ -86,6 +86,7 @@ def test_autocast_is_called_as_training_calls_it() -> None:
     assert "--autocast --select GV603" in reproduce
 
 
+@long
 @needs_triton
 def test_triton_kernels_are_verified_past_their_blocks() -> None:
     others = ("-k", " and ".join(f"not {name}" for name in LOOPING)) if LOOPING else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from types import SimpleNamespace
 
+import extent
 import pytest
 import torch
 from torch.autograd import Function
@@ -136,6 +137,7 @@ def test_only_multiples_of_large_and_small_grad_outputs_are_linear():
     assert not search._is_linear(asked_of(lambda u: None), 0, rows, None)
 
 
+@extent.long
 def test_no_change_is_told_that_is_not_linear(monkeypatch):
     assert any(f.changes for f in findings_on(WithoutFactor, SHAPES))
     monkeypatch.setattr(search, "_is_linear", lambda *_: False)
