@@ -32,5 +32,6 @@ def place_of(function: type) -> tuple[str, int]:
     if not cell:
         return "<python>", 1
     lines = linecache.getlines(cell)
-    starts = (k for k, line in enumerate(lines, 1) if line.startswith(f"class {function.__name__}"))
+    heads = (f"class {function.__name__}(", f"class {function.__name__}:")
+    starts = (k for k, line in enumerate(lines, 1) if line.startswith(heads))
     return name_of_cell(cell), next(starts, 1)

@@ -182,7 +182,7 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
 
 
 def _told(attempts: _Attempts) -> Finding:
-    """The finding, told as it is at the best place; its hint is on all that was seen before."""
+    """The finding as it is at the best place; its hint covers all that was seen before."""
     finding, found, there = attempts.finding, attempts.best, attempts.at
     if found is None or finding.case is None:
         return finding

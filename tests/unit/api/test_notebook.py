@@ -79,9 +79,9 @@ def test_a_class_that_is_defined_twice_is_the_one_that_is_given(session):
 
 
 def test_verify_names_the_cell_and_the_line_of_a_class(session):
-    wrong = session("\n" + CELL.format(factor=3), 5).Square
+    wrong = session("class SquareRoot: pass" + CELL.format(factor=3), 5).Square
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(gradverify.GradientError, match=r"<typed in 5>:3: GV101 Square"):
+    with pytest.raises(gradverify.GradientError, match=r"<typed in 5>:2: GV101 Square"):
         gradverify.verify(wrong.apply, (x,))
 
 
