@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import extent
 import forked_command
 import pytest
 
@@ -59,6 +60,7 @@ def test_a_spent_budget(tmp_path, factor, status):
         assert targets["Slow"]["reason"] == "its budget of 0.01 s was spent with 1 of 3 cases verified"
 
 
+@extent.long
 def test_an_ample_budget_changes_nothing(tmp_path):
     ran, targets = _targets(tmp_path, 2, "--budget", "100")
     assert (ran.code, targets["Slow"]["status"]) == (0, "passed")

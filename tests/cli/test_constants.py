@@ -5,6 +5,8 @@ import json
 import extent
 import pytest
 
+pytestmark = extent.long
+
 VERDICTS = {
     "Rotary": "inconclusive",
     "RotaryBackwards": "failed",
@@ -43,7 +45,6 @@ def test_the_kind_of_values_is_said(of_kinds):
     assert any("of `teacher` need not sum to one" in m for m in messages(of_kinds["SoftLabels"]))
 
 
-@extent.long
 def test_no_guess_can_have_cut_a_second_derivative(cut):
     for target in cut.values():
         assert target["status"] == "failed"
@@ -52,7 +53,6 @@ def test_no_guess_can_have_cut_a_second_derivative(cut):
         assert "GV101" not in codes
 
 
-@extent.long
 @pytest.mark.parametrize(("name", "kept"), KEPT.items())
 def test_what_forward_keeps_is_named_as_the_cause(cut, name, kept):
     failed = [f for f in cut[name]["findings"] if f["code"] in {"GV201", "GV202"}]
@@ -61,7 +61,6 @@ def test_what_forward_keeps_is_named_as_the_cause(cut, name, kept):
     assert any(f["hint"].startswith(f"{kept}, which forward keeps, is neither an input") for f in failed)
 
 
-@extent.long
 def test_what_backward_detaches_is_not_laid_on_what_forward_keeps(cut):
     hints = [f["hint"] for f in cut["Detached"]["findings"] if f["code"] in {"GV201", "GV202"}]
     assert hints

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import extent
 import forked_command
 import pytest
 
@@ -26,6 +27,7 @@ def checked(*asked: str) -> dict:
     return {target["name"]: target for target in json.loads(done.out)["targets"]}
 
 
+@extent.long
 def test_each_kind_of_mistake_has_its_code_its_place_and_its_cause():
     found = checked(*(f"wrong.py::{name}[world=2]" for name in SHORT))
     first = found["CopyWithoutReduction"]["findings"]

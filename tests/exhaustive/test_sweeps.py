@@ -11,11 +11,14 @@ LIMIT = 7200
 """Seconds for one part on a busy machine."""
 
 PARTS = (
+    "tests/cli/test_budget.py",
     "tests/cli/test_compiled.py",
     "tests/cli/test_constants.py",
     "tests/cli/test_inference.py",
     "tests/cli/test_placement_readings.py",
     "tests/cli/test_pytest_plugin.py",
+    "tests/cli/test_ranks.py",
+    "tests/cli/test_slow_targets.py",
     "tests/cli/test_suggest.py",
     "tests/cli/test_terminal_screens.py",
     "tests/unit/diagnose/test_causes.py",
