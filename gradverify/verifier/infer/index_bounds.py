@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from gradverify.verifier.infer.state import Argument, Dim, Kind, State
+from gradverify.verifier.infer.state import Argument, Dim, Guess, Kind, State
 from gradverify.verifier.infer.trial import Caller, Ran, attempt
 
 FAR = 60
@@ -61,7 +61,8 @@ def _below_count(caller: Caller, state: State, count: int, index: int) -> State 
     """With an index below a count, if only a larger count takes a larger index; else None."""
     fresh, (size,) = state.fresh(1)
     argument = fresh.arguments[count]
-    as_size = replace(argument, guess=replace(argument.guess, kind=Kind.SIZE, choices=())).with_dims([size])
+    # What it counts is known then: it is no guess any more.
+    as_size = replace(argument, guess=Guess(Kind.SIZE, argument.guess.cost, found=True)).with_dims([size])
     sized = fresh.with_argument(count, as_size)
     below, past = _with_bound(sized, index, size), _with_bound(sized, index, Dim(plus=FAR))
     follows = _runs(caller, below) and _runs(caller, below.at({size.symbol: FAR}))

@@ -7,7 +7,7 @@ RIGHT = [
     "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "MatrixRoot", "WeighedClasses",
     "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters", "Splatted",
-    "BandedMixing",
+    "BandedMixing", "SegmentSum",
 ]  # fmt: skip
 
 OPEN = [
@@ -76,6 +76,7 @@ EXPECTED |= {
         ("GruCellSwaps", {"GV101"}, ["`b_ih`", "`b_hh`"]),
         ("ScanForgetsSteps", {"GV101"}, ["`A`"]),
         ("ModReluPhase", {"GV101"}, ["`z`"]),
+        ("SegmentSumTwice", {"GV101"}, ["`x`"]),
         ("SharedBaseTwice", {"GV101"}, ["`scale`"]),
         ("ChannelAffineTwice", {"GV101"}, ["`shift`"]),
         ("SemiDualForgets", {"GV101"}, ["`f`"]),
