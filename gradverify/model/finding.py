@@ -194,7 +194,7 @@ class Finding:
     location: Location | None = None
     """A better place than the target's own line: the line that raised."""
     part: str = ""
-    """Which of several tests behind one code made it: each is reported by itself."""
+    """Which of several tests with one code made it; the findings of each are listed separately."""
     cause: str = ""
     factor: float | None = None
     changes: tuple[SourceChange, ...] = ()

@@ -57,7 +57,7 @@ class Function:
         return (method,) if method is not None and method.ctx else ()
 
     def defines(self, method: Method) -> bool:
-        """Whether the method stands in this class itself: an inherited one is told where it is."""
+        """Whether this class defines the method itself: findings on an inherited one name its owner."""
         return method.node in self.node.body
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from gradverify.model import RaisedError
-from gradverify.verifier.devices import accelerators
+from gradverify.verifier.devices import accelerators, kind_of
 from gradverify.verifier.interpreter.out_of_bounds import OF_THE_INTERPRETER
 
 WANTS_A_GPU = (
@@ -24,16 +24,18 @@ _SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b",
 """In a message, or in the line that raises it: the author refuses tensors that are elsewhere."""
 
 
-_CPU_ALONE = re.compile(
-    r"device type tensor to numpy"  # Tensor.numpy
-    r"|Could not run '[\w:.]+' with arguments from the '\w+' backend"  # an operator without kernels there
+_CPU_ALONE = (
+    "{device} device type tensor to numpy",  # Tensor.numpy
+    "with arguments from the '{backend}' backend",  # an operator without kernels there
 )
-"""In messages of torch for what runs on tensors of the CPU alone."""
+"""In messages of torch for what runs on tensors of the CPU alone; `device` may be `cuda:0`."""
 
 
 def needs_the_cpu(error: RaisedError, device: str) -> str:
     """What to do where a forward on a device runs what is for the CPU alone; empty for every other error."""
-    if device == "cpu" or not _CPU_ALONE.search(error.message):
+    kind = kind_of(device)
+    message = re.sub(rf"\b{kind}:\d+", kind, error.message)
+    if kind == "cpu" or not any(m.format(device=kind, backend=kind.upper()) in message for m in _CPU_ALONE):
         return ""
     return "It runs on the CPU alone, as it is written. `devices: [cpu]` in a spec skips it elsewhere."
 

@@ -5,6 +5,7 @@ import subprocess
 
 import forked_command
 import pytest
+import wrong_sign
 from extent import extent
 
 SCREENS = {
@@ -37,27 +38,9 @@ def test_screen(place, screen, name):
     assert ran.screen(here.folder) == screen
 
 
-WRONG_SIGN = """
-import torch
-from torch.autograd import Function
-
-
-class Product(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, y = ctx.saved_tensors
-        return -grad_output * y, grad_output * x
-"""
-
-
 def test_the_change_that_is_known_comes_before_a_derived_backward(place):
     here = place("suggesting")
-    (here.folder / "sign.py").write_text(WRONG_SIGN)
+    (here.folder / "sign.py").write_text(wrong_sign.SOURCE)
     shown = here("suggest", "sign.py::Product")
     assert shown.code == 0, shown.err
     change = shown.out.index("#   + return grad_output * y, grad_output * x\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import wrong_sign
 
 ZOO = Path(__file__).parent
 BEYOND_THE_DEVICE = {"NumPyExp", "NumPyExpOnce", "FFTMagnitude"}
@@ -146,28 +147,10 @@ def test_every_device_is_held_against_the_cpu(tmp_path: Path) -> None:
     assert "CUDA_LAUNCH_BLOCKING=1" in lost["hint"]
 
 
-WRONG_SIGN = """
-import torch
-from torch.autograd import Function
-
-
-class Product(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, y = ctx.saved_tensors
-        return -grad_output * y, grad_output * x
-"""
-
-
 @pytest.mark.cuda
 @needs_cuda
 def test_a_fix_is_found_for_what_is_wrong_on_the_device(tmp_path: Path) -> None:
-    (tmp_path / "m.py").write_text(WRONG_SIGN)
+    (tmp_path / "m.py").write_text(wrong_sign.SOURCE)
     exit_code, report = check(tmp_path, "m.py", "--device", "cuda")
     (target,) = report["targets"]
     assert exit_code == 1

@@ -48,30 +48,32 @@ def suggest(
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
             suggestion = suggest_backward(request, shown)
-        known: tuple[LinePatch, ...] = ()
+        code, bugs = suggestion.exit_code, suggestion.bugs
         if suggestion.errors:
             write(sys.stderr, render_mistakes(suggestion.errors, style))
         elif suggestion.target is not None:
-            known = _known_change(request)
+            known, more = _known_change(request)
             write(sys.stdout, render_change(suggestion.target, known))
-            stream = sys.stdout if suggestion.exit_code is ExitCode.OK else sys.stderr
+            stream = sys.stdout if code is ExitCode.OK else sys.stderr
             write(stream, render_suggestion(suggestion.target, suggestion.answer))
-        print_bugs(suggestion.bugs)
-    raise typer.Exit(ExitCode.OK if known else suggestion.exit_code)
+            code = ExitCode.OK if known and code is ExitCode.FINDINGS else ExitCode.BUG if more else code
+            bugs = tuple(dict.fromkeys((*bugs, *more)))
+        print_bugs(bugs)
+    raise typer.Exit(code)
 
 
-def _known_change(request: Request) -> tuple[LinePatch, ...]:
-    """The change that verifying the one target finds; none where it is right, or nothing is found."""
-    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415
-    from gradverify.session.suggested_change import known_change  # noqa: PLC0415
+def _known_change(request: Request) -> tuple[tuple[LinePatch, ...], tuple[str, ...]]:
+    """The change that verifying the one target finds, if any; and bugs of ours that it met."""
+    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - `init` and `record` need none of it
+    from gradverify.session.suggested_change import known_change  # noqa: PLC0415 - reads sources
 
     report = checked(request)
-    return known_change(report.targets[0]) if len(report.targets) == 1 else ()
+    return known_change(report.targets[0]) if len(report.targets) == 1 else (), report.bugs
 
 
 def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -> ExitCode:
     """Print, or write, the change that makes one target right."""
-    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415
+    from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - `init` and `record` need none of it
     from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
     from gradverify.session.fixing import fix  # noqa: PLC0415
     from gradverify.session.suggested_change import change_of  # noqa: PLC0415

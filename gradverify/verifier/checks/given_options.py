@@ -22,7 +22,7 @@ one that protects a division by zero is off by so much at tiny ones, and only a 
 
 
 def with_given_options(sample: Sample, result: CheckResult) -> CheckResult:
-    """What is reported at values nobody declared, inconclusive where an option or a value was invented.
+    """Findings at undeclared values, made inconclusive where an option or a value was invented.
 
     Where backward is right at moderate values, extreme ones need no guard of their own. But an exponent of
     the author's may be one at which the limit exists, and an invented one not; and labels, masks and factors

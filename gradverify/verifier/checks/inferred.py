@@ -23,6 +23,7 @@ from gradverify.verifier.checks.equal_sizes import at_equal_sizes
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
 from gradverify.verifier.checks.inventions import (
     OF_A_SLOPE,
+    OF_THE_COUNT,
     OF_THE_DERIVATIVE,
     count_in_doubt,
     inventions_of,
@@ -55,9 +56,6 @@ CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 
 OF_THE_MATRIX = frozenset({"GV410"})
 """Codes that are certain no more where something was invented: LAPACK gives anything for singular ones."""
-
-OF_THE_KIND = "GV105"
-"""A gradient for what is no tensor: it may have been meant to be one."""
 
 OF_THE_DTYPE = "GV104"
 """A gradient in another dtype: a complex one may be right for complex inputs."""
@@ -159,11 +157,11 @@ class _Guard:
         if any(d.differ for d in self.invented):
             return False
         hangs_on_them = finding.raised is not None or finding.code in OF_THE_MATRIX
-        if finding.code == OF_THE_KIND and any(
+        if finding.code == OF_THE_COUNT and any(
             self._may_make_another_count(d, finding) for d in self.invented
         ):
             return False
-        if _in_doubt(self.sample, finding) or self._past_an_end():
+        if _guess_behind(self.sample, finding) or self._past_an_end():
             return False
         return finding.code.startswith(CERTAIN) and not (hangs_on_them and self.invented)
 
@@ -193,8 +191,8 @@ class _Guard:
             yield deliberate(finding, joined(signs))
         if self._past_an_end():
             yield invented(finding, tuple(f"the shape of `{name}`" for name in self._past_an_end()))
-        if _in_doubt(self.sample, finding):
-            yield invented(finding, (_in_doubt(self.sample, finding),))
+        if guess := _guess_behind(self.sample, finding):
+            yield invented(finding, (guess,))
         doubts = self._in_doubt(finding)
         if doubts and not self._whatever_invented(finding, doubts):
             yield invented(finding, tuple(d.what for d in doubts))
@@ -306,7 +304,7 @@ class _Guard:
         return self.persistent
 
 
-def _in_doubt(sample: Sample, finding: Finding) -> str:
+def _guess_behind(sample: Sample, finding: Finding) -> str:
     """What was guessed if this very finding is meant; else empty."""
     return write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
 

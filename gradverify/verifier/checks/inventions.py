@@ -13,8 +13,8 @@ OF_A_SLOPE = frozenset({"GV101", "GV107", "GV110"})
 """Codes that rest on a derivative of forward as it was measured."""
 
 
-OF_A_COUNT = "GV105"
-"""Another number of gradients than there are arguments."""
+OF_THE_COUNT = "GV105"
+"""Another number of gradients than of arguments, or one for what is no tensor and may be meant to be."""
 
 OF_A_WRITE = "GV402"
 """A write into an input: a spec says of one that is kept for it `mutated: true`."""
@@ -48,7 +48,7 @@ def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
 def count_in_doubt(sample: Sample, finding: Finding) -> str:
     """What was guessed if another number of gradients is meant: how long a list of tensors is; else empty."""
     lists = (a.name.partition("[")[0] for a in sample.arguments if a.name.endswith("]"))
-    name = next(lists, "") if finding.code == OF_A_COUNT else ""
+    name = next(lists, "") if finding.code == OF_THE_COUNT else ""
     return f"how many tensors `{name}` holds" if name else ""
 
 
