@@ -20,7 +20,7 @@ def render_change(target: Target, patches: Sequence[LinePatch]) -> str:
     """The lines that make a backward right, as comments; empty where none are known."""
     if not patches:
         return ""
-    said = f"{target.id}: right with this change; `--diff` prints it for `git apply`, `--write` writes it."
+    said = f"{target.id}: right with this change; --write applies it, --diff prints it."
     lines = [line for p in patches for line in (f"{p.path}:{p.line}", *signed_lines(p))]
     return "\n".join([*_comment(said), *(f"#   {line}".rstrip() for line in lines), "", ""])
 
