@@ -57,7 +57,7 @@ class Repeated(Function):
         )
 
 
-def deduced(function: type[Function]) -> dict[str, Any]:
+def found_for(function: type[Function]) -> Deduced:
     target = Target(
         function.__name__,
         function.__name__,
@@ -68,7 +68,11 @@ def deduced(function: type[Function]) -> dict[str, Any]:
     )
     found = deduce(function, target, None)
     assert isinstance(found, Deduced)
-    return {one.name: one for one in found.inputs}
+    return found
+
+
+def deduced(function: type[Function]) -> dict[str, Any]:
+    return {one.name: one for one in found_for(function).inputs}
 
 
 def test_an_index_is_below_the_count_that_is_passed():
@@ -77,6 +81,11 @@ def test_an_index_is_below_the_count_that_is_passed():
     assert isinstance(count, DeducedSize)
     assert index.range == ("0", count.expression)
     assert count.expression not in x.shape
+
+
+def test_a_count_whose_meaning_is_known_is_no_guess():
+    """A backward that is wrong for every count fails: the doubt would make it inconclusive."""
+    assert [doubt.name for doubt in found_for(SegmentSum).doubts] == ["index"]
 
 
 def test_an_index_is_below_the_rows_of_its_table():
