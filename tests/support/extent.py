@@ -14,3 +14,8 @@ long = pytest.mark.skipif(not EXHAUSTIVE, reason="takes long: tests/exhaustive d
 def extent(short, whole):
     """A number of draws, examples or copies: the whole one where `tests/exhaustive` asks for it."""
     return whole if EXHAUSTIVE else short
+
+
+def with_long(short, rest):
+    """What a test is parametrized with: the rest is skipped, so that its snapshots are known to be in use."""
+    return [*short, *(pytest.param(case, marks=long) for case in rest)]
