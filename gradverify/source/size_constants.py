@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 from gradverify.model import POWER_OF_TWO, SizeConstant
 from gradverify.source.reachable import statements_behind
-from gradverify.source.tree import integer, last_name
+from gradverify.source.tree import integer, last_name, rounds_of
 
 LEAST_BARE = 8
-"""A number without a name that is only assigned, a default or equal to a counter counts from here on: smaller
-ones are dimensions, strides and powers."""
+"""A number that has no name counts from here on: smaller ones are dimensions, strides and powers."""
 
 MOST_BITS = 16
 """Shifts and masks of so many bits, or more, are hashes and no blocks."""
@@ -29,10 +28,8 @@ _STEPPING = frozenset(
 )
 """Calls whose integer arguments bound or cut sizes."""
 
-
 _ROUNDING = frozenset({"next_power_of_2", "bit_length", "log2"})
 """What rounds a size up to a power of two: at such a size nothing is left over."""
-
 
 _LAUNCHING = ("num_warps", "num_stages", "num_ctas")
 """Ends of names that say how a kernel is launched: no size is held against them."""
@@ -56,28 +53,13 @@ def size_constants(source: str, attribute: str) -> tuple[SizeConstant, ...]:
 
 def _constants(statement: ast.stmt) -> Iterator[SizeConstant]:
     on_its_own = isinstance(statement, ast.Assign | ast.AnnAssign)
-    rounds = {id(call) for node in ast.walk(statement) for call in _rounds(node)}
+    rounds = {id(rounds_of(node)) for node in ast.walk(statement)}
     for node in ast.walk(statement):
         yield from _with_a_name(node, module_level=on_its_own)
         if id(node) not in rounds:
             yield from _without(node)
         if isinstance(node, ast.For):
             yield from _counted_to(node)
-
-
-def _rounds(node: ast.AST) -> Iterator[ast.AST]:
-    """The `range(50)` of an iteration: nothing in its loop counts with the variable or steps through memory.
-
-    How often Newton's step is repeated is not held against a size, and a size past it is only slow.
-    """
-    match node:
-        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[_]) as call, body=body):
-            inside = [n for statement in body for n in ast.walk(statement)]
-            counted = any(isinstance(n, ast.Name) and n.id == name for n in inside)
-            if not counted and not any(isinstance(n, ast.AugAssign) for n in inside):
-                yield call
-        case _:
-            pass
 
 
 def _counted_to(loop: ast.For) -> Iterator[SizeConstant]:

@@ -68,6 +68,23 @@ def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping
             yield inner, helper.__globals__  # type: ignore[union-attr]
 
 
+def iterates(function: Any) -> bool:  # noqa: ANN401
+    """Whether a live function, or a helper of it, repeats a step until it settles, as Newton's."""
+    nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
+    return any(isinstance(node, ast.While) or rounds_of(node) is not None for node in nodes)
+
+
+def rounds_of(node: ast.AST) -> ast.Call | None:
+    """The `range(50)` of an iteration: nothing in its loop counts, and no size is held against it."""
+    if not (
+        isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call)
+    ):
+        return None
+    inside = [n for statement in node.body for n in ast.walk(statement)]
+    counted = any(isinstance(n, ast.AugAssign) or getattr(n, "id", "") == node.target.id for n in inside)
+    return node.iter if len(node.iter.args) == 1 and not counted else None
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """A node and everything below it that runs when it runs, in source order."""
     left = [node]

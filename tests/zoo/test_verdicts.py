@@ -91,7 +91,9 @@ def complaints(target: dict, row: dict) -> list[str]:
     errors, warnings, notes = (codes(target, severity) for severity in ("error", "warning", "note"))
     may = set(row.get("may", ()))
     asked_errors, any_of = set(row.get("errors", ())), set(row.get("any_of", ()))
-    words = " ".join(f"{f['message']} {f['hint']} {f.get('raised')}" for f in target["findings"])
+    words = " ".join(
+        f"{f['message']} {f['hint']} {f.get('raised')} {f.get('fix')}" for f in target["findings"]
+    )
     wrong = []
     if target["status"] not in {row["status"], *row.get("or_else", ())}:
         wrong.append(f"status {target['status']}, not {row['status']}")

@@ -118,12 +118,13 @@ def _second_of(sizes: Sizes, own: int) -> list[int]:
     """Second sizes to try for one that is `own`: first one that makes it equal to another in some case.
 
     Of those, odd ones where it is even and larger ones come first. A size that every other one already takes
-    has a new one: with the smallest size first, few of them become smaller, and windows still overlap.
+    has a new one: with the smallest size first, few of them become smaller, and windows still overlap; or
+    failing that one that others have.
     """
     apart = [values for values in sizes.values() if own not in values]
     shared = sorted({n for values in apart for n in values}, key=lambda n: ((n - own) % 2 == 0, n < own, n))
     taken = {n for values in sizes.values() for n in values}
-    return [*shared, *(n for n in SECOND if n not in taken)]
+    return [*shared, *sorted((n for n in SECOND if n not in (own, *shared)), key=taken.__contains__)]
 
 
 def other_choices(state: State) -> list[State]:

@@ -1727,6 +1727,7 @@ class TapsOfOneLength(Function):
         return torch.einsum("cpt,pc->t", x0 + part * (x1 - x0), weight)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, g):
         x, x0, x1, index, part, left, right, weight = ctx.saved_tensors
         length = x.shape[1]

@@ -7,7 +7,7 @@ RIGHT = [
     "Decayed", "FirstGates", "Convolved", "Contrast",
     "Slopes", "ChannelAffine", "MatrixRoot", "WeighedClasses",
     "Packed", "UncheckedRows", "HeldBetween", "TwoAdapters", "Splatted",
-    "BandedMixing", "SegmentSum",
+    "BandedMixing", "SegmentSum", "TapsOfOneLength",
 ]  # fmt: skip
 
 OPEN = [
@@ -40,7 +40,6 @@ OPEN = [
     "PenaltyOfItsOwn",  # an identity with a gradient of its own
     "Shared",  # the number of all entries
     "Settled",  # a number of rounds
-    "TapsOfOneLength",  # two lengths that agree
     "Retained",  # rows, and a gate for each
     "Levels",  # straight-through, between bounds
     "SpectralPower",  # a power for each entry, of a matrix that was guessed to be definite
