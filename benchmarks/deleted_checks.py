@@ -93,8 +93,9 @@ verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices
 verifier.variations | Answer("yes") | vmap.batched compiled.compiled forward_mode.forward_mode
     functional.functional opcheck.registration
-verifier.checks.precision | CheckResult() | alone.single_inside autocast.autocast beside.beside_float64
-verifier.checks.precision | None | alone.refusing_float64
+verifier.checks.precision | CheckResult() | alone.judged_alone autocast.autocast beside.beside_float64
+verifier.checks.precision | None | alone.surely_wrong
+verifier.checks | frozenset() | float32_inside.float32_inside
 verifier.checks.precision | () | beside.wrong_natively
 verifier.checks.precision | iter(given[:1]) | place.places_of
 verifier.checks | CheckResult() | contract.contract contract.old_style reference.reference
@@ -105,23 +106,19 @@ verifier.checks | [] | carried.carried_parameters
 verifier.checks | None | grad_output.nonlinearity grad_output.wrong_with_zeros empty.refused_empty
     saved_intermediates.what_cuts
 verifier.checks | () | grad_output.rounded_to
-verifier.checks | "" | constants.right_for_some
+verifier.doubt | "" | constants.right_for_some
     deliberate.looks_deliberate
 verifier | iter(()) | beyond.judge_beyond
-verifier.checks | iter(()) | diagnosis.causes_of
+verifier.diagnose | iter(()) | findings.causes_of
 verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
-verifier.checks | given[1] | inferred.guarded given_options.with_given_options
+verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
 verifier.checks | list(given[1]) | drawn_again.told_of_draws
-verifier.checks | whole(*given).zero_() | own_rounding.explained_by_own_rounding
-verifier | iter(()) | evaluation.in_evaluation_mode
-session | [] | beside.told_beside
-session | list(given[0]) | expected.mark_expected
-lint.rules | iter(()) | opaque_backward.check tensor_on_ctx.check gradient_count.check saving.check
-    grad_output_written.check needs_input_grad.check no_setup_context.check mixed_precision.check
-    grad_output_layout.check old_style.check input_written.check ctx_attributes.check saved_count.check
-    grad_output_count.check grad_output_unused.check
+verifier.numerics | given[2] | own_rounding.without_own_rounding
+verifier | iter(()) | extra_cases._evaluation_mode
+session | [] | static_findings.told_beside
+session | list(given[0]) | completeness.mark_expected
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.
 The second is an expression in the names of the module; `given` are the arguments, `whole` is the function.
@@ -161,11 +158,10 @@ def of_check(check: Check) -> Deletion:
     source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text("utf-8")
     tried = "" if re.search("given|whole", check.returns) else check.returns  # a wrong row shows on import
     patch = FINDS_NOTHING.format(function=check.function, returns=check.returns, tried=tried)
-    words = {f"gradverify.{check.module}"} if check.function == "check" else {check.function}
     body = next(n for n in ast.parse(source).body if getattr(n, "name", "") == check.function)
     of_function, of_module = (CODE.findall(text) for text in (ast.get_source_segment(source, body), source))
     codes = frozenset(of_function or of_module)
-    return Deletion(check.name, {f"gradverify.{check.module}": patch}, frozenset(words | codes), codes)
+    return Deletion(check.name, {f"gradverify.{check.module}": patch}, codes | {check.function}, codes)
 
 
 # ---------------------------------------------------------------------------------------------

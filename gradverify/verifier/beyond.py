@@ -15,13 +15,13 @@ from gradverify.events import BeyondDoubted, BeyondJudged, BeyondStarted, Event,
 from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Finding, Outcome, Point, Severity
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
-from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.precision.alone import judged_alone
 from gradverify.verifier.checks.pricing import timed
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.doubt.inferred_inputs import guarded
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.interpreter.launches import launches

@@ -27,8 +27,6 @@ from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
 from gradverify.verifier.checks.float32_inside import every_output_is_float32, float32_inside
-from gradverify.verifier.checks.given_options import with_given_options
-from gradverify.verifier.checks.inferred import guarded
 from gradverify.verifier.checks.kept import Place
 from gradverify.verifier.checks.precision.alone import (
     FLOAT32_INSIDE,
@@ -42,6 +40,7 @@ from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
+from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
@@ -275,7 +274,6 @@ def _at_undeclared(
         state.swept = state.swept.joined(branches_seen(sample))
     state.count_calls(sample)
     state.points += found.judged
-    # Of inferred inputs only the options are guarded here.
-    result = with_given_options(sample, found.result) if subject.inferred else found.result
+    result = guarded_at_undeclared(sample, found.result)
     state.add(sample.family, result)
     yield from asked.told(result.findings)

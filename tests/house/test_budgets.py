@@ -34,7 +34,7 @@ STEP = 10
 GOALS = {
     "cli": 1_500, "report": 2_700, "session": 3_600, "spec": 3_900, "rules": 300, "source": 1_500,
     "lint": 1_000, "record": 1_100, "api": 900, "verifier": 1_700, "verifier/collect": 600,
-    "verifier/inputs": 1_000, "verifier/numerics": 3_100, "verifier/checks": 3_500,
+    "verifier/inputs": 1_000, "verifier/numerics": 3_100, "verifier/checks": 2_900, "verifier/doubt": 600,
     "verifier/variations": 3_800, "verifier/infer": 2_900, "verifier/diagnose": 2_800,
     "verifier/suggest": 1_100, "verifier/dump": 400, "verifier/mutation": 300,
 }  # fmt: skip

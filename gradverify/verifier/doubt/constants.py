@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.manifolds import mismatched, with_values
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import mismatched, with_values
 from gradverify.verifier.guard import Raised
 
 _Values = Callable[[Tensor], Tensor | None]

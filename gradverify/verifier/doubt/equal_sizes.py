@@ -16,10 +16,10 @@ from typing import Any
 
 from gradverify.model import TensorInput
 from gradverify.source import called_name, definitions_behind
-from gradverify.verifier.checks.other_sizes import at_shapes
 from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.other_sizes import at_shapes
+from gradverify.verifier.doubt.returned_shapes import Shapes
 
 COUNTING = frozenset({"len", "mean", "nanmean", "var", "std", "var_mean", "std_mean", "numel", "nelement"})
 """Calls whose result is a size, or goes by one."""

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Finding
-from gradverify.verifier.checks.manifolds import STEPS, with_values
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import with_values
+from gradverify.verifier.doubt.unread import STEPS
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from gradverify.model import TensorInput
 from gradverify.source import definitions_behind
-from gradverify.verifier.checks.other_sizes import at_shapes, takes
 from gradverify.verifier.checks.reading import own_backward
-from gradverify.verifier.checks.returned_shapes import Shapes
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.other_sizes import at_shapes, takes
+from gradverify.verifier.doubt.returned_shapes import Shapes
 
 LARGEST_SIZE = 16
 """Numbers beyond are blocks and widths of a machine, no taps, coordinates or components."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gradverify.model import Finding, TensorInput
-from gradverify.verifier.checks.manifolds import mismatched
 from gradverify.verifier.checks.reading import Irregularity
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import mismatched
 
 COMPLEX = "complex128"
 

@@ -14,10 +14,10 @@ from dataclasses import replace
 from itertools import islice
 
 from gradverify.model import Case, TensorInput
-from gradverify.verifier.checks.manifolds import mismatched
-from gradverify.verifier.checks.returned_shapes import Shapes, returned_shapes
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import mismatched
+from gradverify.verifier.doubt.returned_shapes import Shapes, returned_shapes
 
 LEADING = (2, 3, 5, 7)
 """Sizes for one dimension more: the first that no input has, so that it merges with none."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gradverify.model import Doubt, Finding
-from gradverify.verifier.checks.deliberate import looks_deliberate
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.deliberate import looks_deliberate
 
 OF_THE_DERIVATIVE = frozenset({"GV101", "GV106", "GV107", "GV108", "GV110", "GV201", "GV202"})
 """Codes that say nothing of a gradient which is not meant to be the derivative."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradverify.verifier.checks.manifolds import with_values
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import with_values
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gradverify.model import Finding, TensorInput
-from gradverify.verifier.checks.manifolds import mismatched, with_values
-from gradverify.verifier.checks.plain_counts import is_plain_count
+from gradverify.model import TensorInput
 from gradverify.verifier.checks.samples import prepared
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import mismatched, with_values
+from gradverify.verifier.doubt.plain_counts import is_plain_count
 
 FACTORS = (2.5, 0.3, 0.01)
 """Other real numbers: large and small, none at which a wrong factor cannot be seen."""
@@ -74,11 +74,10 @@ INTEGERS: tuple[_Integers, ...] = (
 """Labels, indices and permutations of other kinds: in order, all alike, backwards, from end to end."""
 
 
-def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) -> bool:
-    """Whether the mismatch is there for all other values of the arguments with these names."""
-    if finding.code not in MEASURED:
-        return False
-    second_order = finding.code.startswith("GV2")
+def whatever_invented(
+    sample: Sample, names: Collection[str], wrong: str | None, *, second_order: bool
+) -> bool:
+    """Whether the mismatch for an input is there for all other values of the arguments with these names."""
     given = {a.name: a.value for a in sample.arguments if a.name in set(names)}
     discrete = {n: v for n, v in given.items() if not isinstance(v, float)}
     factors = [n for n, v in given.items() if isinstance(v, float)]
@@ -97,7 +96,7 @@ def whatever_invented(sample: Sample, finding: Finding, names: Iterable[str]) ->
         if moved is None:
             continue
         found = [
-            mismatched(with_values(moved, own), finding.input, second_order=second_order)
+            mismatched(with_values(moved, own), wrong, second_order=second_order)
             for own in _of_factors(factors)
         ]
         known = [f for f in found if f is not None]

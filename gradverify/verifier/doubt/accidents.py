@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 from gradverify.model import Finding
-from gradverify.verifier.checks.handed_on import asks_of_what_is_handed_on
-from gradverify.verifier.checks.other_sizes import takes_more_dimensions
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.written_sizes import takes_written_sizes
+from gradverify.verifier.doubt.handed_on import asks_of_what_is_handed_on
+from gradverify.verifier.doubt.other_sizes import takes_more_dimensions
+from gradverify.verifier.doubt.written_sizes import takes_written_sizes
 
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "ValueError", "TypeError"}

@@ -1,0 +1,263 @@
+"""Why a guess may have made a mismatch: it is gone for another guess that forward accepts, or is meant.
+
+Each reason takes a finding and gives it as an inconclusive one that says what was guessed, or None. They are
+asked in the order of `AT_DECLARED`, or of `AT_UNDECLARED` where backward is right at moderate values: extreme
+ones need few reasons of their own. But an exponent of the author's may be one at which the limit exists, and
+an invented one not; and labels, masks and factors are other ones there, which hide all of a row, or name one
+entry twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gradverify.model import Doubt, Finding, Point, TensorInput
+from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
+from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.accidents import is_accident
+from gradverify.verifier.doubt.complex_inputs import at_complex_inputs
+from gradverify.verifier.doubt.constants import right_for_some
+from gradverify.verifier.doubt.equal_sizes import at_equal_sizes
+from gradverify.verifier.doubt.inventions import (
+    OF_A_SLOPE,
+    OF_THE_DERIVATIVE,
+    count_in_doubt,
+    inventions_of,
+    signs_of,
+    write_in_doubt,
+)
+from gradverify.verifier.doubt.manifolds import persists, right_at_definite
+from gradverify.verifier.doubt.minus_signs import needless_minus_signs
+from gradverify.verifier.doubt.neighbours import Neighbours
+from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
+from gradverify.verifier.doubt.other_values import MEASURED, whatever_invented
+from gradverify.verifier.doubt.repeatable import is_repeatable
+from gradverify.verifier.doubt.returned_shapes import of_returned_ranks
+from gradverify.verifier.doubt.steadiness import is_steady
+from gradverify.verifier.doubt.unread import unread_slice
+from gradverify.verifier.doubt.written_sizes import at_written_sizes
+
+OF_AN_EXCEPTION = "GV102"
+"""Backward raises."""
+
+OF_A_SHAPE = "GV103"
+"""A gradient in another shape than its input has."""
+
+OF_THE_DTYPE = "GV104"
+"""A gradient in another dtype: a complex one may be right for complex inputs."""
+
+OF_GRAD_OUTPUT = "GV106"
+"""Of what backward makes of grad_output, whatever forward is."""
+
+OF_NO_VALUE = "GV108"
+"""A gradient that is NaN or infinite: its author may divide by what is never zero, or never alike."""
+
+OF_SHAPES = frozenset({"GV101", "GV103", "GV107", "GV108", "GV110"})
+"""Codes that a wrong guess of a shape can have made."""
+
+ON_NO_MANIFOLD = ("GV102", "GV104", "GV2", "GV501")
+"""Codes that no manifold explains: where the first derivative is right in every direction, there is none."""
+
+SLIGHT = 1e-3
+"""Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
+one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
+
+Reason = Callable[[Neighbours, Finding], Finding | None]
+
+
+def guess_behind(sample: Sample, finding: Finding) -> str:
+    """What was guessed if this very finding is meant; else empty."""
+    return write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
+
+
+def past_an_end(sample: Sample) -> tuple[str, ...]:
+    """Inputs whose shape was guessed too small where forward seems to read whatever lies in memory."""
+    summed = tuple(of_returned_ranks(sample))
+    return summed if summed and not is_repeatable(sample) else ()
+
+
+def _if_guessed(finding: Finding, what: Iterable[str]) -> Finding | None:
+    """The finding as one that hangs on what was guessed; None where that is nothing."""
+    named = tuple(filter(None, what))
+    return invented(finding, named) if named else None
+
+
+def _shapes_of(finding: Finding, names: Iterable[str]) -> Finding | None:
+    return _if_guessed(finding, (f"the shape of `{name}`" for name in names))
+
+
+def _no_derivative_meant(near: Neighbours, finding: Finding) -> Finding | None:
+    signs = signs_of(near.sample, finding)
+    return deliberate(finding, joined(signs)) if signs else None
+
+
+def _too_small(near: Neighbours, finding: Finding) -> Finding | None:
+    return _shapes_of(finding, near.once(past_an_end))
+
+
+def _meant(near: Neighbours, finding: Finding) -> Finding | None:
+    return _if_guessed(finding, [guess_behind(near.sample, finding)])
+
+
+def _invented_values(near: Neighbours, finding: Finding) -> Finding | None:
+    """No shape makes a backward that is not linear, but what is never written where two sizes differ."""
+    linear = finding.code != OF_GRAD_OUTPUT
+    doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
+    testable = bool(doubts) and all(d.of_values for d in doubts)
+    settled = testable and _is_there_whatever(near, finding, doubts)
+    return None if settled else _if_guessed(finding, (d.what for d in doubts))
+
+
+def _is_there_whatever(near: Neighbours, finding: Finding, doubts: Iterable[Doubt]) -> bool:
+    """Whether it is there for all other values of what was invented."""
+    names, second_order = tuple(d.name for d in doubts), _is_second_order(finding)
+    return finding.code in MEASURED and near.once(
+        whatever_invented, names, finding.input, second_order=second_order
+    )
+
+
+def _real_inputs(near: Neighbours, finding: Finding) -> Finding | None:
+    real = at_complex_inputs(near.sample, finding) if finding.code == OF_THE_DTYPE else ()
+    return _if_guessed(finding, (f"that `{name}` is real" for name in real))
+
+
+def _returned_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    summed = of_returned_ranks(near.sample) if finding.code in OF_SHAPES else {}
+    right = summed and (finding.code == OF_A_SHAPE or right_at(near.sample, summed, finding.input))
+    return _shapes_of(finding, summed if right else ())
+
+
+def _odd_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    odd = near.once(odd_sizes_alone, finding.input) if _is_of_shapes(finding) else ()
+    return _if_guessed(finding, (f"the odd size of `{name}`" for name in odd))
+
+
+def _other_shapes(near: Neighbours, finding: Finding) -> Finding | None:
+    return _shapes_of(finding, near.once(at_other_shapes) if _is_of_shapes(finding) else ())
+
+
+def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
+    asked = (at_written_sizes, at_equal_sizes) if _is_of_shapes(finding) else ()
+    return _if_guessed(finding, next(filter(None, map(near.once, asked)), ()))
+
+
+def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    """Of what acts on the first input."""
+    if finding.code not in OF_A_SLOPE | {OF_AN_EXCEPTION}:
+        return None
+    return _if_guessed(
+        finding, needless_minus_signs(near, finding.input, near.sample.problem.input_names[1:])
+    )
+
+
+def _refused(near: Neighbours, finding: Finding) -> Finding | None:
+    by_guess = finding.code == OF_AN_EXCEPTION and not is_accident(near.sample, finding)
+    return refused(finding) if by_guess else None
+
+
+def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
+    along = not finding.code.startswith(ON_NO_MANIFOLD) and not near.once(persists)
+    definite = finding.code == OF_NO_VALUE and right_at_definite(near.sample)
+    return doubted(finding) if along or definite else None
+
+
+def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
+    return unsteady(finding) if finding.code in OF_A_SLOPE and not near.once(is_steady) else None
+
+
+def _constants(near: Neighbours, finding: Finding) -> Finding | None:
+    """First at even sizes: a table may be one of halves, or of pairs."""
+    if finding.code not in OF_THE_DERIVATIVE:
+        return None
+    return _if_guessed(finding, [near.once(_kind, finding.input, second_order=_is_second_order(finding))])
+
+
+def _kind(sample: Sample, name: str | None, *, second_order: bool) -> str:
+    samples = filter(None, (at_even_sizes(sample), sample))
+    return next(filter(None, (right_for_some(s, name, second_order=second_order) for s in samples)), "")
+
+
+def _unread(near: Neighbours, finding: Finding) -> Finding | None:
+    if finding.code == OF_GRAD_OUTPUT:
+        return None
+    found = near.once(unread_slice, finding.input, second_order=_is_second_order(finding))
+    return _if_guessed(finding, [found])
+
+
+def _anything_invented(near: Neighbours, finding: Finding) -> Finding | None:
+    """Options and factors are swept; other values are drawn again."""
+    sample = near.sample
+    inventions = inventions_of(sample)
+    what = [d.what for d in inventions if d.certain or d.differ]
+    redrawn = [d for d in inventions if d.of_values and not d.certain]
+    if redrawn and not _is_there_whatever(near, finding, redrawn):
+        what += [d.what for d in redrawn]
+    what += [d.what for d in sample.subject.doubts if d.extreme]
+    if _lost_entries(sample, finding.input):
+        what.append(f"that zeros of `{finding.input}` are none of its entries")
+    return _if_guessed(finding, what)
+
+
+def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
+    """Every entry is NaN, or off by little: by an epsilon in a denominator, a tail that is cut off."""
+    sample, name = near.sample, finding.input
+    special = sample.point is Point.SPECIAL
+    worst = finding.entries.worst if finding.entries is not None else ()
+    slight = bool(worst) and all(abs(e.actual - e.expected) <= SLIGHT * abs(e.expected) for e in worst)
+    if not slight and not (finding.code == OF_NO_VALUE and special):
+        return None
+    zeros = special and _has_zeros(sample, name)
+    return _if_guessed(
+        finding, [f"that zeros of `{name}` are valid" if zeros else "that such values are valid"]
+    )
+
+
+def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
+    names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
+    return _if_guessed(finding, needless_minus_signs(near, finding.input, names))
+
+
+AT_DECLARED: tuple[Reason, ...] = (
+    _no_derivative_meant,
+    _too_small,
+    _meant,
+    _invented_values,
+    _real_inputs,
+    _returned_shapes,
+    _odd_sizes,
+    _other_shapes,
+    _other_sizes,
+    _minus_signs,
+    _refused,
+    _manifold,
+    _unsteady,
+    _constants,
+    _unread,
+)
+
+AT_UNDECLARED: tuple[Reason, ...] = (
+    _no_derivative_meant,
+    _anything_invented,
+    _such_values,
+    _any_minus_signs,
+    _unsteady,
+)
+
+
+def _is_of_shapes(finding: Finding) -> bool:
+    return finding.code in OF_SHAPES | {OF_AN_EXCEPTION}
+
+
+def _is_second_order(finding: Finding) -> bool:
+    return finding.code.startswith("GV2")
+
+
+def _has_zeros(sample: Sample, name: str | None) -> bool:
+    names = sample.problem.input_names
+    return name in names and bool((sample.problem.primals[names.index(name)] == 0).any())
+
+
+def _lost_entries(sample: Sample, name: str | None) -> bool:
+    """Whether an input in a sparse layout holds zeros, which are no entries of it and get no gradient."""
+    given = (i for i in sample.case.inputs if isinstance(i, TensorInput) and i.name == name)
+    return any(i.layout.startswith("sparse") for i in given) and _has_zeros(sample, name)
