@@ -118,7 +118,9 @@ def compare(
 def vague(measured: NumericalJacobian, outputs: Layout) -> Tensor:
     """Entries (bool, M × N) that are not known well enough to say that slopes are finite there."""
     slope = natural_slope(measured.centre, measured.scale, outputs)
-    return ~(measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope))
+    share = measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope)
+    # Where forward is infinite, its slope is infinite, too.
+    return ~(share & measured.error.isfinite() & measured.value.isfinite())
 
 
 def finest_rounding(outputs: Layout) -> Tensor:

@@ -91,8 +91,8 @@ def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Compariso
     """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
 
     It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
-    there hangs on the last digits of the inputs: moved by `LAST_PLACES`, the row or forward itself changes by
-    a share of the difference. One forward, and each of the rows from one graph.
+    there hangs on the last digits: with inputs moved by `LAST_PLACES` and a random error in every operation,
+    the row or forward itself changes by a share of the difference. One forward, and the rows from one graph.
     """
     problem = sampler.problem
     off = torch.where(doubtful, comparison.difference, 0.0)
@@ -103,7 +103,8 @@ def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Compariso
     generator = torch.Generator().manual_seed(RUNS)
     x = nudged(sampler.x, sampler.inputs, generator, most=LAST_PLACES)
     rows = doubtful.any(dim=1).nonzero().flatten().tolist()
-    there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
+    with RandomRounding(UNIT, generator):
+        there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
     if isinstance(gradients, Raised):
         return True
     values = (there - measured.centre)[rows].abs()[:, None] / measured.scale
@@ -178,5 +179,9 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
         if isinstance(result, Raised):
             return None
         seen &= not mode.foreign
-        values = torch.maximum(values, (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0))
+        lost = (
+            base.value.isfinite() & ~result.value.isfinite()
+        )  # a number that overflows by a rounding is none
+        off = (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0)
+        values = torch.maximum(values, torch.where(lost, torch.inf, off))
     return Spread(values, seen)

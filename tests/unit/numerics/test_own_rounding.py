@@ -124,3 +124,35 @@ def test_in_the_second_order_of_a_saturated_softmax_nothing_is_wrong(maps):
     first, second = maps.judged_twice(Softmax.apply, x)
     for found in (first, second):
         assert not (found.comparison.wrong | found.comparison.imprecise).any()
+
+
+@pytest.mark.parametrize(
+    ("at", "factor", "wrong"), [(-1e9, 1.0, False), (-3.0, 1.0, False), (-3.0, 2.0, True)]
+)
+def test_an_exponential_of_numbers_that_cancel_is_judged_where_digits_are_left(maps, at, factor, wrong):
+    """The ratio of Mills: both exponents are 5e17 at -1e9, and a rounding of them is 64."""
+
+    def slope(a):
+        return factor * torch.exp(-0.5 * a * a - torch.special.log_ndtr(a)) / math.sqrt(2 * math.pi)
+
+    found = comparison_of(maps, elementwise(torch.special.log_ndtr, slope), at)
+    assert found.wrong.item() is wrong
+    assert found.not_judged.item() is (at < -1e3)
+
+
+def test_where_an_output_is_infinite_nothing_of_its_grad_output_is_judged(maps):
+    """0 · inf is NaN: its slope spoils the second derivative of all others by it."""
+
+    class LogGamma(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.lgamma(x + 1)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * torch.digamma(x + 1)
+
+    _, second = maps.judged_twice(LogGamma.apply, torch.tensor([-1.0, 0.3], dtype=torch.float64))
+    assert not second.comparison.nonfinite.any()
