@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import mismatched, with_values
+from gradverify.verifier.doubt.neighbours import is_square, mismatched, with_values
 from gradverify.verifier.guard import Raised
 
 _Values = Callable[[Tensor], Tensor | None]
@@ -127,12 +127,12 @@ def _zeros_and_ones(x: Tensor) -> Tensor | None:
 
 def _symmetric(x: Tensor) -> Tensor | None:
     """[..., n, n], the same transposed."""
-    return (x + x.mT) / 2 if _is_square(x) else None
+    return (x + x.mT) / 2 if is_square(x) and x.shape[-1] > 1 else None
 
 
 def _antisymmetric(x: Tensor) -> Tensor | None:
     """[..., n, n], minus the same transposed."""
-    return (x - x.mT) / 2 if _is_square(x) else None
+    return (x - x.mT) / 2 if is_square(x) and x.shape[-1] > 1 else None
 
 
 def _skew_filter(x: Tensor) -> Tensor | None:
@@ -145,11 +145,7 @@ def _skew_filter(x: Tensor) -> Tensor | None:
 
 def _orthogonal(x: Tensor) -> Tensor | None:
     """[..., n, n], whose inverse is its transpose."""
-    return torch.linalg.qr(x).Q if _is_square(x) else None
-
-
-def _is_square(x: Tensor) -> bool:
-    return x.dim() > 1 and x.shape[-1] == x.shape[-2] > 1
+    return torch.linalg.qr(x).Q if is_square(x) and x.shape[-1] > 1 else None
 
 
 KINDS = (

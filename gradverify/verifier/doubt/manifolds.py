@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.doubt.neighbours import is_square, one_like
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
@@ -39,7 +40,7 @@ def persists(sample: Sample) -> bool:
     kinds: list[tuple[Move, Projection]] = []
     if not all(_takes_back(sample, place, _row_normalised) for place in _wrong_places(sample)):
         kinds.append((_row_normalised, _along_sphere))
-    if any(_is_square(p) for p in sample.problem.primals):
+    if any(is_square(p) for p in sample.problem.primals):
         kinds.append((_symmetrised, _along_symmetric))
     return all(_mismatch_along(sample, move, project) for move, project in kinds)
 
@@ -49,7 +50,7 @@ def right_at_definite(sample: Sample) -> bool:
 
     An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one.
     """
-    if not any(_is_square(p) and not p.is_complex() for p in sample.problem.primals):
+    if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
         return False
     return not _mismatch_along(sample, _definite, _along_symmetric)
 
@@ -123,18 +124,14 @@ def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
 
 
 def _symmetrised(x: Tensor) -> Tensor:
-    return (x + x.mT) / 2 if _is_square(x) else x
+    return (x + x.mT) / 2 if is_square(x) else x
 
 
 def _definite(x: Tensor) -> Tensor:
-    if not _is_square(x):
+    if not is_square(x):
         return x
-    return x @ x.mT + x.shape[-1] * torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    return x @ x.mT + x.shape[-1] * one_like(x)
 
 
 def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
-    return (difference + difference.mT) / 2 if _is_square(x) else difference
-
-
-def _is_square(x: Tensor) -> bool:
-    return x.dim() >= 2 and x.shape[-1] == x.shape[-2]
+    return (difference + difference.mT) / 2 if is_square(x) else difference

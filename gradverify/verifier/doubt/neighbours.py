@@ -6,6 +6,9 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import torch
+from torch import Tensor
+
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.second_order import second_order_problem
@@ -74,3 +77,13 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
     blocks = zip(judged.inputs.blocks, problem.input_names, strict=True)
     found = frozenset(name for block, name in blocks if bool(wrong[:, block.start : block.stop].any()))
     return found if second_order else found | ignoring_grad_output(sample.problem)
+
+
+def one_like(x: Tensor) -> Tensor:
+    """The identity for square matrices, ones for what is none."""
+    return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device) if is_square(x) else torch.ones_like(x)
+
+
+def is_square(x: Tensor) -> bool:
+    """Whether the last two dimensions are those of a square matrix."""
+    return x.dim() > 1 and x.shape[-1] == x.shape[-2]

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from gradverify.model import Doubt
-from gradverify.source import definitions_behind, iterates
+from gradverify.source import definitions_behind
 from gradverify.verifier.infer.facts import Evidence
 from gradverify.verifier.infer.intent import deliberate_gradient
 
@@ -29,8 +29,6 @@ def doubts_of_source(value: Any, module: ModuleType | None, evidence: Evidence) 
     if epsilon and not any(_epsilons(getattr(value, "forward", None))):
         # Such a gradient is another one where forward has a pole, or nearly so, and the right one elsewhere.
         yield Doubt("", f"that such values are valid (backward has {epsilon} of its own)", extreme=True)
-    if iterates(getattr(value, "forward", None)) and not iterates(getattr(value, "backward", None)):
-        yield Doubt("", "that such values are valid (forward iterates, and may not settle)", extreme=True)
     said = deliberate_gradient(value, module)
     if said:
         yield Doubt("", f"that backward should be the derivative (its source says `{said}`)", intent=True)

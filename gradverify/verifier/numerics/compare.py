@@ -118,9 +118,8 @@ def compare(
 def vague(measured: NumericalJacobian, outputs: Layout) -> Tensor:
     """Entries (bool, M × N) that are not known well enough to say that slopes are finite there."""
     slope = natural_slope(measured.centre, measured.scale, outputs)
-    share = measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope)
-    # Where forward is infinite, its slope is infinite, too.
-    return ~(share & measured.error.isfinite() & measured.value.isfinite())
+    known = measured.error.isfinite() & measured.value.isfinite()  # where forward is infinite, its slope is
+    return ~(known & (measured.error <= VAGUE * torch.maximum(measured.value.abs(), slope)))
 
 
 def finest_rounding(outputs: Layout) -> Tensor:

@@ -179,9 +179,6 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
         if isinstance(result, Raised):
             return None
         seen &= not mode.foreign
-        lost = (
-            base.value.isfinite() & ~result.value.isfinite()
-        )  # a number that overflows by a rounding is none
-        off = (result.value - base.value).abs().nan_to_num(0.0, 0.0, 0.0)
-        values = torch.maximum(values, torch.where(lost, torch.inf, off))
+        off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
+        values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
     return Spread(values, seen)

@@ -1,0 +1,101 @@
+"""Why a guess may have made a mismatch: reasons, where each holds and where it does not."""
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from gradverify.model import Case, Finding, Point, Settings, Severity, Target, TargetKind
+from gradverify.verifier import guard
+from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.doubt.neighbours import Neighbours
+from gradverify.verifier.doubt.reasons import AT_DECLARED
+from gradverify.verifier.inputs.arguments import Argument
+from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.problem import CallProblem
+
+SETTLES = "that forward's iterations settle at such values"
+
+
+class Picard(Function):
+    """y = x + a · sin(y) by repetition, which settles where |a| < 1; differentiated where it settles."""
+
+    @staticmethod
+    def forward(ctx, x, a):
+        y = x.clone()
+        for _ in range(50):
+            y = x + a * torch.sin(y)
+        ctx.save_for_backward(y, a)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, a = ctx.saved_tensors
+        u = g / (1 - a * torch.cos(y))
+        return u, u * torch.sin(y)
+
+
+class PicardTwice(Picard):
+    """Wrong where it settles, too."""
+
+    @staticmethod
+    def backward(ctx, g):
+        of_x, of_a = Picard.backward(ctx, g)
+        return of_x, 2 * of_a
+
+
+class HeronRoot(Function):
+    """A root by repetition, which settles where it starts near one."""
+
+    @staticmethod
+    def forward(ctx, a):
+        y, left = a.clone(), 6
+        while left:
+            y, left = 0.5 * (y + a / y), left - 1
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g / (2 * y)
+
+
+class Unrolled(Picard):
+    """Backward repeats as forward does: it stops where that stops, and is judged there."""
+
+    @staticmethod
+    def backward(ctx, g):
+        y, a = ctx.saved_tensors
+        u = g
+        for _ in range(3):
+            u = g + u * a * torch.cos(y)
+        return u, u * torch.sin(y)
+
+
+def reasons(function, *values):
+    """What was guessed, by each reason that holds for a mismatch in the last input."""
+    tensors = [torch.tensor(v, dtype=torch.float64) for v in values]
+    arguments = tuple(Argument(f"x{k}", t, differentiable=True) for k, t in enumerate(tensors))
+    states = guard.RandomStates(0)
+    problem = CallProblem(function.apply, arguments, (0,), Layout.of([function.apply(*tensors)]), states)
+    target = Target("Of", "Of", TargetKind.FUNCTION, file=__file__, line=1)
+    subject = Subject(target, function.apply, Settings(), inferred=True, function_class=function)
+    sample = Sample(subject, Case("", 0), Point.TYPICAL, 0, arguments, problem, 1)
+    finding = Finding("GV101", Severity.ERROR, "it is wrong", input=arguments[-1].name, output=0)
+    near = Neighbours(sample)
+    return [found.message for reason in AT_DECLARED if (found := reason(near, finding)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "holds"),
+    [
+        (Picard, ([0.3, 1.2], [1.9, -1.6]), True),
+        (PicardTwice, ([0.3, 1.2], [1.9, -1.6]), False),
+        (Unrolled, ([0.3, 1.2], [1.9, -1.6]), False),
+        (HeronRoot, ([-1.3, 0.2, -0.7],), True),
+    ],
+)
+def test_an_iteration_that_may_not_settle_is_named_where_backward_is_right_once_it_does(
+    function, values, holds
+):
+    assert any(SETTLES in message for message in reasons(function, *values)) is holds
