@@ -30,7 +30,10 @@ from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.directional_derivative import slopes_along
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.large import LARGEST_JACOBIAN
+from gradverify.verifier.numerics.noise import own_noise
 from gradverify.verifier.numerics.proof import Certificate, certify, damping_of
+from gradverify.verifier.numerics.remeasure import SAME
+from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.verdict import Judged, NotJudged
 
 NO_FLOAT64_PATH = "forward computes in float32 inside, there is no float64 path to verify it by"
@@ -49,6 +52,12 @@ RETURN_NONE = (
     "set_materialize_grads."
 )
 """The remedy of GV407."""
+
+FAR_STEPS = (2.0**-6, 2.0**-7)
+"""In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
+
+NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
+"""In units of the entry itself: from well below the usual steps down to a few units in the last place."""
 
 
 def first_order(sample: Sample) -> FirstOrder:
@@ -103,15 +112,14 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
     findings, uncovered = _judge_blocks(sample, judged, single)
     if (nonlinear is not None or findings or uncovered) and not single:
         single = float32_inside(sample, kernels=launches() > before)
-        findings, uncovered = _judge_blocks(sample, judged, single) if single else (findings, uncovered)
+    if single:  # between two float32 numbers forward is smooth, and has another slope
+        judged = replace(judged, comparison=seen_from_afar(sample, judged.comparison, judged.measured))
+        findings, uncovered = _judge_blocks(sample, judged, single)
     if nonlinear is not None and not single:
         return FirstOrder(CheckResult((nonlinear,), Outcome.FAILED), judged.comparison, judged.measured)
     if not single and all(f.severity is not Severity.ERROR for f in findings):
-        names = [
-            n
-            for n in rounded_to(sample, judged.comparison.analytical, torch.float32)
-            if not is_short(sample, n)
-        ]
+        short = rounded_to(sample, judged.comparison.analytical, torch.float32)
+        names = [n for n in short if not is_short(sample, n)]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
     findings = told_of_draws(sample, findings)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
@@ -121,6 +129,33 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
         tuple(findings), outcome, uncovered, visible, not_judged=int(judged.comparison.not_judged.sum())
     )
     return FirstOrder(result, judged.comparison, judged.measured, single_precision=bool(single))
+
+
+def seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
+    """Keep what differs over larger steps too, and over no step so small that f hardly moves.
+
+    Near 0 the numerator of (1 - cos x) / x² is constant in float64 while its denominator moves: the values
+    are as smooth as one may wish, and their slope has nothing to do with the derivative.
+    """
+    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
+    if not columns:
+        return comparison
+    sampler = Sampler(sample.problem, measured.centre)
+    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
+    value, claimed = measured.value.mT[columns], comparison.analytical.mT[columns]
+    off = SAME * (value - claimed).abs()
+    same = torch.ones_like(value, dtype=torch.bool)
+    for step in FAR_STEPS:
+        same &= (sampler.sample(columns, step * size).derivative - value).abs() <= off
+    same |= measured.kink.mT[columns] > 0
+    # Where a small fast part rides on f, every usual step leads over many of its periods.
+    noise = own_noise(measured.centre, sample.problem.outputs)
+    for step in NEAR_STEPS:
+        near = sampler.sample(columns, step * size)
+        same &= ~(((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off))
+    wrong = comparison.wrong.clone()
+    wrong[:, columns] &= same.mT
+    return replace(comparison, wrong=wrong)
 
 
 def where_differentiable(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:

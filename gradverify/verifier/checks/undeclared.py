@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gradverify.model import Engine, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.verifier.checks.first_order import where_differentiable
+from gradverify.verifier.checks.first_order import seen_from_afar, where_differentiable
 from gradverify.verifier.checks.float32_inside import single_precision_outputs
 from gradverify.verifier.checks.mismatch import describe_block
 from gradverify.verifier.checks.precision.alone import judged_alone
@@ -26,10 +26,8 @@ from gradverify.verifier.memory import hand_back
 from gradverify.verifier.numerics.column_compression import Columns
 from gradverify.verifier.numerics.compare import VAGUE, Comparison
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
-from gradverify.verifier.numerics.noise import own_noise, typical_values
+from gradverify.verifier.numerics.noise import typical_values
 from gradverify.verifier.numerics.proof import certify
-from gradverify.verifier.numerics.remeasure import SAME
-from gradverify.verifier.numerics.sampling import Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, Tolerance
 from gradverify.verifier.numerics.verdict import Judged, judge
 
@@ -51,12 +49,6 @@ JOINT_STEPS = (2.0**-20, 2.0**-24)
 
 JOINT = 1e-2
 """So much of the sum of all partial derivatives, and of the output, is no curvature over such a step."""
-
-FAR_STEPS = (2.0**-6, 2.0**-7)
-"""In units of the entry itself: 64 times the usual step and a fraction of the way to another decade."""
-
-NEAR_STEPS = (2.0**-30, 2.0**-34, 2.0**-38, 2.0**-42, 2.0**-46, 2.0**-50)
-"""In units of the entry itself: from well below the usual steps down to a few units in the last place."""
 
 CERTAIN = frozenset({"GV101", "GV107", "GV108"})
 """Codes that need no declared input to be mistakes."""
@@ -148,7 +140,7 @@ def _findings(sample: Sample, comparison: Comparison) -> list[Finding]:
 
 
 def _confirmed(sample: Sample, judged: Judged) -> Comparison:
-    comparison = _seen_from_afar(sample, _certain(sample, judged), judged.measured)
+    comparison = seen_from_afar(sample, _certain(sample, judged), judged.measured)
     return where_differentiable(sample, comparison, judged.measured)
 
 
@@ -193,33 +185,6 @@ def _disagreeing(sample: Sample, measured: NumericalJacobian) -> Tensor:
         slope = (outputs.flatten(found.value) - centre) / step
         off &= ~((slope - together).abs() <= JOINT * (largest + typical_values(centre, outputs)))
     return off
-
-
-def _seen_from_afar(sample: Sample, comparison: Comparison, measured: NumericalJacobian) -> Comparison:
-    """Keep what differs over larger steps too, and over no step so small that f hardly moves.
-
-    Near 0 the numerator of (1 - cos x) / x² is constant in float64 while its denominator moves: the values
-    are as smooth as one may wish, and their slope has nothing to do with the derivative.
-    """
-    columns = comparison.wrong.any(dim=0).nonzero().flatten().tolist()
-    if not columns:
-        return comparison
-    sampler = Sampler(sample.problem, measured.centre)
-    size = torch.where(sampler.x != 0, sampler.x.abs(), sampler.scales)[columns]
-    value, claimed = measured.value.mT[columns], comparison.analytical.mT[columns]
-    off = SAME * (value - claimed).abs()
-    same = torch.ones_like(value, dtype=torch.bool)
-    for step in FAR_STEPS:
-        same &= (sampler.sample(columns, step * size).derivative - value).abs() <= off
-    same |= measured.kink.mT[columns] > 0
-    # Where a small fast part rides on f, every usual step leads over many of its periods.
-    noise = own_noise(measured.centre, sample.problem.outputs)
-    for step in NEAR_STEPS:
-        near = sampler.sample(columns, step * size)
-        same &= ~(((near.derivative - claimed).abs() <= off) & (near.amplified(noise) <= off))
-    wrong = comparison.wrong.clone()
-    wrong[:, columns] &= same.mT
-    return replace(comparison, wrong=wrong)
 
 
 def _rough(sample: Sample, judged: Judged) -> Tensor:

@@ -4,7 +4,7 @@ CAUSES = {
     "LayerNorm": "missing-term",
     "BatchNormTrain": "constant-factor",
     "L2Normalize": "chain-factor",
-    "WeightNorm": "operand",
+    "WeightNorm": "chain-factor",
     "Attention": "constant-factor",
     "CausalSoftmax": "region",
     "Conv1d": "permuted",
@@ -16,12 +16,12 @@ CAUSES = {
     "CosineSim": "swapped-inputs",
     "LSTMCell": "ignored-output",
     "SegmentedScan": "chain-factor",
-    "Cumsum": "transposed",
+    "Cumsum": "permuted",
     "LogCumsumExp": "chain-factor",
     "GeneralSolve": "transposed",
     "ComplexMul": "conjugate",
     "MoERouter": "zero",
-    "GeluErf": "chain-factor",
+    "GeluErf": "operand",
 }
 """Of the mistake in each wrong Function, several where inputs differ; empty where none may be named."""
 
