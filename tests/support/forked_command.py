@@ -34,7 +34,7 @@ SET_IN_A_TEMPLATE = ("PYTHONDONTWRITEBYTECODE", "PYTHONIOENCODING", *template.ON
 UNSET = ("NO_COLOR", "FORCE_COLOR", "PYTHONPATH", "PYTHONWARNINGS", "TERM")
 """What changes how text looks, or what is imported."""
 
-LIMIT = 600
+LIMIT = 1200
 """Seconds for one command on a busy machine."""
 
 started = template.begun

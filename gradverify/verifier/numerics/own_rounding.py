@@ -40,7 +40,7 @@ LAST_PLACES = 2**10
 """Units in the last place by which inputs move (2e-13 of themselves): what loses all digits changes then."""
 
 HANGS = 1e-3
-"""Share of a difference by which that moves what loses all digits."""
+"""Share of a difference by which that moves what loses all digits; and a rounding that is no small number."""
 
 FIRST_ROWS = 8
 """Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
@@ -90,21 +90,21 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
 def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison, doubtful: Tensor) -> bool:
     """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
 
-    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|. Or what is computed
-    there hangs on the last digits: with inputs moved by `LAST_PLACES` and a random error in every operation,
-    the row or forward itself changes by a share of the difference. One forward, and the rows from one graph.
+    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|; or a rounding of the
+    output is no small number, of which an exponential is anything. Or what is computed hangs on the last
+    digits of the inputs: moved by `LAST_PLACES`, the row or forward changes by a share of it (one call).
     """
     problem = sampler.problem
     off = torch.where(doubtful, comparison.difference, 0.0)
     slope = natural_slope(measured.centre, measured.scale, problem.outputs)
     largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
-    if (doubtful & (off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0))).any():
+    plausible = off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0)
+    if (doubtful & (plausible | (EPSILON * measured.centre.abs() > HANGS)[:, None])).any():
         return True
     generator = torch.Generator().manual_seed(RUNS)
     x = nudged(sampler.x, sampler.inputs, generator, most=LAST_PLACES)
     rows = doubtful.any(dim=1).nonzero().flatten().tolist()
-    with RandomRounding(UNIT, generator):
-        there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
+    there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
     if isinstance(gradients, Raised):
         return True
     values = (there - measured.centre)[rows].abs()[:, None] / measured.scale
