@@ -128,8 +128,10 @@ def said(check: Callable[..., bool], function: Map, x: Tensor) -> tuple[bool, bo
             passes, text = check(function, (x,)), ""
         except GradcheckError as error:
             passes, text = False, str(error)
-    told = [text, *(str(w.message) for w in caught)]
-    return passes, any("torch.autograd.gradcheck's own check" in t or "not verified by" in t for t in told)
+    reported = [text, *(str(w.message) for w in caught)]
+    return passes, any(
+        "torch.autograd.gradcheck's own check" in t or "not verified by" in t for t in reported
+    )
 
 
 def main() -> None:

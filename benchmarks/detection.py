@@ -135,14 +135,14 @@ def places_of(finding: Finding) -> set[tuple[int, ...]]:
     return set() if finding.entries is None else {entry.output for entry in finding.entries.worst}
 
 
-def locates(told: str, fault: Fault, position: int, inputs: Inputs) -> bool:
+def locates(reported: str, fault: Fault, position: int, inputs: Inputs) -> bool:
     """Whether only that gradient is named, and of a gradient changed in one place only the place."""
-    named = set(re.findall(r"gradient of `inputs\[(\d)\]`", told))
+    named = set(re.findall(r"gradient of `inputs\[(\d)\]`", reported))
     if named != {str(position)}:
         return False
-    if fault.place is None or "slightly off" in told:
+    if fault.place is None or "slightly off" in reported:
         return True
-    return set(re.findall(r"\{.*\}", told)) == {str({fault.place(tuple(inputs[position].shape))})}
+    return set(re.findall(r"\{.*\}", reported)) == {str({fault.place(tuple(inputs[position].shape))})}
 
 
 def passes(function: Callable[..., Tensor], inputs: Inputs, *, fast_mode: bool) -> bool:
@@ -165,10 +165,10 @@ def second_order(options: argparse.Namespace) -> None:
                 faulty = with_fault(function, fault.change, position)
                 counts[fault.name, "planted"] += 1
                 start = time.thread_time()
-                told = found_by_us(faulty, inputs)
+                reported = found_by_us(faulty, inputs)
                 longest[fault.name] = max(longest.get(fault.name, 0.0), time.thread_time() - start)
-                counts[fault.name, "ours"] += bool(told)
-                counts[fault.name, "located"] += locates(told, fault, position, inputs)
+                counts[fault.name, "ours"] += bool(reported)
+                counts[fault.name, "located"] += locates(reported, fault, position, inputs)
                 counts[fault.name, "fast"] += not passes(faulty, inputs, fast_mode=True)
                 counts[fault.name, "slow"] += slow and not passes(faulty, inputs, fast_mode=False)
         for name in dict.fromkeys(name for name, _ in counts):

@@ -66,11 +66,11 @@ def by_hand(function: str, first: Path | None) -> str:
         check=False,
     )
     try:
-        told = json.loads(ran.stdout.splitlines()[-1])
+        reported = json.loads(ran.stdout.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         return f"by hand: {ran.stderr.strip().splitlines()[-1:]}"
     names = {"assert_close": "close", "ratio": "ratio", "twice": "twice"}
-    return "by hand: " + (" ".join(short for key, short in names.items() if told[key]) or "nothing")
+    return "by hand: " + (" ".join(short for key, short in names.items() if reported[key]) or "nothing")
 
 
 def planted(file: str, bug: dict, into: Path) -> None:

@@ -202,7 +202,7 @@ def watch(asked: Asked) -> list[Row]:
 
 
 def wait_for_verdict(messages: Iterable[str]) -> None:
-    """Read until a round is told to be over."""
+    """Read until a round is reported to be over."""
     if not any(" checked " in line for line in messages):
         raise SystemExit("the watching process ended")
 

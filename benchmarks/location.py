@@ -201,8 +201,8 @@ def main() -> None:
             if not exact:
                 print("  not exact:", function.__name__, plant)
         for kind in KINDS:
-            told = [counts[kind, what] for what in ("planted", "found", "exact")]
-            cells = [kind, size, *told, int(statistics.median(forwards[kind])), f"{longest[kind]:.1f}"]
+            reported = [counts[kind, what] for what in ("planted", "found", "exact")]
+            cells = [kind, size, *reported, int(statistics.median(forwards[kind])), f"{longest[kind]:.1f}"]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 

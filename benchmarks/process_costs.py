@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): processes whose parent has ended become ours, and so their time is told to us."""
+"""prctl(2): processes whose parent has ended become ours, and so their time is reported to us."""
 
 LINGERING = 5.0
 """Seconds that a process may outlive the command that started it before its time is given up."""

@@ -33,7 +33,7 @@ class InterruptedRunError(KeyboardInterrupt):
 
 
 class ConfigError(SpecError):
-    """A configuration file is wrong: told as mistakes in specs are."""
+    """A configuration file is wrong: reported as mistakes in specs are."""
 
 
 def did_you_mean(name: str, candidates: Collection[str]) -> str:

@@ -98,7 +98,7 @@ def _as_text(target: Any) -> str:  # noqa: ANN401 - whatever the caller gives
 
 
 def _behind(target: Any) -> Any:  # noqa: ANN401 - whatever the caller gives
-    """The Function class where `apply` was given; told without torch, which is not loaded for files."""
+    """The Function class where `apply` was given; found without torch, which is not loaded for files."""
     owner = getattr(target, "__self__", None)
     return owner if isinstance(owner, type) and getattr(target, "__name__", "") == "apply" else target
 

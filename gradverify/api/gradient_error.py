@@ -6,7 +6,7 @@ import warnings
 
 from torch.autograd.gradcheck import GradcheckError
 
-from gradverify.api.messages import told
+from gradverify.api.messages import reported
 from gradverify.api.shown import shown_target
 from gradverify.model import Finding, Severity, TargetReport, Verdict
 
@@ -30,7 +30,7 @@ def passed(report: TargetReport) -> TargetReport:
     """The report of a pass, its warnings issued; raises `GradientError` for everything else."""
     __tracebackhide__ = True
     if report.status is not Verdict.PASSED:
-        raise GradientError(told(report), report.findings)
+        raise GradientError(reported(report), report.findings)
     for found in report.findings:
         if found.severity is Severity.WARNING:
             warnings.warn(f"{report.target.name}: {found.code} {found.message}", stacklevel=CALLER + 1)

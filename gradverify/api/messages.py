@@ -77,10 +77,10 @@ def finding(code: str, message: str, hint: str = "") -> Finding:
 def failure(function: Callable[..., Any], findings: tuple[Finding, ...]) -> str:
     """The text report on a function with these findings."""
     shown = tuple(replace(f, case=None) for f in findings)
-    return told(TargetReport(target_of(function), Verdict.FAILED, InputSource.SPEC, findings=shown))
+    return reported(TargetReport(target_of(function), Verdict.FAILED, InputSource.SPEC, findings=shown))
 
 
-def told(report: TargetReport) -> str:
+def reported(report: TargetReport) -> str:
     """The text report on one target that is not verified."""
     quiet = report.status is not Verdict.FAILED  # which says a verdict without a block of its own
     text = render_failure(report, TextStyle(verbosity=-1 if quiet else 0))

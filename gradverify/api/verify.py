@@ -127,8 +127,10 @@ def report_of(live: Live, name: str, settings: Settings, open_sized: tuple[Case,
     for event in verify_target(Verify(target, plan, settings), live):
         state.add(event, _captured_by_the_test)
     report = state.report()
-    told_here = (replace(f, case=f.case if _is_elsewhere(f) else None, reproduce="") for f in report.findings)
-    return replace(report, findings=tuple(told_here))
+    reported_here = (
+        replace(f, case=f.case if _is_elsewhere(f) else None, reproduce="") for f in report.findings
+    )
+    return replace(report, findings=tuple(reported_here))
 
 
 def _is_elsewhere(finding: Finding) -> bool:

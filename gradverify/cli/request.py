@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TORCH_RTOL, TORCH_ATOL = 1e-3, 1e-5
-"""gradcheck's own default tolerances, which `--engine torch` uses unless told otherwise."""
+"""gradcheck's own default tolerances, which `--engine torch` uses unless set otherwise."""
 
 EVERY_DEVICE = "all"
 """The `--device` that compares the CPU with every other device."""

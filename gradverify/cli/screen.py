@@ -90,7 +90,7 @@ def open_standard_streams() -> None:
 
 
 @contextlib.contextmanager
-def told(
+def reported(
     style: TextStyle, output: Format = Format.TEXT, files: Sequence[tuple[Format, Path]] = ()
 ) -> Iterator[None]:
     """Turn a user's mistake into sentences and exit code 2, Ctrl-C into one and 130."""

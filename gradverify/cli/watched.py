@@ -108,7 +108,7 @@ class _Screen:
         if done.again or plain != self._last:
             self._print(done.report, first=self._last is None)
             self._last = plain
-            self._say(_told(done, seconds, self._printing.style()))
+            self._say(_reported(done, seconds, self._printing.style()))
             self._wait_for_more()
         elif self._terminal:
             self._wait_for_more(f"{_time_of_day()}  every verdict stands; ")
@@ -159,7 +159,7 @@ class _Screen:
         write(self._messages, harmless("".join(f"{line}\n" for line in ("", *lines))))
 
 
-def _told(done: Round, seconds: float, style: TextStyle) -> list[str]:
+def _reported(done: Round, seconds: float, style: TextStyle) -> list[str]:
     arrow = "→" if style.unicode else "->"
     lines = [f"{clean(name)}: {before} {arrow} {now}" for name, before, now in done.turned]
     count = len(done.report.targets)

@@ -29,13 +29,13 @@ def unintended(report: Report) -> tuple[str, ...]:
         for t in report.targets
     }
     return tuple(
-        f"{name} is {_told(found.get(name))}, intended: {_told(INTENDED.get(name))}"
+        f"{name} is {_reported(found.get(name))}, intended: {_reported(INTENDED.get(name))}"
         for name in sorted(INTENDED.keys() | found.keys())
         if found.get(name) != INTENDED.get(name)
     )
 
 
-def _told(verdict: tuple[Verdict, frozenset[str]] | None) -> str:
+def _reported(verdict: tuple[Verdict, frozenset[str]] | None) -> str:
     if verdict is None:
         return "not there"
     status, codes = verdict

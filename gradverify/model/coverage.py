@@ -96,7 +96,7 @@ class Mutation:
     """Names of the inputs whose gradient was changed; none where all were."""
     outcome: MutationOutcome
     code: str = ""
-    """Of the first finding that told it."""
+    """Of the first finding that reports it."""
     located: bool = False
     """That finding names the input, and the entries where they were known."""
 

@@ -97,7 +97,7 @@ class Beyond:
     """The name of the size that is past it."""
     declared: bool = False
     """The spec lists the values of this size: that another one is valid is not said."""
-    is_told: bool = True
+    is_reported: bool = True
     """Whether the report says so where nothing becomes known past it: not of `range(3)`, mostly an axis."""
 
 

@@ -50,7 +50,7 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
         return _heading(report, None, because("failed", report), style)
     worst, *others = sorted(shown, key=_rank)
     lines = [*_heading(report, worst, worst.message, style), Text(), *_body(worst, style, explained)]
-    before, told, said = worst, True, {worst.hint}
+    before, reported, said = worst, True, {worst.hint}
     same, others = _of_one_mistake(worst, others) if style.verbosity <= 0 else ([], others)
     if same:
         names = in_a_row([f"`{clean(found.input or '')}`" for found in same])
@@ -60,9 +60,9 @@ def _failure(report: TargetReport, style: TextStyle, explained: set[str]) -> lis
         shown_hint = "" if found.hint in said and style.verbosity <= 0 else found.hint
         said.add(found.hint)
         body = _body(replace(found, hint=shown_hint), style, explained, before)
-        lines += [Text()] if told or body else []
+        lines += [Text()] if reported or body else []
         lines += [*_also(found, before, style), *body]
-        before, told = found, bool(body)
+        before, reported = found, bool(body)
     return lines
 
 

@@ -6,7 +6,7 @@ from gradverify.model import Finding, Mistake, Report, Severity, TargetReport
 from gradverify.report.concise import render_concise
 from gradverify.report.console import TextStyle, without_commands
 from gradverify.report.fixes import fix_words
-from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order, told
+from gradverify.report.places import NOT_VERIFIED, in_order, mistakes_in_order, reported
 from gradverify.report.targets import because
 from gradverify.report.words import clean, plural
 
@@ -22,19 +22,19 @@ def render_github(report: Report) -> str:
     lines = [_mistake(mistake) for mistake in mistakes_in_order(report)]
     bad = [target for target in in_order(report) if target.status in NOT_VERIFIED]
     lines += [_annotation("error", target) for target in sorted(bad, key=_rank)]
-    warned = [target for target in in_order(report) if target.status not in NOT_VERIFIED and told(target)]
+    warned = [target for target in in_order(report) if target.status not in NOT_VERIFIED and reported(target)]
     lines += [_annotation("warning", target) for target in warned]
     return "".join(f"{line}\n" for line in lines) + render_concise(report, TextStyle())
 
 
 def _rank(target: TargetReport) -> tuple[int, int, float]:
     """Order by verdict, then by how many errors there are, then by how wrong the worst is."""
-    errors = [found for found in told(target) if found.severity is Severity.ERROR]
+    errors = [found for found in reported(target) if found.severity is Severity.ERROR]
     return NOT_VERIFIED.index(target.status), -len(errors), -max((f.badness for f in errors), default=0.0)
 
 
 def _annotation(level: str, report: TargetReport) -> str:
-    found = told(report)
+    found = reported(report)
     codes = ", ".join(dict.fromkeys(one.code for one in found))
     title = f"{report.target.name}: {report.status}" + (f" ({codes})" if codes else "")
     lines = [line for one in found[:_LINES] for line in _said(one)]

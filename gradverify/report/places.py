@@ -27,6 +27,6 @@ def mistakes_in_order(report: Report) -> list[Mistake]:
     return sorted(report.errors, key=lambda m: (m.location or nowhere, m.message))
 
 
-def told(target: TargetReport) -> list[Finding]:
+def reported(target: TargetReport) -> list[Finding]:
     """The findings that weigh on a target's verdict or warn: no notes, nothing that was expected."""
     return [f for f in target.findings if f.severity is not Severity.NOTE and not f.expected]

@@ -101,8 +101,8 @@ def _meaning(report: TargetReport, findings: str, room: int) -> str:
             said = _verified(report, _varied(report))
             return said if not room or cell_len(said) <= room else _verified(report, "")
         case Verdict.FAILED:
-            told = f"failed: {listed(codes_of(report))} ({findings}){_credit(report)}"
-            return told if report.findings else because("failed", report)
+            reported = f"failed: {listed(codes_of(report))} ({findings}){_credit(report)}"
+            return reported if report.findings else because("failed", report)
         case Verdict.INCONCLUSIVE:
             return because("inconclusive", report)
         case Verdict.UNCHECKED:

@@ -146,13 +146,13 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
         lines += hang(Text(), PINNED, style, 0, "dim")
     if report.settings.every_device:
-        lines += hang(Text(), _devices_told(report), style, 0)
+        lines += hang(Text(), _devices_reported(report), style, 0)
     if slowest := slowest_lines(report):
         lines += [Text("Slowest, each with its time:"), *map(Text, slowest)]
     return lines + summary_lines(report, style)
 
 
-def _devices_told(report: Report) -> str:
+def _devices_reported(report: Report) -> str:
     """Say which devices were compared under --device all, and which could not be."""
     found = sorted({device for target in report.targets for device in target.devices})
     others = [device for device in found if device != "cpu"]

@@ -49,7 +49,7 @@ from gradverify.session.completeness import (
     without_result,
 )
 from gradverify.session.outcome import NOT_VERIFIED, merge_findings, status_of
-from gradverify.session.static_findings import told_beside
+from gradverify.session.static_findings import reported_beside
 from gradverify.session.traces import where_raised, with_shown_paths
 from gradverify.spec.left_out import COMPILED
 
@@ -155,7 +155,7 @@ class TargetState:
         if self.beyond is not None:
             size = f"{self.beyond.size}={dict(self.beyond.case.sizes)[self.beyond.size]}"
             constant = self.beyond.constant
-            untried = (f"{constant} ({size}): {reason}",) if self.beyond.is_told else ()
+            untried = (f"{constant} ({size}): {reason}",) if self.beyond.is_reported else ()
             known = Swept(not_past=untried) if reason else Swept(past=(f"{constant} ({size})",))
             self.past = self.past.joined(known)
         self.beyond, self.doubted = None, False
@@ -164,8 +164,8 @@ class TargetState:
         """The verdict, after the last event."""
         missing = without_result(self.plan, self.verified)
         without_gradient = self.verified and all(c.no_gradient for c in self.verified)
-        told = any(f.severity is not Severity.NOTE for f in self.findings)
-        if without_gradient and not told and not missing:
+        reported = any(f.severity is not Severity.NOTE for f in self.findings)
+        if without_gradient and not reported and not missing:
             return self.skipped("declares no gradient: every output is integer or marked so")
         marked = self._marked()
         findings = tuple(self._placed(f) for f in merge_findings(marked))
@@ -215,7 +215,7 @@ class TargetState:
         return list(dict.fromkeys(reasons))
 
     def _beside(self) -> list[Finding]:
-        return told_beside(
+        return reported_beside(
             self.static,
             self.findings,
             settings=self.settings,

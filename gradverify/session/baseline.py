@@ -89,7 +89,9 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
         if key != "known"
     ]
     for entry, start in zip(entries, starts, strict=True):
-        mistakes += [file.mistake(told, file.line_of(key, start)) for key, told in _complaints(entry, path)]
+        mistakes += [
+            file.mistake(reported, file.line_of(key, start)) for key, reported in _complaints(entry, path)
+        ]
     if mistakes:
         raise ConfigError(mistakes)
     return tuple(_known(entry, path, start) for entry, start in zip(entries, starts, strict=True))

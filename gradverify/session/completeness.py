@@ -120,8 +120,10 @@ def mark_expected(
             marked.append(_no_longer(one, spec_file, f"its end, {one.until}, is past"))
         elif whole:
             asked = [c for c in one.codes if settings.selects(c) and not c.startswith(settings.ignore)]
-            told = [c for c in asked if rule(c).family not in not_judged]
-            missed = [code for code in told if not any(f.code == code and _covers(one, f) for f in findings)]
+            reported = [c for c in asked if rule(c).family not in not_judged]
+            missed = [
+                code for code in reported if not any(f.code == code and _covers(one, f) for f in findings)
+            ]
             marked += [_no_longer(one, spec_file, f"{code} no longer occurs") for code in missed]
     return marked
 
@@ -171,9 +173,9 @@ def case_reports(
     ]
     rest = [f for f in findings if f.case is None or f.case.id not in known]
     worst = max((_BADNESS.index(r.status) for r in reports), default=-1)
-    untold = not reports or (status in NOT_VERIFIED and worst < _BADNESS.index(status))
-    if untold or _said(rest):
-        own = status if untold else status_of(rest, unchecked=False, strict=strict)
+    unreported = not reports or (status in NOT_VERIFIED and worst < _BADNESS.index(status))
+    if unreported or _said(rest):
+        own = status if unreported else status_of(rest, unchecked=False, strict=strict)
         reports.append(CaseReport("", own, _said(rest), "" if _said(rest) else reason))
     return tuple(reports)
 
@@ -188,11 +190,11 @@ def _of_case(case_id: str, findings: Sequence[Finding], unfinished: str, *, stri
 
 def _said(findings: Sequence[Finding]) -> tuple[tuple[str, str], ...]:
     severities = list(Severity)
-    told = sorted(
+    reported = sorted(
         (f for f in findings if f.severity is not Severity.NOTE),
         key=lambda f: (severities.index(f.severity), f.code, f.message),
     )
-    return tuple(dict.fromkeys((f.code, f.message) for f in told))
+    return tuple(dict.fromkeys((f.code, f.message) for f in reported))
 
 
 def domain_of(plan: TargetPlan, sizes_swept: int, *, of_complex_use: bool) -> Domain:

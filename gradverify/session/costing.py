@@ -1,4 +1,4 @@
-"""What verifying a target would cost, told before any of it runs: calls of forward and backward, and memory.
+"""What verifying a target would cost, estimated before any of it runs: calls of forward and backward, and memory.
 
 A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
 every right one. Where they do not, the Jacobian is measured, which is counted apart. The shares below are

@@ -116,11 +116,11 @@ def _drafted(planned: Planned, request: Request) -> DraftedEntry:
 def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
-    told = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
+    reported = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
     for name, sentence in (*found.remarks, *found.never):
         constant = "backward always returns None" in sentence
-        told[name] = "backward returns None for it: a constant?" if constant else sentence
-    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(told.items()))
+        reported[name] = "backward returns None for it: a constant?" if constant else sentence
+    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(reported.items()))
     inferred = _status(planned, plan, request)
     if found.on_ranks:
         return _on_ranks(entry, inferred)
@@ -144,9 +144,9 @@ def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
 
 def _on_ranks(entry: DraftedEntry, inferred: TargetReport) -> DraftedEntry:
     """An entry under a reading of its placements that makes backward right, to be confirmed."""
-    readings, told = inferred.swept.readings, [f.message for f in inferred.findings if f.code == "GV109"]
+    readings, reported = inferred.swept.readings, [f.message for f in inferred.findings if f.code == "GV109"]
     data = placed(entry.data, readings[0]) if readings else entry.data
-    comments = (f"{entry.name} is {inferred.status}. {'; '.join(told)}".strip(),
+    comments = (f"{entry.name} is {inferred.status}. {'; '.join(reported)}".strip(),
                 "If the entry says what is meant, remove the #; else correct it.")  # fmt: skip
     return replace(entry, data=data, active=False, comments=comments)
 

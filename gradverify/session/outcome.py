@@ -63,8 +63,8 @@ def fails(finding: Finding, *, strict: bool) -> bool:
 def merge_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """One finding for each (code, test, input, output): the worst, with the number of cases it affects.
 
-    Sorted by severity, code, output and input. What is suspected on guessed inputs of one case is not told
-    where another case shows that mistake for certain.
+    Sorted by severity, code, output and input. A suspicion on guessed inputs of one case is left out
+    where another case shows the same error for certain.
     """
     certain = {(f.code, f.input, f.output) for f in findings if f.severity is Severity.ERROR}
     findings = [f for f in findings if (f.suspected, f.input, f.output) not in certain]

@@ -229,7 +229,7 @@ class ForkedProcess:
     def pid(self) -> int:
         """Its id, and its group's; 0 where there is none yet, or the template could not fork."""
         self._read(0.0)
-        return self._told("pid") or 0
+        return self._reported("pid") or 0
 
     def poll(self) -> int | None:
         """What it ended with; None while it runs."""
@@ -244,11 +244,11 @@ class ForkedProcess:
         return code
 
     def _code(self) -> int | None:
-        code = self._told("code")
+        code = self._reported("code")
         # A template that says nothing more was killed: so are its workers, as their front goes on without it.
         return -signal.SIGKILL if code is None and self._over else code
 
-    def _told(self, name: str) -> int | None:
+    def _reported(self, name: str) -> int | None:
         for line in self._said.decode("ascii").splitlines():
             word, _, value = line.partition(" ")
             if word == name:

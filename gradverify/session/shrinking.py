@@ -119,14 +119,14 @@ class _Attempts:
 
 
 def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: Request) -> TargetReport:
-    """The report with its errors told at smaller and plainer inputs, where they show themselves there."""
+    """The report with its errors at smaller and plainer inputs, where they occur there."""
     worker = planned.module.worker
     if worker is None or not worker.alive or state.unchecked_because:
         return report
     allowed = allowance(state.price or Price.LEAST, state.settings.effort)
     spent = _Spent(allowed.shrunk)
     left_out: tuple[str, ...] = ()
-    told = {id(f): f for f in report.findings}
+    reported = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
     past = {one.case.id for one in state.plan.beyond}  # its size is what it is about
     try:
@@ -137,14 +137,14 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
             at = _Place(case, finding.case.point, finding.case.draw)
             attempts = _Attempts(planned, state, request, finding, spent, at)
             if _is_shrunk(attempts, places.get(case.id)):
-                told[id(finding)] = _told(attempts)
+                reported[id(finding)] = _reported(attempts)
                 places.setdefault(case.id, attempts.at)
                 state.shrunk.append(attempts.at.case)
     except WorkerError as error:
         if isinstance(error, WorkerTimedOutError):
             left_out = (TOO_SLOW.format(request.timeout),)
         planned.module.close()
-    found = tuple(told[id(f)] for f in report.findings)
+    found = tuple(reported[id(f)] for f in report.findings)
     return replace(report, findings=found, left_out=(*report.left_out, *left_out))
 
 
@@ -181,7 +181,7 @@ def _has_a_smaller_place(attempts: _Attempts) -> bool:
     return attempts.best is not None
 
 
-def _told(attempts: _Attempts) -> Finding:
+def _reported(attempts: _Attempts) -> Finding:
     """The finding as it is at the best place; its hint covers all that was seen before."""
     finding, found, there = attempts.finding, attempts.best, attempts.at
     if found is None or finding.case is None:

@@ -41,7 +41,7 @@ def static_findings(module: Module, target: Target) -> tuple[LintFinding, ...]:
     return tuple(found for found in module.static if found.function == target.attribute)
 
 
-def told_beside(
+def reported_beside(
     read: Sequence[LintFinding],
     found: Sequence[Finding],
     *,

@@ -25,7 +25,7 @@ READ_BY_LIBRARIES = ("ATEN_", "KMP_", "LD_", "MKL_", "OMP_", "PYTHON", "TORCH")
 
 
 ONE_THREAD = {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Libraries that NumPy and torch load start a thread for each core, unless told otherwise; forking takes one
+"""Libraries that NumPy and torch load start a thread for each core, unless set otherwise; forking takes one
 thread, and a worker has one anyway."""
 
 
@@ -72,17 +72,17 @@ class Template:
         if _read_by_libraries(now) != _read_by_libraries(self._environment):
             return None
         pipes = Pipes()
-        status, told = os.pipe()
+        status, reported = os.pipe()
         message = {"environment": now, "folder": str(Path.cwd()), "bytecode": how is not Start.AHEAD}
         try:
             requests, events, lifeline = pipes.theirs
-            self._send(message, (requests, events, faults, lifeline, log, told))
+            self._send(message, (requests, events, faults, lifeline, log, reported))
         except OSError:
             os.close(status)
             pipes.channel().close()
             return None
         finally:
-            os.close(told)
+            os.close(reported)
             pipes.close_theirs()
         return ForkedProcess(status), pipes.channel()
 

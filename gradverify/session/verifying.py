@@ -111,8 +111,8 @@ def _verified(
     else:
         progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
         report = shrunk(report, planned, state, request)
-        told = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
-        judged = Judged(replace(report, findings=tuple(told)))
+        reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+        judged = Judged(replace(report, findings=tuple(reported)))
     return replace(judged, report=dumped(judged.report, planned, state, request))
 
 
@@ -203,8 +203,8 @@ def _with_declared_shapes(finding: Finding, planned: Planned, cases: tuple[Case,
         if isinstance(i, TensorInput)
         for text, line in _declared(spec, function.key, i.name)
     ]
-    told = ", ".join(shapes[:MOST_SHAPES])
-    return replace(finding, hint=f"{finding.hint} At {case.id}, {told}.") if shapes else finding
+    reported = ", ".join(shapes[:MOST_SHAPES])
+    return replace(finding, hint=f"{finding.hint} At {case.id}, {reported}.") if shapes else finding
 
 
 def _declared(spec: SpecFile, key: str, name: str) -> list[tuple[str, int]]:
@@ -271,10 +271,10 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
 
 def _of_guesses(plan: TargetPlan, settings: Settings) -> list[Finding]:
     """What is to be said of inferred inputs before any of them is tried."""
-    told = [Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks]
-    told += [
+    reported = [Finding("GV107", Severity.NOTE, sentence, input=name) for name, sentence in plan.remarks]
+    reported += [
         Finding("GV109", Severity.WARNING, f"inputs inferred: {sentence}", hint=OTHER_INPUTS, input=name)
         for name, sentence in plan.never
     ]
     ignored = (*settings.ignore, *(code for code, _ in plan.ignore))
-    return [found for found in told if not found.code.startswith(ignored)]
+    return [found for found in reported if not found.code.startswith(ignored)]

@@ -46,7 +46,7 @@ class WorkerTimedOutError(WorkerError):
     """No answer within the limit."""
 
     calls = 0
-    """How often user code had been called when that was last told."""
+    """How often user code had been called by the last message about that."""
     seconds = 0.0
     """How long these calls took."""
 

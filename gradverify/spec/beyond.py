@@ -27,8 +27,8 @@ LARGEST_INPUT = 2**20
 MOST_CASES = 9
 """Cases of a target: three sizes past three constants."""
 
-LEAST_TOLD = 8
-"""A constant that the usual sizes are below; what stays untried past a smaller bare number is not told."""
+LEAST_REPORTED = 8
+"""Constants from here on are above the usual sizes; an untried smaller bare number is not reported."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def past_constants(function: SpecFunction, constants: Sequence[SizeConstant]) ->
                     found.append(past)
                 else:
                     untried.append(past)
-        if reason and _is_told(constant):
+        if reason and _is_reported(constant):
             untried.append(f"{constant}: {reason}")
     return PastConstants(tuple(found), tuple(untried))
 
@@ -90,15 +90,15 @@ def _past(
                 continue
             if _largest(case) <= LARGEST_INPUT:
                 past = replace(case, id=f"{name}={value}, past {constant}")
-                yield Beyond(past, str(constant), name, name in sweep.sizes, _is_told(constant))
-            elif _is_told(constant):
+                yield Beyond(past, str(constant), name, name in sweep.sizes, _is_reported(constant))
+            elif _is_reported(constant):
                 yield f"{constant} ({name}={value}): its inputs would be too large"
             break
 
 
-def _is_told(constant: SizeConstant) -> bool:
+def _is_reported(constant: SizeConstant) -> bool:
     """Whether it matters that nothing is known past a constant: `range(3)` is mostly an axis of three."""
-    return bool(constant.name) or constant.value >= LEAST_TOLD
+    return bool(constant.name) or constant.value >= LEAST_REPORTED
 
 
 def _is_past(size: int, constant: int) -> bool:
@@ -113,7 +113,7 @@ def _is_of_pairs(listed: Sequence[int], constant: SizeConstant) -> bool:
     """
     return (
         not constant.name
-        and constant.value < LEAST_TOLD
+        and constant.value < LEAST_REPORTED
         and all(size % constant.value == 0 for size in listed)
     )
 

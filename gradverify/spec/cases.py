@@ -161,6 +161,6 @@ def _contradictions(sweep: Sweep, cases: Sequence[Case]) -> tuple[Complaint, ...
         for item in sweep.inputs:
             if item.name in made:
                 for complaint in contradictions(item, made[item.name], dict(case.sizes)):
-                    told = complaint.under(("inputs", item.name))
-                    found[told.path] = told
+                    reported = complaint.under(("inputs", item.name))
+                    found[reported.path] = reported
     return tuple(found.values())

@@ -52,8 +52,8 @@ def plan_function(  # noqa: PLR0913 - what the run decides
     at_open, at_degenerate = _unlisted(function, effort)
     usual = [defaults.rtol, defaults.atol]
     if configured is not None:
-        told = [key in defaults.model_fields_set for key in ("rtol", "atol")]
-        usual = [own if said else other for own, other, said in zip(usual, configured, told, strict=True)]
+        reported = [key in defaults.model_fields_set for key in ("rtol", "atol")]
+        usual = [own if said else other for own, other, said in zip(usual, configured, reported, strict=True)]
     return dataclasses.replace(
         _seeded(function.plan, seed, order),
         open_sized=_in_call_order(function.name, at_open, seed, order),

@@ -14,7 +14,7 @@ from gradverify.spec.messages import Path, did_you_mean, shown
 from gradverify.spec.module_names import ModuleNames, dotted_name, find_module, read_names
 from gradverify.spec.schema_file import Defaults
 from gradverify.spec.signature import Signature, check_annotations, check_inputs
-from gradverify.spec.source import MOST_TOLD, At, Complaint, Document, load
+from gradverify.spec.source import MOST_REPORTED, At, Complaint, Document, load
 from gradverify.spec.translate import file_complaints
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -70,7 +70,7 @@ def read_document(document: Document, path: FilePath, known_codes: Collection[st
     functions: dict[str, SpecFunction] = {}
     signatures: dict[str, Signature] = {}
     for key, raw in entries.items():
-        if len(complaints) > MOST_TOLD:
+        if len(complaints) > MOST_REPORTED:
             break
         wrong_key = key_complaint(key, module if isinstance(module, str) else "?" * ("module" in data))
         parts = split_key(key, raw, module if isinstance(module, str) else "")

@@ -58,7 +58,7 @@ def check_forms(function: RawFunction, broken: Collection[Path]) -> Iterator[Com
     """Yield what is missing from an entry."""
     raw = function.raw
     if not {"skip", "arguments", "inputs"} & raw.keys():
-        # `{input: …}` is one mistake, and already told.
+        # `{input: …}` is one mistake, and already reported.
         if not any(did_you_mean(str(part[0]), ["inputs", "arguments", "skip"]) for part in broken if part):
             yield Complaint((), "an entry needs `inputs` (or `arguments`, or `skip` with a reason)", At.KEY)
     elif not function.inputs and isinstance(raw.get("inputs"), dict) and "skip" not in raw:

@@ -40,8 +40,8 @@ def by_kind(*, many: str = "", keys: str = "", other: str = "") -> Discriminator
     """Tell forms apart by what is written: a list, a mapping, or anything else."""
 
     def form(raw: object) -> str:
-        told = many if isinstance(raw, list) else keys if isinstance(raw, dict) else ""
-        return MARK + (told or other)
+        reported = many if isinstance(raw, list) else keys if isinstance(raw, dict) else ""
+        return MARK + (reported or other)
 
     return Discriminator(form)
 

@@ -26,7 +26,7 @@ MAX_NODES = 50_000
 
 MAX_ENTRIES = 1000
 """Of one list or mapping, but for `functions:`. No sweep has more cases, and no call as many arguments."""
-MOST_TOLD = 100
+MOST_REPORTED = 100
 """Mistakes of one file that are reported: whoever fixes these asks again."""
 
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
@@ -94,8 +94,8 @@ class Document:
         """
         found = {*self.complaints, *(self.mistake(complaint) for complaint in complaints)}
         order = sorted(found, key=lambda mistake: (mistake.location or Location("", 0), mistake.message))
-        more = order[MOST_TOLD : MOST_TOLD + 1]
-        return order[:MOST_TOLD] + [replace(one, message="further errors are not shown") for one in more]
+        more = order[MOST_REPORTED : MOST_REPORTED + 1]
+        return order[:MOST_REPORTED] + [replace(one, message="further errors are not shown") for one in more]
 
     def line_of(self, path: Path) -> int:
         """Return the line of the key at `path`."""

@@ -70,11 +70,11 @@ def check_structure(entry: TensorEntry, rank: int) -> Iterator[Complaint]:
     name = entry.structure
     structure = STRUCTURES[name]
     if entry.dtype not in structure.dtypes:
-        told = "dtype" in entry.model_fields_set
-        fix = "" if told or structure.dtypes != _INTEGER else ": add `dtype: int64`"
-        found = f", not {entry.dtype}" if told else fix
+        reported = "dtype" in entry.model_fields_set
+        fix = "" if reported or structure.dtypes != _INTEGER else ": add `dtype: int64`"
+        found = f", not {entry.dtype}" if reported else fix
         yield Complaint(
-            ("dtype" if told else "structure",), f"structure `{name}` needs {structure.kind}{found}"
+            ("dtype" if reported else "structure",), f"structure `{name}` needs {structure.kind}{found}"
         )
     for key in _ABOUT_VALUES:
         given = key in entry.model_fields_set and getattr(entry, key) is not False

@@ -28,8 +28,8 @@ def check_tensor(tensor: InputSpec) -> list[Complaint]:
     if entry.structure:
         # What the structure says about a key says more than what the dtype says about it.
         of_structure = list(check_structure(entry, rank(entry)))
-        told = {complaint.path for complaint in of_structure}
-        found = [*of_structure, *(complaint for complaint in found if complaint.path not in told)]
+        reported = {complaint.path for complaint in of_structure}
+        found = [*of_structure, *(complaint for complaint in found if complaint.path not in reported)]
     return found
 
 

@@ -9,7 +9,7 @@ from gradverify.spec import schema, schema_file
 from gradverify.spec.fields import OWN_MESSAGE
 from gradverify.spec.messages import Path, described, did_you_mean, dotted, nearest, shown
 from gradverify.spec.schema import INPUT_FORMS, MARK
-from gradverify.spec.source import MOST_TOLD, At, Complaint
+from gradverify.spec.source import MOST_REPORTED, At, Complaint
 
 _EXPECTED = {
     "string_type": "a string",
@@ -87,13 +87,13 @@ def _validate(model: type[BaseModel], raw: object, prefix: Path, level: str) -> 
     try:
         model.model_validate(raw)
     except ValidationError as error:
-        errors = error.errors(include_url=False)[: MOST_TOLD + 1]
-        told = [one for one in errors if not _told(one, errors)]
-        return list(dict.fromkeys(_complaint(one, prefix, level) for one in told))
+        errors = error.errors(include_url=False)[: MOST_REPORTED + 1]
+        reported = [one for one in errors if not _reported(one, errors)]
+        return list(dict.fromkeys(_complaint(one, prefix, level) for one in reported))
     return []
 
 
-def _told(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
+def _reported(error: ErrorDetails, errors: list[ErrorDetails]) -> bool:
     """Whether another error tells this one: a missing key that is there, misspelt; `count` beside `of`."""
     *parent, key = error["loc"] or ("",)
     extra = (one["loc"] for one in errors if one["type"] == "extra_forbidden")
@@ -142,9 +142,9 @@ def _sentence(error: ErrorDetails, path: Path, missed: str) -> str:
 
 def _unknown_key(prefix: Path, path: Path, form: str) -> str:
     key, name = str(path[-1]), shown(str(path[-1]))
-    told = _misplaced(key, form)
-    if told:
-        return told
+    reported = _misplaced(key, form)
+    if reported:
+        return reported
     known = _KNOWN[form] | ({*INPUT_FORMS} if form == "tensor" else set())
     where = dotted(prefix + path[:-1])
     meant = did_you_mean(key, known) or f"; known keys: {', '.join(sorted(_KNOWN[form]))}"
@@ -154,25 +154,25 @@ def _unknown_key(prefix: Path, path: Path, form: str) -> str:
 def _misplaced(key: str, form: str) -> str:
     """Return the sentence for a key of the format that is in the wrong mapping."""
     of_inputs = key in _TENSOR or key in INPUT_FORMS
-    told = ""
+    reported = ""
     match form:
         case "value" if of_inputs:
-            told = f"`{key}` is for tensors, and `value` alone is a literal: a `dtype` makes it a tensor"
+            reported = f"`{key}` is for tensors, and `value` alone is a literal: a `dtype` makes it a tensor"
         case "tensor" | "item" if key in _ELSEWHERE:
-            told = _ELSEWHERE[key]
+            reported = _ELSEWHERE[key]
         case "item" if of_inputs:
-            told = f"`{key}` is not allowed here: a part of a list is one tensor"
+            reported = f"`{key}` is not allowed here: a part of a list is one tensor"
         case "of" if of_inputs:
-            told = f"`{key}` belongs to the tensor: `of: {{shape: [b, n], {key}: …}}`"
+            reported = f"`{key}` belongs to the tensor: `of: {{shape: [b, n], {key}: …}}`"
         case "annotation" if of_inputs:
-            told = f"`{key}` conflicts with `arguments`: the hook builds the tensor"
+            reported = f"`{key}` conflicts with `arguments`: the hook builds the tensor"
         case "surrogate" if key == "reason":
-            told = "`reason` conflicts with `call`"
+            reported = "`reason` conflicts with `call`"
         case "reason" if key == "inputs":
-            told = "`inputs` conflicts with `reason`"
+            reported = "`inputs` conflicts with `reason`"
         case _ if form in INPUT_FORMS and (of_inputs or key in _ELSEWHERE):
-            told = f"`{key}` conflicts with `{form}`"
-    return told
+            reported = f"`{key}` conflicts with `{form}`"
+    return reported
 
 
 def _subject(path: Path) -> str:

@@ -86,7 +86,7 @@ def _overlapping_cases(asked: Verification) -> Iterator[Event]:
         return
     yield CaseStarted(samples[0].case.id, Point.TYPICAL, 0)
     varied = overlapped(samples, unlisted)
-    yield from asked.told(varied.findings)
+    yield from asked.reported(varied.findings)
     state = CaseState(swept=varied.swept)
     for sample in every:
         state.count_calls(sample)

@@ -47,7 +47,7 @@ OF_OUTPUTS = ("local", "replicate", "partial", "on(0)")
 MOST_WAYS = 27
 """In which inputs may lie, those of three tensors: of more tensors all are read alike."""
 
-MOST_TOLD = 3
+MOST_REPORTED = 3
 """Readings that one sentence names."""
 
 HINT = (
@@ -75,8 +75,8 @@ def read_placements(asked: Verification) -> Iterator[Event] | Judged:
     for case in asked.request.plan.cases:
         judged, refused = _judged_readings(asked, case)
         if judged:
-            return _told(asked, case, judged)
-    return iter(asked.told([refused]))
+            return _reported(asked, case, judged)
+    return iter(asked.reported([refused]))
 
 
 def _judged_readings(asked: Verification, case: Case) -> tuple[list[Judged], Finding]:
@@ -91,8 +91,8 @@ def _judged_readings(asked: Verification, case: Case) -> tuple[list[Judged], Fin
         try:
             found = _judge(asked, request, reading)
         except OutOfStepError as error:
-            told = out_of_step(error, where)
-            return [], told if _is_certain(asked, error) else _as_unchecked(told)
+            reported = out_of_step(error, where)
+            return [], reported if _is_certain(asked, error) else _as_unchecked(reported)
         except MisplacedError:
             continue
         if isinstance(found, Judged):
@@ -107,8 +107,8 @@ def _is_certain(asked: Verification, error: OutOfStepError) -> bool:
     return error.in_backward and not asked.request.plan.doubts
 
 
-def _as_unchecked(told: Finding) -> Finding:
-    return replace(told, code="GV001", severity=rule("GV001").severity)
+def _as_unchecked(reported: Finding) -> Finding:
+    return replace(reported, code="GV001", severity=rule("GV001").severity)
 
 
 def _implies(right: PlacementReading, other: PlacementReading) -> bool:
@@ -194,7 +194,7 @@ def _outcome(sample: Sample) -> tuple[Outcome, float]:
     return (first_order(sample).result.outcome, 1.0) if size is None else (Outcome.FAILED, size)
 
 
-def _told(asked: Verification, case: Case, judged: Sequence[Judged]) -> Iterator[Event] | Judged:
+def _reported(asked: Verification, case: Case, judged: Sequence[Judged]) -> Iterator[Event] | Judged:
     right = [j.reading for j in judged if j.outcome is Outcome.PASSED]
     tensors = len(judged[0].reading.inputs)
     if (
@@ -211,15 +211,15 @@ def _inconclusive(
 ) -> Iterator[Event]:
     yield CaseStarted(case.id, Point.TYPICAL, 0)
     message = (
-        f"placements inferred: backward is right if {'; or if '.join(map(in_words, right[:MOST_TOLD]))}"
+        f"placements inferred: backward is right if {'; or if '.join(map(in_words, right[:MOST_REPORTED]))}"
         if right
         else "placements inferred: under none that was tried is backward known to be right"
     )
-    more = len(right) - MOST_TOLD
+    more = len(right) - MOST_REPORTED
     if more > 0:
         message += f"; and under {more} more of the {tried} readings"
     where = CasePoint(case.id, case.sizes, case.options, Point.TYPICAL, 0)
-    yield from asked.told([
+    yield from asked.reported([
         Finding("GV109", rule("GV109").severity, message, hint=HINT if right else WITHOUT_READING, case=where)
     ])  # fmt: skip
     state = CaseState(points=1)

@@ -25,8 +25,8 @@ SAME_FACTOR = 1e-6
 """Relative: two measurements of one factor agree to more."""
 
 FAINT = 1e-2
-"""Share of the difference that was reported below which it is not told at another place: two numbers that are
-normalised are -1 and 1 whatever they are, so that a mistake in that shows there by 1e-6 instead of 0.3."""
+"""Share of the reported difference below which another place is not reported instead: two numbers that are
+normalised are -1 and 1 whatever they are, so that an error in that is 1e-6 there instead of 0.3."""
 
 
 def retry(request: Retry, live: Live) -> Retried:
@@ -38,16 +38,16 @@ def retry(request: Retry, live: Live) -> Retried:
 
 
 def _retried(request: Retry, live: Live) -> Retried:
-    told, kept = request.finding, live.kept
+    reported, kept = request.finding, live.kept
     place = Place(request.verified.plan.cases[0], request.point, request.draw)
-    family = rule(told.code).family
+    family = rule(reported.code).family
     with verifying(request.verified, live) as asked:
         before = kept.calls(place)
         if (place, family) not in kept.findings:
             kept.findings[place, family] = _findings(place, family, kept, asked.build)
-        found = next((f for f in kept.findings[place, family] if _is_the_same(f, told)), None)
-        if found is not None and request.with_cause and not _has_the_same_cause(found, told):
-            same = is_diagnosed(found) and is_of_its_cause(told, place, kept, asked.build)
+        found = next((f for f in kept.findings[place, family] if _is_the_same(f, reported)), None)
+        if found is not None and request.with_cause and not _has_the_same_cause(found, reported):
+            same = is_diagnosed(found) and is_of_its_cause(reported, place, kept, asked.build)
             found = found if same else None
         return Retried(found, kept.calls(place) - before)
 
@@ -71,19 +71,19 @@ def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[F
     return tuple(f for result in results.values() for f in result.findings)
 
 
-def _is_the_same(found: Finding, told: Finding) -> bool:
+def _is_the_same(found: Finding, reported: Finding) -> bool:
     """Whether it is the mistake that was reported: where only a part was wrong, a part is."""
     if found.severity is not Severity.ERROR:
         return False
-    if (found.code, found.input, found.output) != (told.code, told.input, told.output):
+    if (found.code, found.input, found.output) != (reported.code, reported.input, reported.output):
         return False
-    if _couples(told) and not _couples(found):
+    if _couples(reported) and not _couples(found):
         return False
-    if rule(told.code).family is Family.CONTRACT and _words(found.message) != _words(told.message):
+    if rule(reported.code).family is Family.CONTRACT and _words(found.message) != _words(reported.message):
         return False  # another layout, another call
-    if _size(found) < FAINT * _size(told):
+    if _size(found) < FAINT * _size(reported):
         return False
-    return _place_of(found.raised) == _place_of(told.raised) and _is_whole(found) <= _is_whole(told)
+    return _place_of(found.raised) == _place_of(reported.raised) and _is_whole(found) <= _is_whole(reported)
 
 
 def _size(finding: Finding) -> float:
@@ -114,9 +114,9 @@ def _place_of(raised: RaisedError | None) -> tuple[str, int] | None:
     return raised.type, raised.frames[-1].line if raised.frames else 0
 
 
-def _has_the_same_cause(found: Finding, told: Finding) -> bool:
-    if found.cause != told.cause or (found.factor is None) != (told.factor is None):
+def _has_the_same_cause(found: Finding, reported: Finding) -> bool:
+    if found.cause != reported.cause or (found.factor is None) != (reported.factor is None):
         return False
-    if found.factor is None or told.factor is None:
+    if found.factor is None or reported.factor is None:
         return True
-    return math.isclose(found.factor, told.factor, rel_tol=SAME_FACTOR)
+    return math.isclose(found.factor, reported.factor, rel_tol=SAME_FACTOR)

@@ -59,9 +59,9 @@ def verify(request: Verify, live: Live) -> Generator[Event, None, None]:
             else:
                 yield from _under_readings(asked, live)
         except OutOfStepError as error:
-            yield from asked.told([out_of_step(error, _last_place(asked))])
+            yield from asked.reported([out_of_step(error, _last_place(asked))])
         except NotJudgedError as error:
-            yield from asked.told([not_judged(error, _last_place(asked))])
+            yield from asked.reported([not_judged(error, _last_place(asked))])
 
 
 def _last_place(asked: Verification) -> CasePoint | None:
@@ -80,7 +80,7 @@ def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
     for event in _verified(asked, found.request, live):
         yield under(found.reading, event) if isinstance(event, Found) else event
     if all(f.severity is Severity.NOTE for f in asked.findings):
-        yield from asked.told([nothing_shown(_last_place(asked))])
+        yield from asked.reported([nothing_shown(_last_place(asked))])
 
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:
@@ -137,13 +137,13 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
             if sample.no_gradient:
                 yield state.verified(case, no_gradient=True)
                 return
-            yield from asked.told(_refused(sample, state))
+            yield from asked.reported(_refused(sample, state))
             break
-        yield from asked.told(_judged(asked, sample, state))
+        yield from asked.reported(_judged(asked, sample, state))
         dtype, why = asked.live.kept.native
         subject = subject if subject.native else replace(subject, native=dtype, why_native=why)
         asked.live.kept.note(Place(planned, point, draw), sample)
-    yield from asked.told(state.never_judged())
+    yield from asked.reported(state.never_judged())
     yield state.verified(case)
 
 
@@ -276,4 +276,4 @@ def _at_undeclared(
     state.points += found.judged
     result = guarded_at_undeclared(sample, found.result)
     state.add(sample.family, result)
-    yield from asked.told(result.findings)
+    yield from asked.reported(result.findings)

@@ -276,7 +276,7 @@ def _require(before: Surroundings, who: str = "its code") -> None:
     """Raise `DisturbedError` where something is not what it was."""
     if names := before.replaced():
         before.put_back()
-        raise DisturbedError(f"{who} {surroundings.told(names)}")
+        raise DisturbedError(f"{who} {surroundings.reported(names)}")
 
 
 def _imported(path: Path) -> tuple[ModuleType, torch.device | None]:

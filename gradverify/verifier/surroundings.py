@@ -114,7 +114,7 @@ class Surroundings:
         return (*self._replaced(),)
 
     def put_back(self) -> None:
-        """Let them stand for what they did, so that it can at least be told what was replaced."""
+        """Let them stand for what they did, so that it can at least be reported what was replaced."""
         sys.modules.update(self.modules)
         for namespace in self.namespaces:
             namespace.put_back()
@@ -155,7 +155,7 @@ def _is_code(value: Any) -> bool:  # noqa: ANN401
     return callable(value) or isinstance(value, staticmethod | classmethod)
 
 
-def told(names: tuple[str, ...]) -> str:
+def reported(names: tuple[str, ...]) -> str:
     """What was replaced, as the end of a sentence about the code that did it."""
     more = len(names) - 1
     first = names[0] if " " in names[0] else f"`{names[0]}`"

@@ -100,13 +100,13 @@ def preload() -> None:
             before = set(sys.modules)
             rehearse()
             new = [name for name in sys.modules if name not in before]
-            with os.fdopen(write, "w", encoding="utf-8") as told:
-                told.write("\n".join(new))
+            with os.fdopen(write, "w", encoding="utf-8") as reported:
+                reported.write("\n".join(new))
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read, encoding="utf-8") as told:
-        names = told.read().split("\n")
+    with os.fdopen(read, encoding="utf-8") as reported:
+        names = reported.read().split("\n")
     os.waitpid(pid, 0)
     for name in filter(None, names):
         if name.startswith(LEFT_TO_WORKERS):

@@ -77,7 +77,7 @@ class Verification:
         sample = None if isinstance(built, Finding) else prepare(*built, Point.TYPICAL, 0)
         return sample if isinstance(sample, Sample) else None
 
-    def told(self, findings: Iterable[Finding]) -> Iterator[Event]:
+    def reported(self, findings: Iterable[Finding]) -> Iterator[Event]:
         """Those findings that are asked for, as events."""
         return (Found(f) for f in findings if self.wants(f.code))
 
@@ -109,9 +109,9 @@ class Verification:
             return
         yield CaseStarted(case.id, Point.TYPICAL, 0)
         sample, state = prepare(subject, full_case, Point.TYPICAL, 0), CaseState()
-        yield from self.told(judge(sample, state))
+        yield from self.reported(judge(sample, state))
         if isinstance(sample, Sample):
-            yield from self.told(disagreements(sample))
+            yield from self.reported(disagreements(sample))
             state.count_calls(sample)
         if isinstance(sample, Sample) or state.capabilities:
             yield state.verified(replace(case, id=named or case.id))

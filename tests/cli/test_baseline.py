@@ -1,4 +1,4 @@
-"""`--baseline`: what is known does not fail, what is new does, what is fixed or over is told."""
+"""`--baseline`: what is known does not fail, what is new does, what is fixed or over is reported."""
 
 import json
 

@@ -105,7 +105,7 @@ functions:
 """
 
 
-def test_what_is_wrong_at_some_values_or_indices_only_is_told_by_them(tmp_path):
+def test_what_is_wrong_at_some_values_or_indices_only_is_reported_by_them(tmp_path):
     """A clamp that ordinary values do not reach, and a tail behind whole blocks."""
     (tmp_path / "m.py").write_text(CLAMPED)
     (tmp_path / "m.gradverify.yaml").write_text(CLAMPED_SPEC.lstrip())

@@ -69,8 +69,8 @@ def test_a_crash_of_a_case_with_invented_arguments_is_no_failure(place):
 
 def test_an_option_that_is_never_verified_is_said_unless_that_is_ignored(place):
     here = place("guessed")
-    told = here("check", "hidden.py::Poisson")
-    assert (told.code, "`log_input` is True in every case" in told.out) == (1, True)
+    reported = here("check", "hidden.py::Poisson")
+    assert (reported.code, "`log_input` is True in every case" in reported.out) == (1, True)
     ignored = here("check", "hidden.py::Poisson", "--ignore", "GV109")
     assert (ignored.code, "`log_input` is True in every case" in ignored.out) == (0, False)
 

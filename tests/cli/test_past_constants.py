@@ -68,7 +68,7 @@ def test_past_constants(tmp_path):
     # What a rare value explains is wrong at the declared size as well.
     (found,) = targets["Rare"]["findings"]
     assert (found["code"], found["severity"], found["case"]["id"]) == ("GV101", "error", "n=5")
-    # What the size explains is told as before.
+    # What the size explains is reported as before.
     (found,) = targets["Tail"]["findings"]
     assert (found["code"], targets["Tail"]["status"]) == ("GV109", "inconclusive")
     assert "nobody says that n=129, past 64" in found["message"]

@@ -99,7 +99,7 @@ def test_the_users_own_sitecustomize_runs(others):
     assert others[1].out == "variable chained\n"
 
 
-def test_objects_are_named_or_told(others):
+def test_objects_are_named_or_reported(others):
     here, ran = others
     found = functions_of(here.folder / "others.yaml")
     assert found["functions.py::Apply"]["inputs"]["kernel"] == {"object": "functions:square"}

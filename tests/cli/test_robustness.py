@@ -139,9 +139,9 @@ def test_what_code_writes_into_the_report_is_overwritten(place):
     here = place("compiled")
     (here.folder / "forges.py").write_text(FORGES_THE_REPORT)
     ran = here("check", "forges.py", "--report", "json=told.json")
-    told = json.loads((here.folder / "told.json").read_text())
-    assert (ran.code, told["exit_code"]) == (1, 1)
-    assert [target["status"] for target in told["targets"]] == ["failed"]
+    reported = json.loads((here.folder / "told.json").read_text())
+    assert (ran.code, reported["exit_code"]) == (1, 1)
+    assert [target["status"] for target in reported["targets"]] == ["failed"]
 
 
 def test_hanging(place):

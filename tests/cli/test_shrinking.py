@@ -1,4 +1,4 @@
-"""Failures are told at the smallest sizes and plainest values that show them in the same way."""
+"""Failures are reported at the smallest sizes and plainest values that show them in the same way."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_factor_that_follows_a_size_keeps_that_size(found):
     assert finding["case"]["shrunk"]["sizes"]["d"] <= 2
 
 
-def test_it_is_not_told_where_it_hardly_shows(found):
+def test_it_is_not_reported_where_it_hardly_shows(found):
     finding = only(found["Normalised"])
     assert finding["case"]["shrunk"]["sizes"]["d"] == 3
     worst = finding["entries"]["worst"][0]
@@ -207,7 +207,7 @@ functions:
 """
 
 
-def test_what_forward_refuses_is_told_at_the_sizes_of_the_spec(place):
+def test_what_forward_refuses_is_reported_at_the_sizes_of_the_spec(place):
     here = place("screens")
     (here.folder / "linear.py").write_text(MISMATCHED)
     (here.folder / "linear.gradverify.yaml").write_text(TRANSPOSED)

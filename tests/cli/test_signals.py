@@ -103,6 +103,6 @@ def test_a_signal_at_any_moment(place, name, moment):
         return
     assert process.returncode in (0, 130)
     if report.exists():
-        told = json.loads(report.read_text())
-        assert told["exit_code"] == process.returncode
-        assert {t["name"] for t in told["targets"]} == {"First", "Slow", "Last"}
+        reported = json.loads(report.read_text())
+        assert reported["exit_code"] == process.returncode
+        assert {t["name"] for t in reported["targets"]} == {"First", "Slow", "Last"}

@@ -1,6 +1,6 @@
 """The process that `forked_command` starts: it imports the command and the verifier, and forks them.
 
-Every connection is one request: two to three descriptors and a JSON object. It is told `pid N`, and at last
+Every connection is one request: two to three descriptors and a JSON object. It is sent `pid N`, and at last
 `code N`; where its other side closes before that, what was forked for it is killed. All ends with the process
 that started this one, whose end of a pipe then closes.
 """

@@ -62,14 +62,14 @@ class Forked:
         self._connection.sendall(data)
         self._said = b""
         self.returncode = None
-        self.pid = self._told("pid")
+        self.pid = self._reported("pid")
 
     def wait(self, timeout=None):
         """Wait until it has ended, and return what with. Raises `subprocess.TimeoutExpired`."""
         if self.returncode is None:
             self._connection.settimeout(timeout)
             try:
-                self.returncode = self._told("code")
+                self.returncode = self._reported("code")
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired("what was forked", timeout or 0.0) from None
             self._connection.close()
@@ -90,7 +90,7 @@ class Forked:
         """Have the server kill its process group, if it still runs."""
         self._connection.close()
 
-    def _told(self, word):
+    def _reported(self, word):
         while f"{word} " not in (said := self._said.decode()) or not said.endswith("\n"):
             read = self._connection.recv(64)
             assert read, "the fork server has ended; what it said is on stderr"

@@ -42,7 +42,7 @@ def test_a_program_ends_as_it_would_by_itself(tmp_path, program, code, out, err)
     assert forked_command.python(["-c", program, "a", "b"], tmp_path) == forked_command.Ended(code, out, err)
 
 
-def test_an_exception_is_told(tmp_path):
+def test_an_exception_is_reported(tmp_path):
     ran = forked_command.python(["-c", "1 / 0"], tmp_path)
     assert ran.code == 1
     assert ran.err.endswith("ZeroDivisionError: division by zero\n")

@@ -26,8 +26,8 @@ def test_every_command_has_a_page_and_no_page_is_left_over():
 def test_every_option_has_a_group_and_its_help():
     names = [field.name for _, groups in GROUPS for group in groups for field in fields(group)]
     assert sorted(names) == sorted(p.name for p in COMMANDS["check"].params if p.name != "help")
-    told = {p.help for command in COMMANDS.values() for p in command.params}
-    assert {text.format(formats=", ".join(Format)) for text in HELP.values()} <= told
+    reported = {p.help for command in COMMANDS.values() for p in command.params}
+    assert {text.format(formats=", ".join(Format)) for text in HELP.values()} <= reported
 
 
 def test_lines_fit_a_terminal():
@@ -35,9 +35,9 @@ def test_lines_fit_a_terminal():
     assert max(len(line) for text in EPILOGS.values() for line in text.splitlines()) <= WIDTH
 
 
-def test_the_exit_codes_of_check_are_all_told():
-    told = {line.split()[0] for line in EPILOGS["check"].splitlines() if line[2:3].isdigit()}
-    assert {str(int(code)) for code in ExitCode} == told
+def test_the_exit_codes_of_check_are_all_reported():
+    reported = {line.split()[0] for line in EPILOGS["check"].splitlines() if line[2:3].isdigit()}
+    assert {str(int(code)) for code in ExitCode} == reported
 
 
 def test_examples_use_options_that_exist():

@@ -152,7 +152,7 @@ def assert_a_pass_says_what_it_was_swept_over(report: dict) -> None:
 
 
 def assert_what_was_replaced_is_named(report: dict) -> None:
-    """And nothing of it is told as a bug of gradverify."""
+    """And nothing of it is reported as a bug of gradverify."""
     reasons = {t["name"]: t["reason"] for t in report["targets"] if t["status"] == "unchecked"}
     assert (
         "`torch.equal`" in reasons["AlwaysEqual"] or "`torch.allclose` and 1 more" in reasons["AlwaysEqual"]
@@ -218,7 +218,7 @@ def test_a_sweep_that_could_not_run_is_not_green() -> None:
     assert "were not swept: the gradient is not verified" in " ".join(done.out.split())
 
 
-def test_native_dtypes_are_told_value_by_value() -> None:
+def test_native_dtypes_are_reported_value_by_value() -> None:
     _, report = report_of("precision", "right", 0)
     found = {target["name"]: target for target in report["targets"]}
     assert found["Softmax"]["swept"]["dtypes"] == ["float64", "float32", "bfloat16", "float16"]

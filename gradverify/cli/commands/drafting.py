@@ -12,7 +12,7 @@ from gradverify.cli import options
 from gradverify.cli.formats import Format
 from gradverify.cli.options import Color, Limits, Numbers, Options, Targets
 from gradverify.cli.request import configuration, request_of
-from gradverify.cli.screen import print_bugs, style_for, tell, told, write
+from gradverify.cli.screen import print_bugs, reported, style_for, tell, write
 from gradverify.model import LinePatch, Verdict
 from gradverify.report.console import TextStyle
 from gradverify.report.fixes import unified_diff
@@ -42,7 +42,7 @@ def suggest(
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
     style = style_for(Color.AUTO, 0)
-    with told(style, Format.TEXT):
+    with reported(style, Format.TEXT):
         request = request_of(_of_one(target, spec, seed, timeout), configuration(config, 0))
         if diff or write_it:
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
@@ -115,7 +115,7 @@ def init(
     from gradverify.cli.drafted import write_draft  # noqa: PLC0415
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
-    with told(style_for(color, 0), Format.TEXT):
+    with reported(style_for(color, 0), Format.TEXT):
         request = request_of(_of_one(target, None, seed, timeout), configuration(config, 0))
         with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
@@ -150,7 +150,7 @@ def record(
     from gradverify.cli.drafted import refuse_output, tell_recording  # noqa: PLC0415
     from gradverify.session.recording import draft_recording, run_recorded  # noqa: PLC0415
 
-    with told(style_for(Color.AUTO, 0), Format.TEXT):
+    with reported(style_for(Color.AUTO, 0), Format.TEXT):
         refuse_output(output, replace=force)
         ran = run_recorded(command, module or ())
         with on_terminal(sys.stderr) as shown:

@@ -8,19 +8,19 @@ import sys
 from gradverify.cli import options
 from gradverify.cli.formats import Format
 from gradverify.cli.options import Color
-from gradverify.cli.screen import style_for, told, write
+from gradverify.cli.screen import reported, style_for, write
 from gradverify.report.explain import render_rule, render_rules_table
 
 
 def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
-    with told(style_for(Color.AUTO, 0), Format.TEXT):
+    with reported(style_for(Color.AUTO, 0), Format.TEXT):
         write(sys.stdout, render_rule(code))
 
 
 def rules() -> None:
     """Show the table of codes."""
-    with told(style_for(Color.AUTO, 0)):
+    with reported(style_for(Color.AUTO, 0)):
         write(sys.stdout, render_rules_table())
 
 
@@ -28,5 +28,5 @@ def schema() -> None:
     """Print the JSON Schema of spec files, for editors."""
     from gradverify.spec.json_schema import json_schema  # noqa: PLC0415 - `explain` needs none of it
 
-    with told(style_for(Color.AUTO, 0)):
+    with reported(style_for(Color.AUTO, 0)):
         write(sys.stdout, json.dumps(json_schema(), indent=2) + "\n")

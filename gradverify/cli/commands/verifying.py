@@ -32,7 +32,7 @@ from gradverify.cli.options import (
     taking,
 )
 from gradverify.cli.request import compared, configuration, lint_request_of, random_seed, request_of
-from gradverify.cli.screen import lint_text, print_bugs, print_report, style_for, told, write, write_file
+from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write, write_file
 from gradverify.errors import InterruptedRunError
 from gradverify.model import Verdict
 from gradverify.session.outcome import ExitCode
@@ -66,7 +66,7 @@ def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
         numbers = replace(numbers, seed=drawn) if numbers.seed == "random" else numbers
         return compared(request_of(replace(options, numbers=numbers), config), options, config)
 
-    with told(style, output.output, files):
+    with reported(style, output.output, files):
         refuse_fixing(options)
         files += report_files(output.report_to)
         if options.since.watch:
@@ -111,7 +111,7 @@ def list_(
     from gradverify.session.listing import list_targets  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
-    with told(style, Format.TEXT):
+    with reported(style, Format.TEXT):
         options = Options(which, checks=Checks(effort=effort), numbers=Numbers(dtype=dtype))
         request = request_of(options, configuration(which.config, verbose))
         with on_terminal(sys.stderr) as shown:
@@ -134,7 +134,7 @@ def merge(
     """Join the JSON reports of shards to that of the whole run; the exit code is that of the whole."""
     from gradverify.session.merging import merge_reports  # noqa: PLC0415
 
-    with told(style_for(Color.AUTO, 0)):
+    with reported(style_for(Color.AUTO, 0)):
         if output is not None:
             refuse_source(output, "--output")
         text, code = merge_reports(reports)
@@ -166,7 +166,7 @@ def lint(options: Lint) -> None:
     from gradverify.session.linting import lint as run_lint  # noqa: PLC0415 - with every static rule
 
     style = style_for(options.color, 1 if options.verbose or options.select else 0)
-    with told(style):
+    with reported(style):
         found = run_lint(lint_request_of(options, configuration(options.config, options.verbose)))
         write(sys.stdout, lint_text(found, style, options.output))
     raise typer.Exit(found.exit_code)
@@ -177,7 +177,7 @@ def demo(verbose: Verbose = 0, color: ColorOption = Color.AUTO) -> None:
     from gradverify.demo.intended import unintended  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
-    with told(style, Format.TEXT):
+    with reported(style, Format.TEXT):
         request = request_of(Options(Targets([_demo_module()])))
         report = checked(request)
         print_report(report, style, Format.TEXT)
@@ -192,7 +192,7 @@ def selftest(color: ColorOption = Color.AUTO) -> None:
     from gradverify.report.mutations import render_selftest  # noqa: PLC0415
 
     style = style_for(color, 0)
-    with told(style, Format.TEXT):
+    with reported(style, Format.TEXT):
         right = [name for name, (status, _) in INTENDED.items() if status is Verdict.PASSED]
         targets = Targets([f"{_demo_module()}::{name}" for name in right])
         planted = Options(targets, checks=Checks(mutate=True), failing=Failing(strict=True))

@@ -155,11 +155,11 @@ def ctx_attributes(function: Function) -> Iterator[Alarm]:
     if any(m.lets_ctx_out() for m in methods) or any(m.is_wrapped for m in methods):
         return
     known = set(OF_TORCH).union(*(m.attributes_set | m.attributes_probed for m in methods))
-    told: set[str] = set()
+    reported: set[str] = set()
     for node in backward.attributes_read:
-        if node.attr in known or node.attr in told or node.attr.startswith("_"):
+        if node.attr in known or node.attr in reported or node.attr.startswith("_"):
             continue
-        told.add(node.attr)
+        reported.add(node.attr)
         yield Alarm(
             node,
             f"{backward.name} reads `{ast.unparse(node)}`, which {function.saving[0].name} never sets",

@@ -131,12 +131,12 @@ PROCESS = frozenset(
 
 def outside_ctx(function: Function) -> Iterator[Alarm]:
     """GV816: state outside ctx that forward or backward writes, or reads of their process."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for name, node in _reached(function):
         local = _local_names(node)
         for found, what, hint in _outside(node, local, function.imported):
-            if what not in told:
-                told.add(what)
+            if what not in reported:
+                reported.add(what)
                 yield Alarm(found, f"{name} {what}", hint)
 
 

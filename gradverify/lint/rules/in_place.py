@@ -95,11 +95,11 @@ def input_written(function: Function) -> Iterator[Alarm]:
     if forward is None or any(m.calls_of_ctx("mark_dirty") or m.lets_ctx_out() for m in function.saving):
         return
     aliases = Aliases({name: name for name in differentiated(function)}, through=VIEWS)
-    told: set[str] = set()
+    reported: set[str] = set()
     for step, known in steps(forward.node.body, aliases):
         for node, parameter in writes(step, known, function.imported):
-            if parameter not in told:
-                told.add(parameter)
+            if parameter not in reported:
+                reported.add(parameter)
                 yield Alarm(
                     node,
                     f"forward modifies its input `{parameter}` in place without ctx.mark_dirty({parameter})",

@@ -82,7 +82,7 @@ class Watch:
     """As they were imported with these dependencies."""
     _terms: tuple[object, ...] = ()
     """What of the request every verdict depends on."""
-    _told: dict[str, Verdict] = field(default_factory=dict)
+    _reported: dict[str, Verdict] = field(default_factory=dict)
     """What was reported last."""
     _overtaken: int = 0
 
@@ -223,7 +223,7 @@ class Watch:
     def _turned(self, report: Report) -> tuple[tuple[str, Verdict, Verdict], ...]:
         """(target id, verdict before, verdict now) where these differ; what is now is remembered."""
         now = {target.target.id: target.status for target in report.targets}
-        before, self._told = self._told, now
+        before, self._reported = self._reported, now
         return tuple(
             (name, before[name], now[name]) for name in now if before.get(name, now[name]) != now[name]
         )

@@ -54,8 +54,8 @@ def _where(difference: Difference) -> str:
     """The worst entry on both ranks, in words."""
     one, other = difference.of_first, difference.of_rank
     if one.shape != other.shape or one.dtype != other.dtype:
-        told = f"{list(one.shape)} {one.dtype} on rank 0, {list(other.shape)} {other.dtype}"
-        return f"{told} on rank {difference.rank}".replace("torch.", "")
+        reported = f"{list(one.shape)} {one.dtype} on rank 0, {list(other.shape)} {other.dtype}"
+        return f"{reported} on rank {difference.rank}".replace("torch.", "")
     apart = (one.double() - other.double() if not one.is_complex() else one - other).abs()
     at = int(torch.nan_to_num(apart, nan=torch.inf).reshape(-1).argmax())
     place = indexed("", [int(k) for k in torch.unravel_index(torch.tensor(at), one.shape)])

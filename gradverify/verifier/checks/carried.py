@@ -26,11 +26,11 @@ def carried_parameters(sample: Sample) -> list[Finding]:
         inputs = {id(tensor) for _, tensor in argument.holds}
         names = [name for name, tensor in _requiring_grad(argument.value) if id(tensor) not in inputs]
         if names:
-            found.append(_told(sample, argument.name, names))
+            found.append(_reported(sample, argument.name, names))
     return found
 
 
-def _told(sample: Sample, name: str, carried: list[str]) -> Finding:
+def _reported(sample: Sample, name: str, carried: list[str]) -> Finding:
     shown = listed_names(carried) if len(carried) <= NAMED else f"`{carried[0]}` and {len(carried) - 1} more"
     one = len(carried) == 1
     which = "requires grad and is no input" if one else "require grad and are no inputs"

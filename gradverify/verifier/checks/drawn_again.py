@@ -25,13 +25,13 @@ DRAW_IN_FORWARD = (
 )
 
 
-def told_of_draws(sample: Sample, findings: Iterable[Finding]) -> list[Finding]:
+def explained_by_draws(sample: Sample, findings: Iterable[Finding]) -> list[Finding]:
     """The findings, those of wrong numbers with this cause where it is theirs."""
-    told = list(findings)
-    wrong = [f for f in told if f.code in OF_NUMBERS and f.severity is Severity.ERROR and not f.cause]
+    reported = list(findings)
+    wrong = [f for f in reported if f.code in OF_NUMBERS and f.severity is Severity.ERROR and not f.cause]
     if not wrong or not _is_right_with_forwards(sample):
-        return told
-    return [replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f in wrong else f for f in told]
+        return reported
+    return [replace(f, cause="random-numbers", hint=DRAW_IN_FORWARD) if f in wrong else f for f in reported]
 
 
 def _is_right_with_forwards(sample: Sample) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
-from gradverify.verifier.checks.drawn_again import told_of_draws
+from gradverify.verifier.checks.drawn_again import explained_by_draws
 from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.float32_inside import (
     float32_inside,
@@ -121,7 +121,7 @@ def measured_first_order(sample: Sample, *, largest: int = LARGEST_JACOBIAN) -> 
         short = rounded_to(sample, judged.comparison.analytical, torch.float32)
         names = [n for n in short if not is_short(sample, n)]
         findings = [f for f in findings if f.input not in names] + [rounded(sample, n) for n in names]
-    findings = told_of_draws(sample, findings)
+    findings = explained_by_draws(sample, findings)
     outcome, visible = outcome_of(findings), smallest_visible_error(judged.comparison)
     if single:
         outcome, visible = max(outcome, Outcome.INCONCLUSIVE, key=WORSE.index), None

@@ -21,7 +21,7 @@ from torch.autograd import Function
 
 from gradverify.verifier.collect.discover import backward_name
 from gradverify.verifier.collect.operators import Operator, parameters_of_schema
-from gradverify.verifier.surroundings import DisturbedError, told
+from gradverify.verifier.surroundings import DisturbedError, reported
 
 _ARGUMENTS = "_gradverify_arguments"
 """Attribute of a node that holds the shapes and dtypes of its forward's arguments."""
@@ -143,7 +143,7 @@ def reading_backward(function: type[Function], reader: Reader | None = None) -> 
         yield reader
         name = backward_name(function)
         if vars(function).get(name) is not reading:
-            raise DisturbedError(f"its code {told((f'{function.__name__}.{name}',))}")
+            raise DisturbedError(f"its code {reported((f'{function.__name__}.{name}',))}")
 
 
 @contextmanager

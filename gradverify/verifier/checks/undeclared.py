@@ -99,7 +99,7 @@ def at_undeclared(sample: Sample) -> AtUndeclared:
         return replace(_SILENCE, raised=judged.error)
     if not isinstance(judged, Judged) or single_precision_outputs(sample, judged.measured.centre):
         return _SILENCE
-    findings = () if judged.in_groups else tuple(_told(sample, judged))
+    findings = () if judged.in_groups else tuple(_reported(sample, judged))
     known = judged.measured.error.isfinite()
     return AtUndeclared(CheckResult(findings, outcome_of(findings)), bool(known.any() or not known.numel()))
 
@@ -115,7 +115,7 @@ def _natively(sample: Sample) -> AtUndeclared:
 _SILENCE = AtUndeclared(CheckResult(outcome=Outcome.NOT_RUN), judged=False)
 
 
-def _told(sample: Sample, judged: Judged) -> list[Finding]:
+def _reported(sample: Sample, judged: Judged) -> list[Finding]:
     """The certain mistakes; where there are none, NaN at zeros and ties as a warning."""
     found = _findings(sample, _confirmed(sample, judged))
     if found or sample.point is not Point.SPECIAL or not judged.comparison.nonfinite.any():

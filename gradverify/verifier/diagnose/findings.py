@@ -112,7 +112,7 @@ def causes_of(
     for (worst, pairs, _), cause in zip(diagnosed, causes, strict=True):
         found = replace(worst, derivable=_is_derivable(measurements, worst, cause))
         if cause is not None:
-            yield _told(found, cause, pairs, _options_of(found, visited))
+            yield _reported(found, cause, pairs, _options_of(found, visited))
         elif found.derivable:
             yield found
 
@@ -122,10 +122,10 @@ def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) ->
 
     No change of backward's source is looked for there but those that are known.
     """
-    told = kept.causes.get((finding.code, finding.output, finding.input))
+    reported = kept.causes.get((finding.code, finding.output, finding.input))
     repairs_of(kept).most = 0
-    pair = None if told is None else _pair(_Measurements(build, kept), place, finding)
-    return told is not None and pair is not None and holds_at(pair, told)
+    pair = None if reported is None else _pair(_Measurements(build, kept), place, finding)
+    return reported is not None and pair is not None and holds_at(pair, reported)
 
 
 def _options_of(found: Finding, visited: Sequence[Place]) -> Options:
@@ -134,7 +134,7 @@ def _options_of(found: Finding, visited: Sequence[Place]) -> Options:
     return own if any(p.case.options != own for p in visited) else ()
 
 
-def _told(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Options) -> Finding:
+def _reported(found: Finding, cause: Cause, pairs: Sequence[Pair], options: Options) -> Finding:
     said = in_words(cause, pairs, options)
     if DIAGNOSED[found.code] > 1:
         said = f"The first derivative is right. {said} {FIRST_ORDER_ONLY}"

@@ -61,7 +61,7 @@ SECOND_ORDER: tuple[Test, ...] = (
     diagonal_only,
     chain_factor,
 )
-"""Those that can be told of a derivative of backward."""
+"""Those that can be reported of a derivative of backward."""
 
 SAID_BY_A_CHANGE = frozenset(
     {"branch", "permuted", "transposed", "conjugate", "duplicates", "not-summed-over-broadcast", "region"}
@@ -102,13 +102,13 @@ def diagnose(pairs: Pairs) -> Diagnosis | None:
     return next((found for test in ladder if (found := _by(test, pairs)) is not None), None)
 
 
-def holds_at(pair: Pair, told: Diagnosis) -> bool:
+def holds_at(pair: Pair, reported: Diagnosis) -> bool:
     """Whether what explains a block elsewhere explains it at another point, too, with the same factor."""
-    found = _by(told.hypothesis, [pair, *told.pairs]) if pair.usable and pair.is_wrong else None
-    if found is None or found.cause.name != told.cause.name:
+    found = _by(reported.hypothesis, [pair, *reported.pairs]) if pair.usable and pair.is_wrong else None
+    if found is None or found.cause.name != reported.cause.name:
         return False
-    factors = [cause.factor for cause in (found.cause, told.cause) if cause.factor is not None]
-    return told.cause.name != CONSTANT or same_everywhere(factors)
+    factors = [cause.factor for cause in (found.cause, reported.cause) if cause.factor is not None]
+    return reported.cause.name != CONSTANT or same_everywhere(factors)
 
 
 def together(causes: Sequence[Cause | None]) -> list[Cause | None]:
@@ -123,9 +123,9 @@ def together(causes: Sequence[Cause | None]) -> list[Cause | None]:
     change = next(iter(changes), None)
     if len(known) < len(causes) or len({c.name for c in known}) < 2 or len(changes) > 1 or change is None:
         return list(causes)
-    told = Cause(change.cause, is_weak=True, change=change)
+    reported = Cause(change.cause, is_weak=True, change=change)
     is_all = any(not cause.what for cause in known)
-    return [told if is_all or cause.name in PARTS else cause for cause in known]
+    return [reported if is_all or cause.name in PARTS else cause for cause in known]
 
 
 def _by(test: Test, pairs: Pairs) -> Diagnosis | None:

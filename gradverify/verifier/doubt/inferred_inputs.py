@@ -24,16 +24,16 @@ OF_THE_MATRIX = frozenset({"GV410"})
 
 
 def guarded(
-    sample: Sample, results: dict[Family, CheckResult], told: Iterable[Finding] = ()
+    sample: Sample, results: dict[Family, CheckResult], reported: Iterable[Finding] = ()
 ) -> dict[Family, CheckResult]:
     """On inferred inputs, turn errors that the guess may have made into inconclusive findings.
 
-    What was `told` as an error at another point of the target stands: no guess has made it there, and the
+    What was `reported` as an error at another point of the target stands: no guess has made it there, and the
     target fails by it whatever is found here.
     """
     if not sample.subject.inferred:
         return results
-    near, standing = Neighbours(sample), {_mistake(f) for f in told if f.severity is Severity.ERROR}
+    near, standing = Neighbours(sample), {_mistake(f) for f in reported if f.severity is Severity.ERROR}
 
     def stands(finding: Finding) -> bool:
         return _mistake(finding) in standing or _is_certain(near, finding)

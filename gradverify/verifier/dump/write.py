@@ -54,7 +54,7 @@ class _Context:
 
     def sample(self) -> Sample | NoSample:
         """Forward run once at the finding's inputs."""
-        at = _told_at(self.finding)
+        at = _reported_at(self.finding)
         return NoSample() if at is None else prepare(self.subject, self.case, at.point, at.draw)
 
 
@@ -72,7 +72,7 @@ def dump(request: Dump, live: Live, module: ModuleType) -> Iterator[Dumped]:
 def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding: Finding) -> Dumped:
     plan = request.verified.plan
     cases = (*plan.cases, *(b.case for b in plan.beyond))
-    point = _told_at(finding)
+    point = _reported_at(finding)
     case = next((c for c in cases if point is not None and c.id == point.id), None)
     if point is None or case is None:
         return Dumped("", "it was not made on one set of inputs")
@@ -101,7 +101,7 @@ def _dump_one(request: Dump, live: Live, module: ModuleType, name: str, finding:
     return Dumped(f"{name}.py")
 
 
-def _told_at(finding: Finding) -> CasePoint | None:
+def _reported_at(finding: Finding) -> CasePoint | None:
     """The inputs that a finding's own words and numbers are of."""
     case = finding.case
     return case.shrunk or case if case is not None else None
@@ -131,7 +131,7 @@ def _shown(context: _Context) -> tuple[str, dict[str, Any]]:
 
 
 def _sentences(finding: Finding) -> list[str]:
-    at = _told_at(finding)
+    at = _reported_at(finding)
     case = f" Case {at.id}, {at.point} values." if at is not None else ""
     return [
         f"{finding.code} {rule(finding.code).name}: {finding.message}.{case}",

@@ -50,8 +50,8 @@ def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: 
     except (OSError, TypeError, SyntaxError, ValueError):
         own = getattr(value, "__doc__", None) or ""
     doc, about = getattr(value, "__doc__", None) or "", getattr(module, "__doc__", None) or ""
-    told = [(_WORDS, t) for t in (name.replace("_", " "), place.replace("_", " "), own, about)]
-    for words, text in [*told, (_PROSE, name.replace("_", " ")), (_PROSE, doc)]:
+    reported = [(_WORDS, t) for t in (name.replace("_", " "), place.replace("_", " "), own, about)]
+    for words, text in [*reported, (_PROSE, name.replace("_", " ")), (_PROSE, doc)]:
         found = words.search(_HUMP.sub(" ", text))
         if found is not None:
             return " ".join(found[0].lower().split())

@@ -41,7 +41,7 @@ MOST_TELLING = 20_000
 """Entries of the Jacobian of inputs with more sizes of their own: they are verified at several of each."""
 
 KEPT_ATTEMPTS = 5
-"""Attempts that are told where no inputs are found."""
+"""Attempts that are reported where no inputs are found."""
 
 DOMAINS = ("positive", "unit")
 """Tried where forward gives NaN or infinity: logarithms and roots, then inverse sines and cross entropies."""

@@ -12,10 +12,10 @@ from gradverify.verifier.infer.state import Dim, State, squares
 MERGE, DERIVE, PIN = 0.1, 0.35, 0.45
 """What a repair costs: an agreement of two sizes is likelier than a size that is a number of its own."""
 
-TOLD = 0.03
+STATED = 0.03
 """What an agreement costs that the message itself asks for."""
 
-UNTOLD, BESIDE = 0.15, 0.5
+UNSTATED, BESIDE = 0.15, 0.5
 """What is added for two numbers that are merely in a message, and where the message names two others."""
 
 SQUARE = 1.5
@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.]*\d)")
 _PLACE = re.compile(r"\b(?:dim(?:ension)?|index|position|argument|operand|#)s? ?-?\d+")
 """Where something is wrong: no size."""
 
-_TOLD = tuple(
+_STATED = tuple(
     re.compile(pattern)
     for pattern in (
         r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
@@ -86,26 +86,26 @@ def numbers_in(message: str) -> list[int]:
 
 def by_size(state: State, message: str) -> Priced:
     """After sizes that disagree: they agree, or one of them follows from another, or is a number."""
-    told = [(int(m[1]), int(m[2])) for p in _TOLD for m in p.finditer(message)]
+    reported = [(int(m[1]), int(m[2])) for p in _STATED for m in p.finditer(message)]
     pairs = list(itertools.combinations(numbers_in(message), 2))
-    yield from _Disagreement(state, told, pairs).repairs()
+    yield from _Disagreement(state, reported, pairs).repairs()
 
 
 @dataclass(frozen=True)
 class _Disagreement:
-    """Pairs of sizes that do not go together: those that are told so, and any in the message."""
+    """Pairs of sizes that do not go together: those that are reported so, and any in the message."""
 
     state: State
-    told: Sequence[tuple[int, int]]
+    reported: Sequence[tuple[int, int]]
     pairs: Sequence[tuple[int, int]]
 
     def repairs(self) -> Priced:
         """All that would make them agree."""
         state, values = self.state, self.state.values
         of_size = {values[s]: s for s in reversed(state.symbols())}
-        for place, (a, b) in enumerate(dict.fromkeys([*self.told, *self.pairs])):
-            told = (a, b) in self.told
-            cost = TOLD - MERGE if told else UNTOLD + NEXT * place + BESIDE * bool(self.told)
+        for place, (a, b) in enumerate(dict.fromkeys([*self.reported, *self.pairs])):
+            reported = (a, b) in self.reported
+            cost = STATED - MERGE if reported else UNSTATED + NEXT * place + BESIDE * bool(self.reported)
             if a in of_size and b in of_size and a != b:
                 merged = state.substituted(of_size[b], Dim(of_size[a]))
                 merged = merged or state.substituted(of_size[a], Dim(of_size[b]))
@@ -114,10 +114,10 @@ class _Disagreement:
             for live, other in ((a, b), (b, a)):
                 if live in of_size and other not in of_size and other >= SMALLEST:
                     yield from _derived(state, of_size[live], other, cost)
-        for place, pair in enumerate(self.told):
+        for place, pair in enumerate(self.reported):
             for part, wanted in (pair, pair[::-1]):
                 yield from _of_parts(state, part, wanted, NEXT_PAIR * place)
-        for place, pair in enumerate((self.told or self.pairs) if state.joins else ()):
+        for place, pair in enumerate((self.reported or self.pairs) if state.joins else ()):
             for total, other in (pair, pair[::-1]):
                 yield from _summed(state, total, other, NEXT_PAIR * place)
 

@@ -62,7 +62,7 @@ class Sweeping:
     def shrunk(self, state: State) -> State:
         """The same at the smallest sizes it runs at; at its own where it runs at no other.
 
-        Where backward raises at its own, so it must at the smaller ones: that is what is to be told.
+        Where backward raises at its own, so it must at the smaller ones: that is what is to be reported.
         """
         symbols = state.symbols()
         most = max(state.elements(), LEAST_ELEMENTS)

@@ -173,8 +173,8 @@ class DotProductTest:
         if gradients is None:
             return found
         same = self.ladder.repeats and _same_again(probes, gradients)
-        told = slice(0, 1) if same else slice(None)
-        closed = self._closed(found, taken, probes[told], expected[told], gradients[told])
+        reported = slice(0, 1) if same else slice(None)
+        closed = self._closed(found, taken, probes[reported], expected[reported], gradients[reported])
         if closed is None or not self.ladder.repeats or same or magnitudes is ALONE:
             return closed or found
         again = self.pull_back(probes[:1], [probes[0].weighed(weighed.size)])

@@ -66,7 +66,7 @@ def robust_noise(samples: Tensor) -> Tensor:
 
 
 def persistent_noise(levels: Sequence[Tensor], floor: Tensor, own: Tensor, outputs: Layout) -> Tensor:
-    """The noise of f told from kinks and curvature: noise does not shrink with the step, they do.
+    """The noise of f, separated from kinks and curvature: noise does not shrink with the step, they do.
 
     `levels` are sixth differences (columns × M) at steps each 64 or more times smaller than the one before;
     `floor` is what was thought of the noise so far.

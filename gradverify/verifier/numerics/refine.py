@@ -64,7 +64,7 @@ class Refined:
     kink: Tensor
     step: Tensor
     noise: Tensor
-    """The noise of f (M), told from kinks and curvature."""
+    """The noise of f (M), separated from kinks and curvature."""
 
 
 def refine(

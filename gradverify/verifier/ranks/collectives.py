@@ -24,7 +24,7 @@ from gradverify.verifier.ranks.messages import Entered
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
 
-NOT_TOLD = frozenset({"wait_tensor", "monitored_barrier_", "recv_any_source_"})
+NOT_REPORTED = frozenset({"wait_tensor", "monitored_barrier_", "recv_any_source_"})
 """What waits for no other rank, is a barrier of torch's own, or says not for which rank it waits."""
 
 LATE_SECONDS = 0.02
@@ -55,7 +55,7 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Tell of a collective, then run it."""
         namespace, _, name = func._schema.name.partition("::")  # noqa: SLF001 - it has no public name
-        if namespace in NAMESPACES and name not in NOT_TOLD:
+        if namespace in NAMESPACES and name not in NOT_REPORTED:
             if self.late:
                 time.sleep(LATE_SECONDS)
             self._tell(entered(name, (*args, *given.values())))

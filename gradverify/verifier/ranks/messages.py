@@ -158,7 +158,7 @@ class Broken:
     traceback: str
 
 
-Told = Answer | Refused | Broken
+Reported = Answer | Refused | Broken
 
 
 def entered_file(store: str, rank: int) -> str:
@@ -176,7 +176,7 @@ def all_entered(store: str, rank: int) -> list[Entered]:
     return found
 
 
-def send(connection: Connection, message: Asked | Told | tuple[int, int]) -> None:
+def send(connection: Connection, message: Asked | Reported | tuple[int, int]) -> None:
     """Send a message. Raises `OSError` where the other side is gone."""
     connection.send_bytes(pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL))
 

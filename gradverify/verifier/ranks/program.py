@@ -71,12 +71,12 @@ class Program:
         """What every rank answers. Raises `RaisedElsewhereError` for what the target raised."""
         dropped, self._dropped = tuple(self._dropped), []
         dist.broadcast_object_list([(dropped, tuple(asked))], 0, self._group)
-        told = _done(self._calls, dropped, asked[0])
+        reported = _done(self._calls, dropped, asked[0])
         gathered: list[Any] = [None] * self.size
-        dist.gather_object(told, gathered, 0, self._group)
+        dist.gather_object(reported, gathered, 0, self._group)
         return answers_of(dict(enumerate(gathered)))
 
-    def end(self, verdict: Any) -> None:  # noqa: ANN401 - whatever every rank is told
+    def end(self, verdict: Any) -> None:  # noqa: ANN401 - whatever every rank is reported
         """Let the others go, with the verdict."""
         dist.broadcast_object_list([Ended(verdict)], 0, self._group)
 

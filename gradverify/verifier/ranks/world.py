@@ -28,8 +28,8 @@ from gradverify.verifier.ranks.messages import (
     Broken,
     Drop,
     Refused,
+    Reported,
     Setup,
-    Told,
     all_entered,
     receive,
     send,
@@ -131,7 +131,7 @@ class World:
                 self.close()
                 raise
         dropped, self._dropped = tuple(self._dropped), []
-        with contextlib.suppress(OSError):  # which of them has ended is told where answers are awaited
+        with contextlib.suppress(OSError):  # which of them has ended is reported where answers are awaited
             for connection, message in zip(self._connections, asked, strict=True):
                 if dropped:
                     send(connection, Drop(dropped))
@@ -173,7 +173,7 @@ class World:
         self._idle = [found[rank] for rank in sorted(found) if rank < 0]
 
     def _answers(self, doing: str) -> list[Answer]:
-        found: dict[int, Told] = {}
+        found: dict[int, Reported] = {}
         poll, ranks = select.poll(), {c.fileno(): k for k, c in enumerate(self._connections)}
         for descriptor in ranks:
             poll.register(descriptor, select.POLLIN)
@@ -182,7 +182,7 @@ class World:
             ready = poll.poll(LOOK_MILLISECONDS)
             for descriptor, _ in ready:
                 poll.unregister(descriptor)
-                found[ranks[descriptor]] = self._told(ranks[descriptor], doing)
+                found[ranks[descriptor]] = self._reported(ranks[descriptor], doing)
             if ready:
                 quiet = time.monotonic()
             else:
@@ -196,16 +196,16 @@ class World:
                     self._break(f"{waiting(records)}, and nothing happens any more", doing)
         return answers_of(found)
 
-    def _told(self, rank: int, doing: str) -> Told:
+    def _reported(self, rank: int, doing: str) -> Reported:
         try:
-            told: Told = receive(self._connections[rank])
+            reported: Reported = receive(self._connections[rank])
         except (EOFError, OSError):
             self._require_own_gpus(rank)
             self._break(f"the process of rank {rank} has ended{self._where(rank)}", doing)
-        if isinstance(told, Broken):
+        if isinstance(reported, Broken):
             self.close()
-            raise RankBrokenError(told.traceback)
-        return told
+            raise RankBrokenError(reported.traceback)
+        return reported
 
     def _require_own_gpus(self, rank: int) -> None:
         """Where ranks share a GPU, gloo joins them, which aborts what sends a tensor of it to one rank."""
@@ -215,13 +215,13 @@ class World:
             self.close()
             raise NotJudgedError(SHARED.format(rank=rank, where=where), OWN_GPUS.format(ranks=ranks))
 
-    def _records(self, found: Mapping[int, Told]) -> list[Record]:
+    def _records(self, found: Mapping[int, Reported]) -> list[Record]:
         """What every rank did in this step so far."""
         idle, records = self._setup.idle_ranks, []
         for rank in range(len(self._connections)):
-            told = found.get(rank)
-            ended = "" if told is None else "has gone on"
-            ended = f"has raised {told.error.type}" if isinstance(told, Refused) else ended
+            reported = found.get(rank)
+            ended = "" if reported is None else "has gone on"
+            ended = f"has raised {reported.error.type}" if isinstance(reported, Refused) else ended
             entered = [
                 replace(
                     e, members=tuple(m - idle for m in e.members), peer=e.peer - idle if e.peer >= 0 else -1
@@ -238,14 +238,14 @@ class World:
         own = [line.strip() for line in lines if line.lstrip().startswith("File ")]
         return f" ({lines[0]}, {own[0]})" if own else ""
 
-    def _require_step(self, records: Sequence[Record], found: Mapping[int, Told], doing: str) -> None:
+    def _require_step(self, records: Sequence[Record], found: Mapping[int, Reported], doing: str) -> None:
         why = out_of_step(records)
-        raised = next((k for k, told in sorted(found.items()) if isinstance(told, Refused)), None)
+        raised = next((k for k, reported in sorted(found.items()) if isinstance(reported, Refused)), None)
         if why and raised is not None:  # the others wait for one that raised
-            told = found[raised]
+            reported = found[raised]
             self.close()
-            assert isinstance(told, Refused)  # noqa: S101 - it is
-            raise RaisedElsewhereError(_of_rank(told.error, raised, f"; {why}"))
+            assert isinstance(reported, Refused)  # noqa: S101 - it is
+            raise RaisedElsewhereError(_of_rank(reported.error, raised, f"; {why}"))
         if why:
             self._break(why, doing)
 
@@ -263,14 +263,14 @@ class World:
         return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def answers_of(found: Mapping[int, Told]) -> list[Answer]:
+def answers_of(found: Mapping[int, Reported]) -> list[Answer]:
     """The answers of all ranks in order. Raises `RaisedElsewhereError` for what the target raised."""
-    refused = {k: told for k, told in sorted(found.items()) if isinstance(told, Refused)}
-    for rank, told in refused.items():
+    refused = {k: reported for k, reported in sorted(found.items()) if isinstance(reported, Refused)}
+    for rank, reported in refused.items():
         alone = len(refused) < len(found)
-        raise RaisedElsewhereError(_of_rank(told.error, rank, "") if alone else told.error)
+        raise RaisedElsewhereError(_of_rank(reported.error, rank, "") if alone else reported.error)
     every = [found[rank] for rank in range(len(found))]
-    return [told for told in every if isinstance(told, Answer)]
+    return [reported for reported in every if isinstance(reported, Answer)]
 
 
 def _of_rank(error: RaisedError, rank: int, more: str) -> RaisedError:

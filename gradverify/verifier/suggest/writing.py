@@ -103,16 +103,16 @@ def candidate(
     is_operator = isinstance(function, Operator)
 
     def forward(ctx: Any, *arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
-        result, told = run_forward(function, arguments)
+        result, reported = run_forward(function, arguments)
         named = dict(zip(outputs, returned_tensors(result), strict=False))
         named |= dict(zip(parameters, arguments, strict=False))
-        ctx.save_for_backward(*told.saved_tensors, *(named[name] for name in written.extra))
-        if told.dirty_tensors:
-            ctx.mark_dirty(*told.dirty_tensors)
-        if told.non_differentiable:
-            ctx.mark_non_differentiable(*told.non_differentiable)
-        ctx.set_materialize_grads(told.materialize_grads)
-        for name, value in told.attributes.items():
+        ctx.save_for_backward(*reported.saved_tensors, *(named[name] for name in written.extra))
+        if reported.dirty_tensors:
+            ctx.mark_dirty(*reported.dirty_tensors)
+        if reported.non_differentiable:
+            ctx.mark_non_differentiable(*reported.non_differentiable)
+        ctx.set_materialize_grads(reported.materialize_grads)
+        for name, value in reported.attributes.items():
             setattr(ctx, name, value)
         for name, expression in written.attributes:
             setattr(ctx, name, eval(expression, {}, named))  # noqa: S307 - a parameter or its shape

@@ -151,7 +151,7 @@ def registration(base: Verified) -> Answer:
         if test == TRACING and (base.draws or _fails(findings, FAKE)):
             continue
         result = guard.call(_checked, base, operator, test)
-        found = _told(base, operator, test, result.error) if isinstance(result, Raised) else None
+        found = _reported(base, operator, test, result.error) if isinstance(result, Raised) else None
         if found is None:
             continue
         is_traced = test == TRACING and found.severity is Severity.ERROR
@@ -194,7 +194,7 @@ def _checked(base: Verified, operator: Operator, test: str) -> None:
     with_keywords(check, sample.subject.target.parameters, [a.name for a in sample.arguments])(*given)
 
 
-def _told(base: Verified, operator: Operator, test: str, error: RaisedError) -> Finding | None:
+def _reported(base: Verified, operator: Operator, test: str, error: RaisedError) -> Finding | None:
     """What the exception of a test means; None where another test says it."""
     raised, said = f"{error.type}: {error.message}", f"{error.type}: {first_line(error.message)}"
     for meaning in _MEANINGS:

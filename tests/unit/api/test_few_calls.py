@@ -47,7 +47,7 @@ print(sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
     assert found.stdout.strip() == "[]"
 
 
-def test_a_label_that_requires_grad_is_told_apart_by_few_calls():
+def test_a_label_that_requires_grad_is_distinguished_by_few_calls():
     """The loss is compared with the label: where that moves, all other derivatives vanish as well."""
 
     def loss(x, label):

@@ -286,7 +286,7 @@ def test_the_second_message_says_what_is_cut():
         gradverify.gradgradcheck(CUT, (X,))
 
 
-def test_what_is_found_beside_a_place_that_only_torch_decides_is_told():
+def test_what_is_found_beside_a_place_that_only_torch_decides_is_reported():
     """At 0, sqrt(|x|) has no derivative; elsewhere this backward is off by 1e-5."""
 
     class Root(Function):
@@ -465,7 +465,9 @@ def test_who_asks_for_fast_mode_gets_it(asked_of_torch, monkeypatch):
     assert asked_of_torch == [True]
 
 
-def test_what_torch_alone_can_tell_is_told_by_fast_mode_where_slow_mode_cannot(asked_of_torch, monkeypatch):
+def test_what_torch_alone_can_tell_is_reported_by_fast_mode_where_slow_mode_cannot(
+    asked_of_torch, monkeypatch
+):
     monkeypatch.setattr(by_torch, "MOST_ENTRIES", 8)
     with pytest.warns(UserWarning, match="torch alone can tell was decided by torch's fast mode"):
         assert gradverify.gradcheck(torch.sin, (tensor(3),), check_forward_ad=True)

@@ -117,7 +117,7 @@ def test_what_an_author_does_on_purpose_can_be_left_out():
     assert_kernel(Overwrites, inputs(), torch.nn.functional.silu, ignore=["GV403"])
 
 
-def test_a_composite_of_another_function_is_told():
+def test_a_composite_of_another_function_is_reported():
     with pytest.raises(GradientError, match="GV301"):
         assert_kernel(SiLU.apply, {"x": inputs()}, torch.nn.functional.gelu)
 

@@ -41,7 +41,7 @@ def inputs(*dtypes: torch.dtype) -> tuple[Tensor, ...]:
 
 
 @pytest.mark.parametrize("dtype", SHORT)
-def test_a_right_function_is_inconclusive_and_told_why(dtype: torch.dtype) -> None:
+def test_a_right_function_is_inconclusive_and_reported_why(dtype: torch.dtype) -> None:
     with pytest.raises(GradientError, match="given in float32, or shorter") as raised:
         gradverify.verify(SineTimes, inputs(dtype, dtype))
     assert {found.code for found in raised.value.findings} == {"GV109"}

@@ -55,7 +55,7 @@ def x():
     return torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def test_a_right_one_passes_and_a_wrong_one_is_told_with_its_cause(module, x):
+def test_a_right_one_passes_and_a_wrong_one_is_reported_with_its_cause(module, x):
     words = {"world_size": 2, "placements": "replicate", "output_placements": "local"}
     report = gradverify.verify(module.Copy.apply, [x, GROUP], module.doubled, **words)
     assert report.status == "passed"

@@ -1,4 +1,4 @@
-"""What makes backward right is told with the cause: also in a function beside."""
+"""What makes backward right is reported with the cause: also in a function beside."""
 
 from __future__ import annotations
 

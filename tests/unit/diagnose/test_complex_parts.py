@@ -21,7 +21,7 @@ def _slope(z):
     return 1j * z / z.abs() ** 2
 
 
-def test_a_conjugated_gradient_is_told():
+def test_a_conjugated_gradient_is_reported():
     """The conjugate of i z turned round: what is conjugated is minus the conjugate."""
     ((named, hint),) = _found(torch.angle, lambda a, y, g: (-torch.conj_physical(g * _slope(a[0])),))
     assert named == "conjugate"

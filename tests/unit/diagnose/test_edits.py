@@ -138,7 +138,7 @@ def test_only_multiples_of_large_and_small_grad_outputs_are_linear():
 
 
 @extent.long
-def test_no_change_is_told_that_is_not_linear(monkeypatch):
+def test_no_change_is_reported_that_is_not_linear(monkeypatch):
     assert any(f.changes for f in findings_on(WithoutFactor, SHAPES))
     monkeypatch.setattr(search, "_is_linear", lambda *_: False)
     assert not any(f.changes for f in findings_on(WithoutFactor, SHAPES))

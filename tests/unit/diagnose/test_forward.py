@@ -1,4 +1,4 @@
-"""What backward takes for a constant in forward, or differentiates as something else, is told."""
+"""What backward takes for a constant in forward, or differentiates as something else, is reported."""
 
 from __future__ import annotations
 

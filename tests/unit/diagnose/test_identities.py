@@ -24,6 +24,6 @@ class Gated(Function):
         return grad_a @ gate + grad_u @ up, grad_a.mT @ x, grad_u.mT @ x
 
 
-def test_a_function_of_an_operand_with_a_coefficient_is_not_told():
+def test_a_function_of_an_operand_with_a_coefficient_is_not_reported():
     for found in findings_on(Gated, {"x": "bk", "gate": "nk", "up": "nk"}):
         assert "exp(" not in found.hint, found.hint

@@ -52,15 +52,15 @@ def test_a_sample_is_measured_once_by_verdict_cause_and_smaller_inputs(monkeypat
     monkeypatch.setattr(jacobians, "judge_any_size", counted)
     asked, live = _asked(), Live(Cell)
     found = [e.finding for e in verify(asked, live) if isinstance(e, Found)]
-    told = [f for f in found if f.cause]
-    assert {f.input for f in told} == set(SHAPES)
+    reported = [f for f in found if f.cause]
+    assert {f.input for f in reported} == set(SHAPES)
     assert all(one not in judged[:k] for k, one in enumerate(judged))
     before = len(judged)
-    answers = [retry(Retry(asked, f, Point.TYPICAL, 0, with_cause=True), live) for f in told]
+    answers = [retry(Retry(asked, f, Point.TYPICAL, 0, with_cause=True), live) for f in reported]
     assert len(judged) == before
     assert all(a.finding is not None for a in answers)
     assert [a.calls for a in answers[1:]] == [0, 0]
-    plain = [retry(Retry(asked, f, Point.PLAIN, 0, with_cause=True), live) for f in told]
+    plain = [retry(Retry(asked, f, Point.PLAIN, 0, with_cause=True), live) for f in reported]
     assert len(judged) == before + 1
     assert plain[0].calls > 0
     assert [a.calls for a in plain[1:]] == [0, 0]

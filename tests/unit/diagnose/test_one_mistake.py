@@ -1,4 +1,4 @@
-"""One mistake that stands in several places of backward, or shows in several gradients, is told as one."""
+"""One mistake in several places of backward, or in several gradients, is reported as one."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Sines(Function):
         return base, base * a * c / s
 
 
-def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_told():
+def test_of_two_changes_the_one_that_leaves_nothing_wrong_is_reported():
     """With what was saved exchanged, the gradient of `a` alone is right."""
     found = findings_on(Sines, {"a": "bn", "b": "bn"})
     assert {f.input for f in found} == {"a", "b"}

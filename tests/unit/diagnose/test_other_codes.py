@@ -65,7 +65,7 @@ def test_a_gradient_at_the_inputs_of_the_later_call_is_stale():
     assert finding.hint.startswith("What backward uses is of the later call")
 
 
-def test_a_gradient_that_is_nan_at_one_value_is_told_by_it():
+def test_a_gradient_that_is_nan_at_one_value_is_reported_by_it():
     x = torch.tensor([0.0, 1.5, -2.0, 0.5], dtype=torch.float64)
     with pytest.raises(gradverify.GradientError) as failed:
         gradverify.verify(DividesByItself, x)
@@ -74,7 +74,7 @@ def test_a_gradient_that_is_nan_at_one_value_is_told_by_it():
     assert finding.hint.startswith("It is NaN or infinite exactly where `x` is 0.")
 
 
-def test_a_reference_that_detaches_half_is_told_by_how_much_it_is_off():
+def test_a_reference_that_detaches_half_is_reported_by_how_much_it_is_off():
     def half(x):
         return x.sin() / 2 + x.sin().detach() / 2
 
@@ -113,6 +113,6 @@ class RoundsGradOutput(torch.autograd.Function):
         return g.float().double() * w, g * x
 
 
-def test_a_grad_output_that_is_rounded_is_told():
+def test_a_grad_output_that_is_rounded_is_reported():
     (found,) = findings_on(RoundsGradOutput, {"x": "bn", "w": "bn"})
     assert (found.code, found.input, found.cause) == ("GV110", "x", "float32-inside")

@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_arguments_and_another_draw_others():
         (lambda *_, **__: (1, 2, 3, 4), "4 arguments"),
     ],
 )
-def test_a_wrong_return_is_told(hook, said):
+def test_a_wrong_return_is_reported(hook, said):
     result = called(hook)
     assert isinstance(result, Raised)
     assert said in result.error.message

@@ -72,7 +72,7 @@ def test_jumps_are_uncovered_and_never_wrong(maps, jumping):
 
 
 @pytest.mark.parametrize("name", ["float32 inside", "cancelling", "large offset"])
-def test_noise_is_told(maps, name, seeds):
+def test_noise_is_reported(maps, name, seeds):
     for seed in seeds:
         function, tensors = maps.drawn(maps.HARD[name], seed)
         judged = maps.judged(function, *tensors)
@@ -110,7 +110,7 @@ def test_beside_a_kink_the_slope_is_the_slope(maps, x):
 
 
 @pytest.mark.parametrize("height", [1e-6, 1e-4, 1e-2, 1.0])
-def test_small_jumps_are_never_wrong_and_told(maps, height):
+def test_small_jumps_are_never_wrong_and_reported(maps, height):
     """Where other columns show how little noise there is, a jump is a jump and not noise."""
     x = torch.tensor([1.0, 0.3, -2.7, 0.8, 1.4], dtype=torch.float64)
     judged = maps.judged(lambda t: 10 * torch.sin(t).sum() + height * torch.floor(t[0]), x)

@@ -39,7 +39,7 @@ def test_a_computation_in_bfloat16_throughout_is_explained(case):
 
 
 @pytest.mark.parametrize("factor", [1.02, 0.99])
-def test_a_constant_factor_is_not_and_is_told(case, factor):
+def test_a_constant_factor_is_not_and_is_reported(case, factor):
     value, truth, noise = case
     found = explained(value * factor, truth, noise, BF16)
     assert not found.ok

@@ -90,7 +90,7 @@ def test_complex_values_err_in_both_parts():
     assert off.imag.abs().max() > 0
 
 
-def test_a_kernel_whose_steps_are_not_seen_is_told_apart():
+def test_a_kernel_whose_steps_are_not_seen_is_distinguished():
     x = normal(1, 2, 4, 4)
     _, summed = run(torch.nn.functional.layer_norm, x, (4,))
     assert not summed.guessed

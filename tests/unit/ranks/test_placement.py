@@ -53,12 +53,12 @@ def test_shapes_that_differ_between_ranks():
     assert torch.equal(whole(place, [first, second], never), flat)
 
 
-def test_replicated_values_that_differ_are_told_with_their_rank():
-    told = []
+def test_replicated_values_that_differ_are_reported_with_their_rank():
+    reported = []
     same, other = torch.ones(2), torch.tensor([1.0, 1.5])
-    whole(Placement.of("replicate"), [same, same, other], lambda rank, *_: told.append(rank))
-    whole(Placement.of("replicate(partial)"), [same, other], lambda rank, *_: told.append(rank))
-    assert told == [2, 1]
+    whole(Placement.of("replicate"), [same, same, other], lambda rank, *_: reported.append(rank))
+    whole(Placement.of("replicate(partial)"), [same, other], lambda rank, *_: reported.append(rank))
+    assert reported == [2, 1]
 
 
 def test_a_sum_in_another_order_is_the_same_value():

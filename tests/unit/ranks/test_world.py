@@ -78,9 +78,9 @@ class Operation:
         ("aten::add", []),
     ],
 )
-def test_which_operations_wait_for_other_ranks(name, told):
+def test_which_operations_wait_for_other_ranks(name, reported):
     seen = []
     assert (
         Watched(lambda entered: seen.append(entered.operation)).operation(Operation(name), (), {}) == "done"
     )
-    assert seen == told
+    assert seen == reported

@@ -55,7 +55,7 @@ def test_an_index_above_every_size_keeps_its_numbers():
     assert entry(call(x=tensor(3), i=index(3, low=2, high=11))).data["inputs"]["i"]["range"] == [2, 12]
 
 
-def test_a_negative_index_is_not_drawn_but_told():
+def test_a_negative_index_is_not_drawn_but_reported():
     written = entry(call(x=tensor(9, 4), i=index(3, low=-100, high=8)))
     assert written.data["inputs"]["i"]["range"] == [0, "n"]
     assert "-100 was recorded too" in dict(written.remarks)["i"]

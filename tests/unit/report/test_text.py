@@ -254,7 +254,7 @@ def test_a_hint_that_several_findings_share_is_said_once(samples):
     assert render_text(samples.report(report), TextStyle(verbosity=1)).count(samples.MISMATCH.hint) == 2
 
 
-def test_findings_that_one_fix_makes_right_are_told_as_one(samples):
+def test_findings_that_one_fix_makes_right_are_reported_as_one(samples):
     found = [replace(samples.MISMATCH, input=name) for name in ("a", "b", "c")]
     other = replace(samples.MISMATCH, input="d", changes=())
     report = samples.report(replace(samples.FAILED, findings=(*found, other)))

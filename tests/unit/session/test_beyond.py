@@ -32,7 +32,7 @@ def test_what_was_verified_is_past_the_constant(state) -> None:
 
 
 @pytest.mark.parametrize("error", [WorkerTimedOutError("was running"), WorkerTooBigError("took 2 GiB")])
-def test_a_limit_there_is_told_and_fails_nothing(state, error) -> None:
+def test_a_limit_there_is_reported_and_fails_nothing(state, error) -> None:
     _end_beyond(state, error)
     assert not state.findings
     assert state.past.not_past == ("BLOCK = 128 (n=257): it takes too long or too much memory",)

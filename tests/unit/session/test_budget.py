@@ -96,14 +96,14 @@ def test_the_first_case_is_always_verified():
         (DiagnosisStarted(), "the search for a cause: the budget was spent"),
     ],
 )
-def test_what_comes_after_the_cases_is_told_as_left_out(event, said):
+def test_what_comes_after_the_cases_is_reported_as_left_out(event, said):
     worker, state = ran(started("a"), verified("a"), event)
     assert worker.closed
     assert not state.unchecked_because
     assert said in state.report().left_out
 
 
-def test_every_case_past_a_constant_is_told():
+def test_every_case_past_a_constant_is_reported():
     _, state = ran(started("a"), verified("a"), BeyondStarted(PAST[0]), beyond=PAST)
     assert list(state.report().swept.not_past) == [
         "BLOCK = 8 (n=9): the budget was spent",
@@ -120,7 +120,7 @@ def test_without_a_budget_nothing_is_left_out():
     assert not state.report().left_out
 
 
-def test_a_search_that_takes_too_long_is_told():
+def test_a_search_that_takes_too_long_is_reported():
     _, state = ran(started("a"), verified("a"), DiagnosisStarted(), budget=None)
     planned = SimpleNamespace(module=None, target=TARGET)
     take_end(planned, state, WorkerTimedOutError("was still running"), None)

@@ -21,7 +21,7 @@ PROVEN = ("Square", "GELU", "Huber", "SwiGLU", "LayerNorm", "Pool", "BatchedMatM
 """Of one input and of three, of one case and of four, with a declared range and without: all by probes."""
 
 SPREAD = {Effort.QUICK: 2.0, Effort.NORMAL: 2.0, Effort.THOROUGH: 8.0}
-"""By how much the calls that are told may exceed those that are made. At thorough effort the Jacobian is
+"""By how much the calls that are reported may exceed those that are made. At thorough effort the Jacobian is
 measured at every point: how many of its columns meet in an output is not known before."""
 
 
@@ -41,22 +41,22 @@ def counted(value, plan, settings):
 
 @pytest.mark.parametrize("effort", Effort)
 @pytest.mark.parametrize("name", PROVEN)
-def test_what_is_told_is_what_it_takes(planned, name, effort):
+def test_what_is_reported_is_what_it_takes(planned, name, effort):
     value, plan = planned(name, effort)
     settings = Settings(effort=effort)
-    told, made = cost_of(plan, settings).usual, counted(value, plan, settings)
-    assert made.forward <= told.forward <= SPREAD[effort] * made.forward
-    assert made.backward <= told.backward <= SPREAD[effort] * made.backward
+    reported, made = cost_of(plan, settings).usual, counted(value, plan, settings)
+    assert made.forward <= reported.forward <= SPREAD[effort] * made.forward
+    assert made.backward <= reported.backward <= SPREAD[effort] * made.backward
 
 
 def test_a_point_that_probes_do_not_settle(planned):
     """Its sine is too steep for probes: every point of it is measured."""
     value, plan = planned("SteepSine", Effort.NORMAL)
-    told, made = cost_of(plan, Settings()), counted(value, plan, Settings())
-    assert told.usual.forward < made.forward
+    reported, made = cost_of(plan, Settings()), counted(value, plan, Settings())
+    assert reported.usual.forward < made.forward
     points = 5
     # Both orders at a typical draw.
-    assert made.forward <= told.usual.forward + 2 * points * told.a_point
+    assert made.forward <= reported.usual.forward + 2 * points * reported.a_point
 
 
 def plan_of(*cases, **fields):

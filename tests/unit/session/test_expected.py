@@ -1,4 +1,4 @@
-"""Expected failures are strict: what no longer fails as it says is told."""
+"""Expected failures are strict: what no longer fails as it says is reported."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_narrowed_to_what_it_covers(narrowed):
 
 
 def test_every_listed_code_must_occur():
-    (_, told) = marked(ExpectedFailure(("GV101", "GV301"), "known", line=7))
-    assert (told.code, told.location.line) == ("GV004", 7)
-    assert "GV301 no longer occurs" in told.message
+    (_, reported) = marked(ExpectedFailure(("GV101", "GV301"), "known", line=7))
+    assert (reported.code, reported.location.line) == ("GV004", 7)
+    assert "GV301 no longer occurs" in reported.message
 
 
 @pytest.mark.parametrize(("until", "expected"), [("2026-11-22", True), ("2026-11-21", False)])

@@ -33,9 +33,9 @@ def test_a_source_is_parsed_a_few_times_whatever_the_number_of_targets(tmp_path,
     parse, parsed = ast.parse, []
 
     def counting(text, *rest, **options):
-        told = text if isinstance(text, str) else bytes(text).decode()
-        if told.startswith("# many targets") and len(told) >= len(source):
-            parsed.append(told)
+        reported = text if isinstance(text, str) else bytes(text).decode()
+        if reported.startswith("# many targets") and len(reported) >= len(source):
+            parsed.append(reported)
         return parse(text, *rest, **options)
 
     monkeypatch.setattr(ast, "parse", counting)

@@ -57,7 +57,7 @@ def test_too_much(tmp_path, monkeypatch):
     assert "--memory 1024" in finding.reproduce
 
 
-def test_a_case_that_cannot_fit_is_told_and_not_run(tmp_path, monkeypatch):
+def test_a_case_that_cannot_fit_is_reported_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.py").write_text(HUNGRY)
     (tmp_path / "m.gradverify.yaml").write_text(

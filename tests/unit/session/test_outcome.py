@@ -26,7 +26,7 @@ def test_strict(finding, verdict, strictly):
     assert status_of([finding], unchecked=False, strict=True) is strictly
 
 
-def test_what_is_suspected_in_one_case_and_certain_in_another_is_told_once():
+def test_what_is_suspected_in_one_case_and_certain_in_another_is_reported_once():
     certain = Finding("GV101", Severity.ERROR, "wrong", input="x", output=0)
     suspected = Finding("GV109", Severity.WARNING, "guessed", input="x", output=0, suspected="GV101")
     assert merge_findings([suspected, certain]) == (certain,)

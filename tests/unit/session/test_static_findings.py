@@ -4,7 +4,7 @@ import pytest
 
 from gradverify.model import Finding, LintFinding, Location, Outcome, Settings, Severity
 from gradverify.rules import RULES, Family, rule
-from gradverify.session.static_findings import TWINS, told_beside
+from gradverify.session.static_findings import TWINS, reported_beside
 
 
 def read(*codes):
@@ -12,7 +12,7 @@ def read(*codes):
 
 
 def beside(found=(), dynamic=(), double_backward="not-run", contract=Outcome.NOT_RUN, ignored=(), **settings):
-    return told_beside(
+    return reported_beside(
         read(*found),
         [Finding(code, Severity.ERROR, "found") for code in dynamic],
         settings=Settings(**settings),
@@ -22,7 +22,7 @@ def beside(found=(), dynamic=(), double_backward="not-run", contract=Outcome.NOT
     )
 
 
-def told(*arguments, **more):
+def reported(*arguments, **more):
     return [finding.code for finding in beside(*arguments, **more)]
 
 
@@ -33,34 +33,34 @@ def test_an_error_becomes_a_warning_with_its_place():
 
 
 @pytest.mark.parametrize(("code", "twin"), [(c, t) for c, twins in TWINS.items() for t in sorted(twins)])
-def test_a_cause_is_told_once(code, twin):
-    assert told([code]) == [code]
-    assert told([code], dynamic=[twin]) == []
+def test_a_cause_is_reported_once(code, twin):
+    assert reported([code]) == [code]
+    assert reported([code], dynamic=[twin]) == []
 
 
 def test_every_static_rule_has_a_place_beside_but_the_note():
     static = {r.code for r in RULES if r.family is Family.LINT} | {"GV810"}
     assert TWINS.keys() == static - {"GV806"}
-    assert told(["GV806"]) == []
+    assert reported(["GV806"]) == []
 
 
 @pytest.mark.parametrize("verified", ["yes", "no", "wrong"])
 def test_a_judged_second_derivative_refutes_an_opaque_backward(verified):
-    assert told(["GV801"], double_backward=verified) == []
+    assert reported(["GV801"], double_backward=verified) == []
 
 
 def test_swept_layouts_refute_the_strides():
-    assert told(["GV809"], contract=Outcome.FAILED) == ["GV809"]
-    assert told(["GV809"], contract=Outcome.PASSED) == []
+    assert reported(["GV809"], contract=Outcome.FAILED) == ["GV809"]
+    assert reported(["GV809"], contract=Outcome.PASSED) == []
 
 
 def test_codes():
-    assert told(["GV803", "GV804"], select=("GV803",)) == ["GV803"]
-    assert told(["GV803", "GV804"], ignore=("GV803",)) == ["GV804"]
-    assert told(["GV803", "GV804"], ignored=["GV8"]) == []
-    assert told(["GV803"], select=("GV1",)) == []
+    assert reported(["GV803", "GV804"], select=("GV803",)) == ["GV803"]
+    assert reported(["GV803", "GV804"], ignore=("GV803",)) == ["GV804"]
+    assert reported(["GV803", "GV804"], ignored=["GV8"]) == []
+    assert reported(["GV803"], select=("GV1",)) == []
 
 
 def test_who_waives_the_cause_waives_its_foresight():
-    assert told(["GV801"], ignored=["GV2"]) == []
-    assert told(["GV805"], ignored=["GV102"]) == ["GV805"]
+    assert reported(["GV801"], ignored=["GV2"]) == []
+    assert reported(["GV805"], ignored=["GV102"]) == ["GV805"]

@@ -82,7 +82,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def told(worker, folder):
+def reported(worker, folder):
     """What a module says of the worker that imports it."""
     from gradverify.events import Collect  # noqa: PLC0415 - with what is asked of it
 
@@ -99,7 +99,7 @@ def template():
 def test_a_worker_is_the_templates_child_with_the_fronts_folder_and_variables(template, folder, monkeypatch):
     monkeypatch.setenv("MINE", "set since")
     with worker_of(template) as worker:
-        said = told(worker, folder)
+        said = reported(worker, folder)
     assert said["pid"] == said["session"]
     assert said["parent"] == template._process.pid
     assert (said["folder"], said["mine"]) == (str(folder), "set since")
@@ -116,7 +116,7 @@ def test_what_a_preloaded_worker_has_loaded_reads_no_variable_of_a_module(folder
     with Template() as template:
         template.preload()
         with worker_of(template) as worker:
-            said = told(worker, folder)
+            said = reported(worker, folder)
     assert said["parent"] == template._process.pid
     assert said["loaded"] == []
 
@@ -124,14 +124,14 @@ def test_what_a_preloaded_worker_has_loaded_reads_no_variable_of_a_module(folder
 def test_what_a_worker_leaves_in_a_session_of_its_own_ends_with_it(template, folder, monkeypatch):
     monkeypatch.setenv("LEAVES", "1")
     with worker_of(template) as worker:
-        left = told(worker, folder)["left"]
+        left = reported(worker, folder)["left"]
         assert alive(left)
         os.kill(worker._process.pid, signal.SIGKILL)
         assert worker._process.wait(SECONDS) == -signal.SIGKILL
     assert until(lambda: not alive(left))
 
 
-def test_what_a_worker_ended_with_is_told(template):
+def test_what_a_worker_ended_with_is_reported(template):
     with worker_of(template) as worker:
         os.kill(worker._process.pid, signal.SIGSEGV)
         with pytest.raises(WorkerDiedError, match="killed by SIGSEGV"):
@@ -143,7 +143,7 @@ def test_where_the_template_was_killed_workers_start_afresh(folder):
         template._process.kill()
         template._process.wait(SECONDS)
         with worker_of(template) as worker:
-            assert told(worker, folder)["parent"] == os.getpid()
+            assert reported(worker, folder)["parent"] == os.getpid()
 
 
 def test_where_the_template_is_killed_its_workers_are_taken_for_dead(folder):
@@ -164,7 +164,7 @@ def test_a_template_with_a_second_thread_forks_nothing_and_its_front_starts_afre
     monkeypatch.setattr(of_session, "bootstrap", with_a_thread)
     monkeypatch.setattr(of_session, "begun", forked_command.started)
     with Template() as template, worker_of(template) as worker:
-        assert told(worker, folder)["parent"] == os.getpid()
+        assert reported(worker, folder)["parent"] == os.getpid()
         assert template._process.poll() is None
 
 

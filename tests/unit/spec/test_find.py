@@ -102,7 +102,7 @@ def test_a_file_beside_that_names_another_module(tree):
         "module: ../mm.py\nfunctions: {f: {skip: a}}",
     ],
 )
-def test_a_file_of_the_folder_that_cannot_be_told_is_never_passed_over(tree, text):
+def test_a_file_of_the_folder_that_cannot_be_reported_is_never_passed_over(tree, text):
     (tree / "specs" / "broken.yaml").write_text(text)
     with pytest.raises(SpecError) as caught:
         found(tree)

@@ -35,15 +35,15 @@ def compact(value, indent=""):
     return f"{first}{inner}{f',{inner}'.join(items)}\n{indent}{last}"
 
 
-def told(value):
+def reported(value):
     """Plain data, without what has its default: a new field of the model changes no golden file."""
     if isinstance(value, tuple):
-        return [told(item) for item in value]
+        return [reported(item) for item in value]
     if not dataclasses.is_dataclass(value):
         return value
     fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     defaults = {field.name: field.default for field in dataclasses.fields(value)}
-    kept = {name: told(item) for name, item in fields.items() if repr(item) != repr(defaults[name])}
+    kept = {name: reported(item) for name, item in fields.items() if repr(item) != repr(defaults[name])}
     kind = {} if isinstance(value, TargetPlan | Case) else {"is": type(value).__name__}
     return {**kind, **kept}
 
@@ -55,7 +55,7 @@ def test_the_plan_of_a_spec(folder, spec_file):
     planned = {key: plan_function(spec, key) for key in spec.functions}
     # What follows from the cases has tests of its own.
     follows = dict.fromkeys(("spares", "open_sized", "degenerate", "left_out"), ())
-    plans = {key: told(dataclasses.replace(plan, **follows)) for key, plan in planned.items()}
+    plans = {key: reported(dataclasses.replace(plan, **follows)) for key, plan in planned.items()}
     text = compact(plans) + "\n"
     expected = spec_file.with_suffix(".json")
     if os.environ.get("GRADVERIFY_REGENERATE"):

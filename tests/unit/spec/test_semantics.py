@@ -248,8 +248,8 @@ def test_the_command_line_wins_over_the_defaults_of_the_spec(read):
     )
     own = plan_function(spec, "free", seed=None, rtol=None, atol=None)
     assert (own.rtol, own.atol, own.cases[0].seed) == (1e-5, 1e-9, case_seed(5, "free", "base"))
-    told = plan_function(spec, "free", seed=0, rtol=0.0, atol=0.5)
-    assert (told.rtol, told.atol, told.cases[0].seed) == (0.0, 0.5, case_seed(0, "free", "base"))
+    reported = plan_function(spec, "free", seed=0, rtol=0.0, atol=0.5)
+    assert (reported.rtol, reported.atol, reported.cases[0].seed) == (0.0, 0.5, case_seed(0, "free", "base"))
 
 
 def test_without_defaults(plan):
@@ -319,7 +319,7 @@ def test_names_that_only_live_objects_can_tell_are_left_to_binding(read):
 @pytest.mark.parametrize(
     "source", ["from x import *", "def __getattr__(name): ...", "globals()['a'] = 1", "def f(:", "x = '\0'"]
 )
-def test_a_module_whose_names_cannot_be_told(folder, read, source):
+def test_a_module_whose_names_cannot_be_reported(folder, read, source):
     (folder / "m.py").write_text(source)
     assert read("module: m.py\nfunctions: {Anything: {inputs: {x: [2]}}}").functions
 

@@ -142,7 +142,7 @@ def test_a_wrong_tensor(complaints, entry, expected):
 
 
 @pytest.mark.parametrize(("entry", "expected"), STRUCTURED, ids=[entry for entry, _ in STRUCTURED])
-def test_a_tensor_of_a_list_is_told_the_same(complaints, entry, expected):
+def test_a_tensor_of_a_list_is_reported_the_same(complaints, entry, expected):
     if "`x`" not in expected and "stand here" not in expected:
         assert complaints(f"{{inputs: {{x: {{list: [{entry}]}}}}}}") == [expected]
 

@@ -19,7 +19,7 @@ def screen(problems) -> list[str]:
     return lines
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(problems):
+def test_all_mistakes_of_a_file_are_reported_at_once(problems):
     text = """\
 gradverify: 1
 module: m.py
@@ -244,7 +244,7 @@ def test_a_mistake_knows_its_caret(problems):
     assert problem.source_line[41:47] == "flot64"
 
 
-def test_aliased_mistakes_are_told_once(problems):
+def test_aliased_mistakes_are_reported_once(problems):
     (problem,) = problems(HEAD + "  free: {inputs: {x: &x [-1], y: *x}}")
     assert problem.message == "a dimension cannot be negative: -1"
 

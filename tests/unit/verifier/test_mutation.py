@@ -88,7 +88,7 @@ def test_every_fault_is_caught_and_located(fault):
     assert all(m.located for m in found)
 
 
-def test_a_weak_case_is_told():
+def test_a_weak_case_is_reported():
     (tail,) = outcomes(demo.GELU, "one entry off by 1e-6", (4,), rtol=1e-3)
     assert (tail.outcome, tail.inputs) == (MutationOutcome.ESCAPED, ("x",))
     assert outcomes(demo.GELU, "tail dropped", (1,)) == []

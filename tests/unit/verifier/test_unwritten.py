@@ -1,4 +1,4 @@
-"""What nobody wrote is told whatever happens to lie in memory at that moment."""
+"""What nobody wrote is reported whatever happens to lie in memory at that moment."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def located(sample: Sample, findings: Sequence[Finding]) -> list[Finding]:
         if names[i] in wrong
     ]
     placed = [_beside_composite(f) for f in found if f is not None and f.severity is Severity.ERROR]
-    told = {f.input for f in placed}
-    return [*placed, *(f for f in findings if f.code not in OF_A_GRADIENT or f.input not in told)]
+    reported = {f.input for f in placed}
+    return [*placed, *(f for f in findings if f.code not in OF_A_GRADIENT or f.input not in reported)]
 
 
 def _beside_composite(finding: Finding) -> Finding:

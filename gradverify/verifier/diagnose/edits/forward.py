@@ -40,7 +40,7 @@ SHARE = 10
 KEY = 17
 """Of the random grad_output."""
 
-LONGEST_TOLD = 60
+LONGEST_REPORTED = 60
 """Characters of an expression that a sentence quotes."""
 
 _DERIVED = "_gradverify_derived"
@@ -70,7 +70,7 @@ def other_derivative(pairs: Pairs) -> Cause | None:
     if found is None and own.repairs.most:
         found = next((one for one in _candidates(own, first) if _holds(one, ordered)), None)
         own.repairs.forward += [] if found is None else [found]
-    return None if found is None else _told(found, first)
+    return None if found is None else _reported(found, first)
 
 
 def _is_too_large(pair: Pair) -> bool:
@@ -196,11 +196,11 @@ def _rows(pair: Pair, forward: Forward, cotangents: Tensor) -> Tensor | None:
     return rows if bool(rows.isfinite().all()) else None
 
 
-def _told(one: ForwardEdit, pair: Pair) -> Cause:
+def _reported(one: ForwardEdit, pair: Pair) -> Cause:
     node = _expression(one.edit.slot)
     text = " ".join(ast.unparse(node).split())
     file = Path(one.source.function.__code__.co_filename).name
-    place = f"`{text[:LONGEST_TOLD]}` ({file}:{getattr(node, 'lineno', 0)})"
+    place = f"`{text[:LONGEST_REPORTED]}` ({file}:{getattr(node, 'lineno', 0)})"
     what = f"{of_gradient(pair)} is what it would be"
     if one.instead is None:
         advice = "Add the term that comes through it."

@@ -48,7 +48,7 @@ def one_edit(pairs: Pairs) -> Cause | None:
     known = next((k for k, (edit, run) in enumerate(found) if _is_right(points, edit, run)), None)
     if known is None and not _searched(first, points, own):
         return None
-    return _told(*found[-1 if known is None else known])
+    return _reported(*found[-1 if known is None else known])
 
 
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
@@ -161,7 +161,7 @@ def _agrees(pair: Pair, found: Tensor, rows: slice = slice(None)) -> bool:
     return bool(((block - true).abs() <= allowed)[known].all())
 
 
-def _told(edit: Edit, run: TracedBackward) -> Cause:
+def _reported(edit: Edit, run: TracedBackward) -> Cause:
     """The change as a cause: what is there, what makes it right, and the line."""
     file = Path(run.source.function.__code__.co_filename)
     before, after = _shown(edit, run)

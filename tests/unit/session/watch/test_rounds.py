@@ -1,4 +1,4 @@
-"""Rounds of `--watch` without a process: what is verified again, and what is told of the rest."""
+"""Rounds of `--watch` without a process: what is verified again, and what is reported of the rest."""
 
 import ast
 import contextlib
