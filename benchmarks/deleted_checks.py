@@ -114,10 +114,10 @@ verifier.checks | frozenset() | grad_output.ignoring_grad_output
 verifier.checks | AtUndeclared(CheckResult(), judged=True) | undeclared.at_undeclared unlisted.at_unlisted
 verifier.checks | NoComposite("it is deleted") | composite.automatic_composite
 verifier.doubt | given[1] | inferred_inputs.guarded inferred_inputs.guarded_at_undeclared
-verifier.checks | list(given[1]) | drawn_again.told_of_draws
+verifier.checks | list(given[1]) | drawn_again.explained_by_draws
 verifier.numerics | given[2] | own_rounding.without_own_rounding
 verifier | iter(()) | extra_cases._evaluation_mode
-session | [] | static_findings.told_beside
+session | [] | static_findings.reported_beside
 session | list(given[0]) | completeness.mark_expected
 """
 """What can be taken out by itself: package | what is returned where nothing is found | functions of modules.

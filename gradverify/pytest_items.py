@@ -146,7 +146,7 @@ class GradverifyItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where it stands: the target's line in the spec file."""
+        """Where it is: the target's line in the spec file."""
         return self.path, self.line - 1, self.name
 
 

@@ -41,7 +41,7 @@ FINEST = 1e-7
 """Relative difference from which on an entry is looked at twice; coarser tolerances choose from these."""
 
 FAINT = 1e-2
-"""Share of `atol` below which nobody is reported of a difference in a row that is all but noise."""
+"""Share of `atol` below which no difference is reported in a row that is all but noise."""
 
 NOT_DETERMINISTIC = "backward is not deterministic"
 OTHERS_ON_COPIES = (

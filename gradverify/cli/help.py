@@ -48,7 +48,7 @@ class _Manual:
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         """Parse the arguments.
 
-        Typer's own flags (`--help`) are off where they are not given. They stand at None, and to make a truth
+        Typer's own flags (`--help`) are off where they are not given. They are None, and to make a truth
         value of that typer loads pydantic, which takes longer than all else.
         """
         for parameter in self.get_params(ctx):  # type: ignore[attr-defined]

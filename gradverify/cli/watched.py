@@ -33,7 +33,7 @@ _NAMED = 3
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads what is printed any more."""
+    """The reader of the output has gone."""
 
 
 @dataclass(frozen=True)

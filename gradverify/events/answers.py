@@ -114,7 +114,7 @@ class CaseVerified:
 
 @dataclass(frozen=True)
 class BeyondStarted:
-    """Every case is verified, and one past a constant of the source begins, which nobody asked for."""
+    """Every case is verified, and one past a constant of the source begins, which was not requested."""
 
     beyond: Beyond
 

@@ -3,7 +3,7 @@
 
 Standard library only. Everything here can cross the border between the front process and the
 worker (see `gradverify.events`), be sorted, and be written to any report format. A module is loaded when one
-of its names is first asked for: what nobody asks for costs nothing.
+of its names is first asked for: what is not used costs nothing.
 """
 
 import sys

@@ -14,7 +14,7 @@ class Entry:
     """One entry of a Jacobian (or of a forward value) that was compared."""
 
     output: tuple[int, ...]
-    """Index into the output tensor; of a complex one, a `Part` stands last, as in `view_as_real`."""
+    """Index into the output tensor; of a complex one, a `Part` is last, as in `view_as_real`."""
     input: tuple[int, ...] | None
     """Index into the input tensor; None where whole values, not derivatives, were compared."""
     actual: float
@@ -96,7 +96,7 @@ class CasePoint:
 
 
 LIMITING = frozenset({"GV816", "GV817"})
-"""Codes of notes that stand beside a verdict at any verbosity: they say what it is worth."""
+"""Codes of notes beside a verdict at any verbosity: they say what it is worth."""
 
 ACROSS_CASES = "across cases"
 """The `part` of a finding that needs the calls of several cases: no one of them shows it again."""
@@ -162,9 +162,9 @@ class SourceChange:
     line: int
     """0 where it is in no file."""
     before: str
-    """What stands there."""
+    """What is there."""
     after: str
-    """What makes it right; empty where nothing should stand there."""
+    """What makes it right; empty where nothing should be there."""
     patch: LinePatch | None = None
     """The same as whole lines of the file; None where no lines say it alone."""
 

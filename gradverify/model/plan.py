@@ -88,7 +88,7 @@ class SizeConstant:
 
 @dataclass(frozen=True)
 class Beyond:
-    """A case past a constant, that nobody asked for."""
+    """A case past a constant, which was not requested."""
 
     case: Case
     constant: str
@@ -161,7 +161,7 @@ class Doubt:
     of_shape: bool = False
     """A size or a shape is in doubt and nothing else."""
     extreme: bool = False
-    """It is in doubt at values alone that nobody declared."""
+    """It is in doubt at undeclared values alone."""
     differ: tuple[str, ...] = ()
     """Two sizes, where it was guessed that they may differ: a case in which they are equal is certain."""
 
@@ -213,7 +213,7 @@ class TargetPlan:
     """Cases at sizes that symbolic shapes leave open: verified shortly once the others are right. A wrong
     gradient there is an error, a forward that refuses them is none."""
     degenerate: tuple[Case, ...] = ()
-    """Cases with a size of 0 or 1 that nobody listed: what is wrong there is a warning."""
+    """Cases with a size of 0 or 1 that is not listed: what is wrong there is a warning."""
     left_out: tuple[str, ...] = ()
     """What the effort leaves out of all that could be swept, in words."""
     beyond: tuple[Beyond, ...] = ()

@@ -1,4 +1,4 @@
-"""At which points a case is verified: what is declared, and values that nobody asked for.
+"""At which points a case is verified: what is declared, and values that were not requested.
 
 The front counts them before anything runs, the verifier draws them.
 """

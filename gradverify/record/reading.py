@@ -13,7 +13,7 @@ Note = Mapping[str, Any]
 
 
 Place = tuple[int, ...]
-"""Where a tensor stands: (argument,), or (argument, item of its list)."""
+"""Where a tensor is: (argument,), or (argument, item of its list)."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class TextStyle:
     verbosity: int = 0
     """-1 findings and summary only, 0 normal, 1 everything, 2 full tracebacks too."""
     findings: str = "below"
-    """Where findings stand from the list of targets: `below` or `above`."""
+    """Where findings are from the list of targets: `below` or `above`."""
 
 
 def emit(lines: Iterable[Text], style: TextStyle) -> str:

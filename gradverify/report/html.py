@@ -1,4 +1,4 @@
-"""One HTML file that stands alone: no script, no network, readable on a phone."""
+"""One HTML file that needs no other: no script, no network, readable on a phone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gradverify.report.text import not_judged, not_named, summary_lines
 from gradverify.report.words import clean, clean_lines
 
 HEAD = Path(__file__).with_name("page.html").read_text("utf-8").rstrip("\n")
-"""All that stands before the report's own content: its style, and a policy that lets it load nothing."""
+"""All that comes before the report's own content: its style, and a policy that lets it load nothing."""
 
 STYLE = HEAD.partition("<style>")[2].partition("</style>")[0]
 """How the page looks."""

@@ -89,7 +89,7 @@ def cases_words(report: TargetReport) -> str:
 def verdict_words(report: TargetReport, findings: str = "below", room: int = 0) -> str:
     """Say what a target's verdict means, and when it was given if that was earlier.
 
-    `findings` is where they stand from there. Where the line has no `room` for it (columns; 0 for any),
+    `findings` is where they are from there. Where the line has no `room` for it (columns; 0 for any),
     what was varied is left out.
     """
     return _meaning(report, findings, room) + (f"; as of {report.as_of}" if report.as_of else "")
@@ -188,7 +188,7 @@ def _natively(report: TargetReport) -> str:
 
 
 def _not_natively(report: TargetReport) -> list[str]:
-    """Say what was asked for and not judged; that float32 was not, which nobody asked for, -v tells."""
+    """Say what was asked for and not judged; that float32 was not, which was not requested, -v tells."""
     if dict(report.capabilities).get("autocast") == "no":
         return ["refuses autocast"]
     left = {p.dtype for p in report.swept.precision if p.closeness is Closeness.UNKNOWN} - {"float32"}

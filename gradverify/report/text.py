@@ -37,7 +37,7 @@ MOST_NAMED = 8
 INTERPRETED = "Triton kernels ran in Triton's interpreter, for want of a GPU: not judged as compiled."
 """What is said of the kernels of a target that passed."""
 PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
-"""What to do about inputs that nobody declared."""
+"""What to do about undeclared inputs."""
 
 
 def render_text(report: Report, style: TextStyle) -> str:

@@ -89,9 +89,7 @@ def read_baseline(path: Path) -> tuple[Known, ...]:
         if key != "known"
     ]
     for entry, start in zip(entries, starts, strict=True):
-        mistakes += [
-            file.mistake(reported, file.line_of(key, start)) for key, reported in _complaints(entry, path)
-        ]
+        mistakes += [file.mistake(what, file.line_of(key, start)) for key, what in _complaints(entry, path)]
     if mistakes:
         raise ConfigError(mistakes)
     return tuple(_known(entry, path, start) for entry, start in zip(entries, starts, strict=True))

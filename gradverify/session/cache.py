@@ -1,4 +1,4 @@
-"""The folder beside the configuration in which runs leave what later ones may use; nobody has to keep it."""
+"""The folder beside the configuration in which runs leave what later ones may use; it may be deleted."""
 
 from __future__ import annotations
 

@@ -120,10 +120,8 @@ def mark_expected(
             marked.append(_no_longer(one, spec_file, f"its end, {one.until}, is past"))
         elif whole:
             asked = [c for c in one.codes if settings.selects(c) and not c.startswith(settings.ignore)]
-            reported = [c for c in asked if rule(c).family not in not_judged]
-            missed = [
-                code for code in reported if not any(f.code == code and _covers(one, f) for f in findings)
-            ]
+            judged = [c for c in asked if rule(c).family not in not_judged]
+            missed = [c for c in judged if not any(f.code == c and _covers(one, f) for f in findings)]
             marked += [_no_longer(one, spec_file, f"{code} no longer occurs") for code in missed]
     return marked
 

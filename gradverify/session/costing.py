@@ -1,4 +1,4 @@
-"""What verifying a target would cost, estimated before any of it runs: calls of forward and backward, and memory.
+"""What verifying a target would cost, estimated before it runs: calls of forward and backward, and memory.
 
 A model of the counted calls: of a gradient that a few probes prove at every point, as they prove nearly
 every right one. Where they do not, the Jacobian is measured, which is counted apart. The shares below are
@@ -46,13 +46,13 @@ DECLARED = Evaluations(14, 12)
 """A declared wide or special point."""
 
 UNDECLARED = Evaluations(8, 3)
-"""A draw that nobody declared."""
+"""An undeclared draw."""
 
 NATIVE = Evaluations(18, 10)
 """Each dtype at one case."""
 
 UNLISTED = Evaluations(14, 8)
-"""A case at sizes that nobody listed."""
+"""A case at unlisted sizes."""
 
 PAST = Evaluations(14, 8)
 """A case past a constant of the source."""

@@ -51,7 +51,7 @@ def take_end(planned: Planned, state: TargetState, error: WorkerError, request: 
 
 
 def _end_beyond(state: TargetState, error: WorkerError) -> None:
-    """A case past a constant, which nobody asked for, has ended the process: what is verified stands."""
+    """A case past a constant, which was not requested, has ended the process: what is verified remains."""
     limited = isinstance(error, WorkerTimedOutError | WorkerTooBigError)
     how = "it takes too long or too much memory" if limited else f"the process {error.how}"
     if state.beyond is not None and (state.doubted or not limited):
@@ -96,7 +96,7 @@ def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
 def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) -> Finding:
     """Of a process that has ended: a mistake, unless a guess may have made it.
 
-    A kernel need not check its arguments: what it does to wrong ones is nobody's mistake.
+    A kernel need not check its arguments: what it does to wrong ones is no mistake.
     """
     message = f"the process {error.how} {_doing(state, frames)}"
     guessed = [d.what for d in state.plan.doubts if not d.intent and not d.extreme]

@@ -223,7 +223,7 @@ def _by_file(fixes: Iterable[Fix]) -> dict[Path, list[LinePatch]]:
 def _patched(text: bytes, patches: Sequence[LinePatch]) -> bytes:
     """A file's content with other lines, whose ends are those of the lines before.
 
-    Raises `_StaleError` where other lines stand there.
+    Raises `_StaleError` where other lines are there.
     """
     encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
     lines = io.StringIO(text.decode(encoding), newline="").readlines()

@@ -1,7 +1,7 @@
 """What was inferred for a target, kept from run to run while all that it was inferred from is the same.
 
 It is read off the module, what that imports, other files of its package that call the target, and off what
-forward and backward answer. So it stands while the module's source, the files of its package, the files that
+forward and backward answer. It is valid while the module's source, the files of its package, the files that
 importing it loaded, the files and environment variables that its source names, gradverify, torch and Python
 are the same. Where one differs, or that is not known, it is inferred again.
 """

@@ -92,7 +92,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         parameters=planned.target.parameters,
         effort=_effort(planned.case_filter, request),
     )
-    # At sizes that nobody declared a kernel may leave its tensors: on a GPU that spoils every later call.
+    # At sizes that are not declared a kernel may leave its tensors: on a GPU that spoils every later call.
     if request.settings.device != "cpu":
         plan = replace(plan, spares=())
     else:
@@ -190,9 +190,9 @@ def _plan(module: Module, target: Target, case_filter: str, request: Request) ->
 
 
 def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Request) -> TargetPlan:
-    """The plan of what a filter selects; for sizes that nobody listed, the base case goes before them."""
+    """The plan of what a filter selects; for sizes that are not listed, the base case goes before them."""
     if request.settings.device != "cpu":
-        # At sizes that nobody listed a kernel may leave its tensors: that spoils every later call there.
+        # At sizes that are not listed a kernel may leave its tensors: that spoils every later call there.
         said = (OPEN_SIZES,) if plan.open_sized else ()
         plan = replace(plan, open_sized=(), degenerate=(), left_out=(*said, *plan.left_out))
     if not case_filter:
@@ -226,7 +226,7 @@ def _with_beyond(
     with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
     if request.settings.device == "cpu":
         return with_beyond
-    # A kernel that leaves its tensors at sizes nobody declared spoils every later call on a GPU.
+    # A kernel that leaves its tensors at undeclared sizes spoils every later call on a GPU.
     return replace(with_beyond, beyond=tuple(b for b in with_beyond.beyond if not b.declared))
 
 

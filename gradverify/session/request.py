@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Who wants to know how far the run is: as it stands, nobody."""
+    """Who wants to know how far the run is: by default, nobody."""
 
     def importing(self, file: str) -> None:
         """A module is being imported."""

@@ -1,6 +1,6 @@
 """After a verdict: each error at the smallest sizes and plainest values that show it in the same way.
 
-The verdict stands whatever happens here. Small sizes and plain values are tried with the judge that found the
+The verdict does not change here. Small sizes and plain values are tried with the judge that found the
 error, and only a finding with its code, output, input and cause takes its place in the report.
 """
 

@@ -65,7 +65,7 @@ def fold(text: str) -> str:
 
 
 def _repeated(lines: list[str], at: int) -> tuple[int, int]:
-    """How many lines from a place on are repeated at once, and how often they stand there."""
+    """How many lines from a place on are repeated at once, and how often they occur there."""
     for length in range(1, LONGEST_BLOCK + 1):
         block = lines[at : at + length]
         times = 1

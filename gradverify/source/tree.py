@@ -22,7 +22,7 @@ _INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 @lru_cache(maxsize=KEPT_TREES)
 def tree_of(source: str | bytes) -> ast.Module:
-    """The tree of a file's text, parsed once for all who ask; nobody may change it.
+    """The tree of a file's text, parsed once for all who ask; it must not be changed.
 
     Raises as `ast.parse` does.
     """
@@ -31,7 +31,7 @@ def tree_of(source: str | bytes) -> ast.Module:
 
 
 def definition(function: Any) -> ast.FunctionDef | None:  # noqa: ANN401 - whatever the user's is
-    """The tree of a live function, without what decorators put around it; nobody may change it.
+    """The tree of a live function, without what decorators put around it; it must not be changed.
 
     Lines count from 1 at its first decorator. None where the source cannot be had.
     """

@@ -1,6 +1,6 @@
 """Cases past the constants that a target's source holds sizes against: the tail of a block, the second chunk.
 
-Nobody has asked for these sizes. One that `where:` forbids is no case; one that forward refuses counts for
+These sizes were not requested. One that `where:` forbids is no case; one that forward refuses counts for
 nothing, and the report says that nothing is known there.
 """
 

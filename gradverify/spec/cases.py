@@ -81,7 +81,7 @@ def build_cases(sweep: Sweep) -> Cases:
 
 
 def _listed_cases(sweep: Sweep) -> Cases:
-    """Return the cases that the spec lists. Nobody lists a case to have it dropped: then it is an error."""
+    """Return the cases that the spec lists. A listed case that cannot run is an error."""
     factors = factors_of(sweep)
     bound: dict[str, Case] = {}
     faults: list[Complaint] = []

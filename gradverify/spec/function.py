@@ -49,7 +49,7 @@ class SpecFunction:
     key: str
     """As the file writes it."""
     module: str
-    """As the file writes it: its `module:`, or what stands before `::`."""
+    """As the file writes it: its `module:`, or what is before `::`."""
     plan: TargetPlan
     """Its cases have no seeds and its expected failures no lines yet; tolerances are those of the run."""
     inputs: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ class InputSpec:
     entry: Any
     """An entry of `gradverify.spec.schema`; of a plain literal the literal."""
     path: Path = ()
-    """Where it stands inside the entry of its input: `("list", 0)`."""
+    """Where it is inside the entry of its input: `("list", 0)`."""
     inline: bool = False
     """Written as a bare list: its shape is the entry itself."""
     across_ranks: bool = False

@@ -1,7 +1,7 @@
 """Functions that run on several ranks: what their keys may say together, and inputs as all ranks have them.
 
 A `local` tensor is that of every rank in a row: its first dimension counts the ranks. Where its shape depends
-on `rank`, all entries of all ranks stand in one dimension.
+on `rank`, all entries of all ranks are in one dimension.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Binding = Callable[[Mapping[str, int]], Input]
 
 
 def reserved(raw: Mapping[str, object]) -> tuple[str, ...]:
-    """Names in size expressions that nobody declares."""
+    """Names in size expressions that are not declared."""
     return (WORLD, RANK) if "world_size" in raw else ()
 
 

@@ -44,7 +44,7 @@ class RawFunction:
 
     @property
     def is_read(self) -> bool:
-        """Whether every input could be read: otherwise nobody knows which sizes are used."""
+        """Whether every input could be read: otherwise it is not known which sizes are used."""
         return len(self.good) == len(self.inputs)
 
     @property

@@ -32,7 +32,7 @@ class Signature:
 
 
 def check_inputs(signature: Signature, inputs: Mapping[str, object], path: Path) -> list[Complaint]:
-    """Return what is wrong with the names of a function's inputs; `path` is where `inputs` stands."""
+    """Return what is wrong with the names of a function's inputs; `path` is where `inputs` is."""
     by_name = {parameter.name: parameter for parameter in signature.parameters}
     complaints: list[Complaint] = []
     meant: set[str] = set()

@@ -73,7 +73,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Document:
-    """The data of a spec file and where each piece of it stands."""
+    """The data of a spec file and where each piece of it is."""
 
     shown_path: str
     lines: tuple[str, ...]

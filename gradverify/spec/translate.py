@@ -120,7 +120,7 @@ def _is_tag(part: str | int) -> bool:
 
 
 def _form(loc: Path, level: str) -> str:
-    """Return which kind of mapping an error is about: the innermost form, else the key it stands under."""
+    """Return which kind of mapping an error is about: the innermost form, else the key it is under."""
     tags = [part[1:] for part in loc if isinstance(part, str) and _is_tag(part)]
     if tags:
         return tags[-1]

@@ -34,7 +34,7 @@ def open_sized(sweep: Sweep, base: Case) -> tuple[Case, ...]:
 
 
 def degenerate(sweep: Sweep, base: Case) -> tuple[Case, ...]:
-    """The base case with one size at 0 or 1 that nobody listed; without seeds."""
+    """The base case with one size at 0 or 1 that is not listed; without seeds."""
     if sweep.hook:
         return ()
     sizes = dict(base.sizes)

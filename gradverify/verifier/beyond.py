@@ -1,6 +1,6 @@
 """A case past a constant of the source: the first order and the reference, and what memory was read.
 
-Nobody has said that such a size is valid. What forward refuses, and what cannot be measured there, is
+No spec says that such a size is valid. What forward refuses, and what cannot be measured there, is
 silence that the report tells; a gradient that is wrong is a finding, and where the spec lists the values of
 that size it makes the target inconclusive, no more.
 """
@@ -147,7 +147,7 @@ def _past(finding: Finding, beyond: Beyond) -> Finding:
         finding,
         code="GV109",
         severity=rule("GV109").severity,
-        message=f"{finding.message}; but nobody says that {where} is valid",
+        message=f"{finding.message}; but no spec says that {where} is valid",
         hint=f"If it is, list such a value of `{beyond.size}` in the spec's sizes, and this is a mistake; if "
         f"not, forbid it with `where:`, as in `{beyond.size} <= {dict(beyond.case.sizes)[beyond.size] - 1}`.",
     )

@@ -1,6 +1,6 @@
 """What is asked beside the listed cases: unlisted sizes, overlapping calls, past constants, evaluation mode.
 
-Nobody has said that such inputs are valid, so what forward refuses there is a note at most.
+No spec says that such inputs are valid, so what forward refuses there is a note at most.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _overlapping_cases(asked: Verification) -> Iterator[Event]:
     """Let calls of different cases overlap: what one of them keeps must not reach another."""
     plan = asked.request.plan
     samples = [*filter(None, map(asked.sample, (*plan.cases, *plan.open_sized)[:MOST_CASES]))]
-    # At sizes that nobody listed a kernel may leave its tensors.
+    # At sizes that are not listed a kernel may leave its tensors.
     spares = plan.spares[:1] if asked.request.settings.device == "cpu" else ()
     unlisted = [*filter(None, map(asked.sample, spares))]
     every = [*samples, *unlisted]

@@ -69,7 +69,7 @@ class Results:
     unrepeatable: tuple[Finding, ...] = ()
     """Why what is wrong with the first order says little: another gradient comes each time."""
     unwritten: bool = False
-    """It hangs on memory that nobody wrote: in another dtype that is other garbage."""
+    """It hangs on memory that was never written: in another dtype that is other garbage."""
 
 
 def _run_second_order(sample: Sample, results: Results) -> CheckResult:

@@ -186,7 +186,7 @@ def _is_wrong(results: dict[Family, CheckResult]) -> bool:
 def _as_trained(asked: Verification, sample: Sample) -> tuple[dict[Family, CheckResult], str] | None:
     """The results in a native dtype, where kernels are right in it that are wrong in float64.
 
-    Nobody runs them in float64: pointers of it, constants and atomic additions of float32 do not go together.
+    They never run in float64: pointers of it do not go with constants and atomic additions of float32.
     """
     if sample.subject.surrogate is not None or Family.PRECISION not in asked.wanted:
         return None
@@ -217,7 +217,7 @@ def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterat
 def _why_native(
     asked: Verification, subject: Subject, sample: Sample | NoSample, *, kernels: bool, slow: bool
 ) -> str:
-    """Why there is no float64 path; empty where there is one, or nobody knows yet.
+    """Why there is no float64 path; empty where there is one, or it is not known yet.
 
     Of kernels, and where a call is slow, a few calls tell before a Jacobian is measured that has no digits.
     """
@@ -248,7 +248,7 @@ def _refused(refused: NoSample, state: CaseState) -> tuple[Finding, ...]:
 
 
 def _can_add_something(state: CaseState, subject: Subject) -> bool:
-    """Whether values that nobody declared can.
+    """Whether undeclared values can.
 
     They cannot where backward is wrong anyway, is not meant to be the derivative, or is torch's to judge.
     Of inferred inputs backward must be the derivative at moderate values.

@@ -1,1 +1,1 @@
-"""The folder that stands first on PYTHONPATH while a program is recorded."""
+"""The folder that is first on PYTHONPATH while a program is recorded."""

@@ -137,7 +137,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 class OvertakenError(Exception):
-    """Something was saved while it was verified: nobody waits for that verdict any more."""
+    """Something was saved while it was verified: that verdict is no longer needed."""
 
 
 def look_at(paths: Iterable[Path]) -> Look:

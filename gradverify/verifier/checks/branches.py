@@ -51,7 +51,7 @@ def _compares(function: Any) -> bool:  # noqa: ANN401 - the user's
 
 
 class _Seen(Dispatched):  # type: ignore[no-untyped-call]
-    """Notes the comparisons of floating tensors that stand in one file, as `theta < 1e-4 (line 31)`."""
+    """Notes the comparisons of floating tensors of one file, as `theta < 1e-4 (line 31)`."""
 
     def __init__(self, file: str) -> None:
         super().__init__()

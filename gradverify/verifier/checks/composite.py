@@ -1,7 +1,7 @@
 """The automatic composite: forward itself, differentiated by torch.
 
 Most forwards are written in ordinary torch operations. Called without autograd's wrapping, on inputs that
-require grad, such a forward is a composite reference that nobody had to write. It is believed only where its
+require grad, such a forward is a composite reference without further work. It is believed only where its
 gradient agrees with the one that the numbers have verified: it can refine a verdict and never make one. A
 forward that detaches, iterates to a fixed point, or replaces its gradient is found out by that.
 """

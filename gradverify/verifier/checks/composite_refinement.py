@@ -73,7 +73,7 @@ def refined(sample: Sample, first: FirstOrder) -> tuple[FirstOrder, Composite | 
 def _numbers_side_with_composite(sample: Sample, pair: TwoGradients) -> bool:
     """Measure forward along the difference itself, where the two claims are furthest apart.
 
-    An unrolled iteration, whose own derivative lags behind its value, loses here: so it accuses nobody.
+    An unrolled iteration, whose own derivative lags behind its value, loses here: it causes no failure.
     """
     direction = torch.where(pair.off_by(CAREFUL) & ~held_columns(sample), pair.mine - pair.theirs, 0.0)
     if not direction.any():
@@ -111,7 +111,7 @@ def settled_first_order(sample: Sample, composite: Composite, first: FirstOrder)
     """The first order without the pairs of which a part was too noisy, where a composite settles that part.
 
     Its Jacobian must be the measured one wherever that is known, in a pair that is known in part. A jump or
-    a kink is no noise: there nobody knows.
+    a kink is no noise: there it is not known.
     """
     comparison, measured = first.comparison, first.measured
     if not first.result.uncovered or comparison is None or measured is None:

@@ -1,6 +1,6 @@
 """Whether a gradient is wrong for nothing but random numbers that backward draws for itself.
 
-A mask that is drawn again in backward is forward's only where the generator stands where it stood then. That
+A mask that is drawn again in backward is forward's only where the generator is where it was then. That
 is so in no training step, and not here either: backward starts from random states of its own.
 """
 

@@ -52,7 +52,7 @@ from gradverify.verifier.numerics.verdict import Judged, NotJudged
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "AssertionError"}
 )
-"""Exceptions that nobody raises to refuse a double backward."""
+"""Exceptions that are never raised to refuse a double backward."""
 
 GROSS = 1e-3
 """Relative: a branch that is missing shows by more, at values where a right formula may have few digits."""

@@ -1,6 +1,6 @@
 """First order at values that no spec declares: only what is certain there is reported.
 
-Nobody has said that such values are valid, so an exception, a value that is not finite and everything that
+No spec says that such values are valid, so an exception, a value that is not finite and everything that
 could not be measured is silence. A confirmed difference from a derivative that exists is a mistake wherever
 it shows.
 """
@@ -42,7 +42,7 @@ ABSORBED = 1e-13
 still has (log(1 + exp(-40)) is exactly 0), and then its own values do not tell how large those were."""
 
 STEEPEST = 1 / EPSILON
-"""Where a derivative is larger, no digit of the input counts any more, and nobody computes there."""
+"""Where a derivative is larger, no digit of the input counts, and no computation is meaningful."""
 
 JOINT_STEPS = (2.0**-20, 2.0**-24)
 """In units of the entry itself: how far all inputs move at once."""

@@ -1,4 +1,4 @@
-"""First order at sizes that nobody listed: those that symbolic shapes leave open, and invented 0 and 1.
+"""First order at sizes that are not listed: those that symbolic shapes leave open, and invented 0 and 1.
 
 Forward may refuse them: that is a note. What it accepts, backward must differentiate; at a size that is
 invented against a list, what is wrong is a warning.

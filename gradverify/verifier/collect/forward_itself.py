@@ -108,7 +108,7 @@ def plain_forward(function: type[Function]) -> Callable[..., Any]:
 def run_watched(
     function: type[Function] | Operator, arguments: Sequence[Any]
 ) -> tuple[Any, StandInContext, dict[str, Any]]:
-    """The same, with the names that forward gave its values, as they stand where it returns.
+    """The same, with the names that forward gave its values, as they are where it returns.
 
     Those of `setup_context`, which saves them, go before those of forward.
     """

@@ -15,7 +15,7 @@ class InBackward:
     """Name of the file, without its folder."""
     line: int
     before: str
-    """What stands there."""
+    """What is there."""
     after: str
     """What should; empty where nothing should."""
     helper: str = ""

@@ -27,7 +27,7 @@ __all__ = ["causes_of", "is_of_its_cause"]
 
 
 NOT_MEANT = "looks-surrogate"
-"""The cause after which nobody wants the derivative."""
+"""The cause after which no derivative is meant."""
 
 FACTOR_DIGITS = 8
 """Significant digits of a factor that is given: fewer than a measured derivative has."""

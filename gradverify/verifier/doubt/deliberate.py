@@ -40,7 +40,7 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     """
     if finding.code == "GV106":
         if finding.cause == "grad-output-ones":
-            return ""  # the derivative itself is there: nobody chose another one
+            return ""  # the derivative itself is there: no other one was chosen
         if _adds_a_constant(sample, finding.input):
             return ""  # nor does anybody add to a gradient what does not scale with the loss
         return "that backward should be the derivative (it cuts off or normalises grad_output)"

@@ -28,17 +28,18 @@ def guarded(
 ) -> dict[Family, CheckResult]:
     """On inferred inputs, turn errors that the guess may have made into inconclusive findings.
 
-    What was `reported` as an error at another point of the target stands: no guess has made it there, and the
+    An error that was `reported` at another point of the target remains: no guess made it there, and the
     target fails by it whatever is found here.
     """
     if not sample.subject.inferred:
         return results
-    near, standing = Neighbours(sample), {_mistake(f) for f in reported if f.severity is Severity.ERROR}
+    near = Neighbours(sample)
+    certain_elsewhere = {_mistake(f) for f in reported if f.severity is Severity.ERROR}
 
-    def stands(finding: Finding) -> bool:
-        return _mistake(finding) in standing or _is_certain(near, finding)
+    def is_certain(finding: Finding) -> bool:
+        return _mistake(finding) in certain_elsewhere or _is_certain(near, finding)
 
-    kept = {family: _excused(near, result, AT_DECLARED, stands) for family, result in results.items()}
+    kept = {family: _excused(near, result, AT_DECLARED, is_certain) for family, result in results.items()}
     first, doubts = kept.get(Family.GRADCHECK), inventions_of(sample)
     unseen = _unseen(sample, doubts) if first and first.outcome is Outcome.PASSED and doubts else None
     if first and unseen:
@@ -48,7 +49,7 @@ def guarded(
 
 
 def guarded_at_undeclared(sample: Sample, result: CheckResult) -> CheckResult:
-    """The same of findings at values that nobody declared."""
+    """The same of findings at undeclared values."""
     return _excused(Neighbours(sample), result, AT_UNDECLARED) if sample.subject.inferred else result
 
 
@@ -56,13 +57,13 @@ def _excused(
     near: Neighbours,
     result: CheckResult,
     reasons: Sequence[Reason],
-    stands: Callable[[Finding], bool] = lambda _: False,
+    is_certain: Callable[[Finding], bool] = lambda _: False,
 ) -> CheckResult:
     """The result with errors as inconclusive findings, each by the first reason that there is."""
     reader = near.sample.subject.reader
 
     def judged(finding: Finding) -> Finding:
-        if finding.severity is not Severity.ERROR or stands(finding):
+        if finding.severity is not Severity.ERROR or is_certain(finding):
             return finding
         # What backward returns at inputs that are tried here is no news of the sample's own.
         with nullcontext() if reader is None else reader.without_new_remarks():

@@ -3,7 +3,7 @@
 A factor of 0.75, labels drawn at random or a flag may be no valid ones. If backward is wrong for every other
 value as well, for labels in order and all alike, for small factors and large ones, then no choice of
 them makes it right, and it does not matter that they were invented. Where forward takes few other values, or
-backward is right at one of them, the doubt stands.
+backward is right at one of them, the doubt remains.
 """
 
 from __future__ import annotations

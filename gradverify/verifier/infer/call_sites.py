@@ -48,7 +48,7 @@ def call_sites(
 ) -> dict[str, Passed]:
     """Read every `function.apply(...)` of a module's source; empty where the source cannot be parsed.
 
-    `direct` are expressions that are called as they stand: `mul`, `torch.ops.mylib.mul`.
+    `direct` are expressions that are called as they are: `mul`, `torch.ops.mylib.mul`.
     """
     try:
         reading = _reading(source)

@@ -169,7 +169,7 @@ def with_choices(state: State, place: int, choices: tuple[Nested, ...]) -> State
 
 
 def is_taken(caller: Caller, state: State, place: int, value: Nested) -> bool:
-    """Whether forward works with another literal; and backward, unless it raises what nobody meant.
+    """Whether forward works with another literal; and backward, unless it raises by accident.
 
     A value for which backward breaks is one to be reported, not one to be left out.
     """

@@ -64,7 +64,7 @@ def gather(
 ) -> Evidence:
     """Read what forward does with its parameters, and what backward returns for them.
 
-    `extra_parameters` is how many stand before the first one: the `ctx`, or none.
+    `extra_parameters` is how many come before the first one: the `ctx`, or none.
     """
     facts = {name: Facts() for name in names}
     helpers = Helpers(facts, str(getattr(forward, "__module__", None) or "").partition(".")[0])

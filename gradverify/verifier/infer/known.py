@@ -74,7 +74,7 @@ def begun(known: Known) -> Iterator[Waiting]:
     each: list[list[Guess]] = []
     for p in known.parameters:
         facts, passed = known.facts(p.name), known.passed[p.name]
-        # A default stays one where nobody passes it, and backward answers for fewer arguments.
+        # A default stays one where no call passes it, and backward answers for fewer arguments.
         if p.has_default and answered and facts.gradient is None and not passed.is_given:
             each.append([Guess(Kind.OMITTED)])
             continue

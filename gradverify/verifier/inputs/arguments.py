@@ -42,7 +42,7 @@ class Argument:
     held: Tensor | None = None
     """bool, the value's shape: entries that numerical steps leave alone."""
     in_list: str = ""
-    """Name of the list argument that this is an item of; items of one list stand together."""
+    """Name of the list argument that this is an item of; items of one list are together."""
     holds: tuple[tuple[str, Tensor], ...] = ()
     """Tensors inside of an object that are arguments, too, by the names of these."""
 

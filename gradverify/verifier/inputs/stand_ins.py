@@ -1,4 +1,4 @@
-"""What stands for a function or a module of any arguments where nobody says what is passed."""
+"""What stands for a function or a module of any arguments where it is not known what is passed."""
 
 from __future__ import annotations
 

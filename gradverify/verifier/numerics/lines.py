@@ -53,7 +53,7 @@ class Asked(Protocol):
 
     @property
     def evaluate_fresh(self) -> Callable[[Sequence[Tensor]], Returned[Tensors] | Raised]:
-        """The m outputs at values of the inputs that nobody else holds."""
+        """The m outputs at values of the inputs that nothing else holds."""
 
     @property
     def back_each(self) -> BackEach:
@@ -274,7 +274,7 @@ def difference(
 
 
 def value_at(problem: Asked, point: Sequence[Tensor]) -> Tensor | None:
-    """Value of f at a point that nobody else holds, as one vector in memory that may be f's own.
+    """Value of f at a point that nothing else holds, as one vector in memory that may be f's own.
 
     None where it raises.
     """

@@ -70,7 +70,7 @@ class Problem(Protocol):
         """The m outputs at other values of the inputs, without a graph."""
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
-        """The same for tensors that nobody else holds: user code gets them as they are."""
+        """The same for tensors that nothing else holds: user code gets them as they are."""
 
     def pull_back_each(
         self, primals: Sequence[Tensor], cotangents: Iterable[Cotangents], part: Part = whole

@@ -1,6 +1,6 @@
 """How far two derivatives may be apart: measured errors, round-off and the tolerance that was asked for.
 
-All safety factors on measured errors stand here; who measures an error states it as it is.
+All safety factors on measured errors are here; who measures an error states it as it is.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def without_cuts(graph: GraphModule) -> GraphModule:
             node.replace_all_uses_with(node.args[0])
             graph.graph.erase_node(node)
         elif node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
-            # What a functional graph writes back into its inputs is nobody's but the caller's.
+            # What a functional graph writes back into its inputs is the caller's alone.
             node.replace_all_uses_with(node.args[1])
             graph.graph.erase_node(node)
     graph.recompile()

@@ -1,7 +1,7 @@
 """A target that runs on all ranks as one function of whole tensors, which autograd differentiates.
 
 A call, its gradient, and the gradient of that are steps of one kind: tensors go out in parts, a result comes
-back from each rank, and what was called stays there until nobody can differentiate it any more.
+back from each rank, and what was called stays there until it can no longer be differentiated.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class _GradientStep:
     across: Across
     of: Called
     like: tuple[Tensor, ...]
-    """The tensors of that call: where a rank gives no gradient, zeros of this shape stand."""
+    """The tensors of that call: where a rank gives no gradient, zeros of this shape are used."""
     undefined: tuple[bool, ...]
     """Which of its outputs has no grad_output."""
     present: tuple[bool, ...] = ()

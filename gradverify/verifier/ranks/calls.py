@@ -50,14 +50,14 @@ def _arrive(leaf: Tensor, laid_out: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Called:
-    """What a call leaves behind until nobody asks for its gradients any more."""
+    """What a call leaves behind until its gradients are no longer needed."""
 
     leaves: tuple[Tensor, ...]
     outputs: tuple[Any, ...]
 
 
 class Calls:
-    """The calls of a target on one rank, kept until nobody asks for their gradients any more."""
+    """The calls of a target on one rank, kept until their gradients are no longer needed."""
 
     def __init__(
         self, function: Callable[..., Any], argument: Argument, device: torch.device, watched: Watched

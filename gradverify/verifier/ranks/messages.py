@@ -51,7 +51,7 @@ def unpacked(tensor: PackedTensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where the tensor of a number stands among arguments."""
+    """Where the tensor of a number is among arguments."""
 
     number: int
 

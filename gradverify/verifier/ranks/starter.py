@@ -55,10 +55,10 @@ def _begun() -> subprocess.Popen[bytes]:
 
 
 def main(requests: BinaryIO) -> None:
-    """Fork the ranks of every world that is asked for, until nobody can ask any more."""
+    """Fork the ranks of every world that is asked for, until none can be asked for any more."""
     from gradverify.verifier.ranks import rank  # noqa: PLC0415 - it imports the verifier
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they are not waited for
     with contextlib.suppress(EOFError):
         while True:
             setup: Setup = pickle.load(requests)  # noqa: S301 - our own processes

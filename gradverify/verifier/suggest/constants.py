@@ -249,7 +249,7 @@ def _pairs(known: Sequence[tuple[str, Sequence[float]]]) -> Iterator[tuple[str, 
 
 @cache
 def _whole_forms() -> tuple[str, ...]:
-    """Whole numbers of whole numbers, the simplest first, as text with `{}` where the other stands."""
+    """Whole numbers of whole numbers, the simplest first, as text with `{}` where the other is."""
     shifts = (0, *(s for size in range(1, MOST_SHIFT + 1) for s in (size, -size)))
     factors = [f for size in range(1, MOST_FACTOR + 1) for f in (size, -size)]
     affine = sorted(product(factors, shifts), key=lambda p: (abs(p[0]) + abs(p[1]), p[0] < 0, p[1] < 0))

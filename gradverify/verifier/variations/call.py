@@ -29,7 +29,7 @@ Arrange = Callable[[int, Tensor], Tensor]
 ACCIDENTS = frozenset(
     {"NameError", "AttributeError", "IndexError", "KeyError", "UnboundLocalError", "TypeError"}
 )
-"""Exceptions that nobody raises to refuse something."""
+"""Exceptions that are never raised to refuse something."""
 
 ACCIDENTAL_WORDS = ("to unpack", "saved tensors", "modified by an inplace operation", "incorrect number of")
 """Parts of messages of torch and Python that tell of an accident, whatever the type."""

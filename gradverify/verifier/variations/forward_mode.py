@@ -232,7 +232,7 @@ def _factor(pairs: Sequence[_Pair]) -> float | None:
 
 
 def _raised(base: Verified, error: RaisedError, chosen: frozenset[int]) -> Answer:
-    """A class's own jvp must not raise unless it says that it refuses; of others nobody promised anything."""
+    """A class's own jvp must not raise unless it says that it refuses; others promise nothing."""
     if base.sample.subject.function_class is None:
         return UNSUPPORTED
     if is_refusal(error):

@@ -1,7 +1,7 @@
 """GV701: the same call on another device gives the same result and the same gradient.
 
 The verified sample is placed on the other device, value for value, and what the variations of calls ask of
-it is asked there too: that runs repeat, and that no memory is read which nobody wrote.
+it is asked there too: that runs repeat, and that no memory is read that was never written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GV410: forward or backward reads memory that nobody wrote.
+"""GV410: forward or backward reads memory that was never written.
 
 What `torch.empty` returns is often what was there before: zeros, or the right values of an earlier call.
 Such a gradient passes here and is garbage elsewhere, so a call runs once more in memory full of NaN.
@@ -109,7 +109,7 @@ def _nan_in_all(runs: list[_Values], number: int) -> Tensor:
 
 
 def _otherwise(base: Verified, ran: _Ran) -> Finding | None:
-    """What integers and masks that nobody wrote do: they hold no NaN."""
+    """What integers and masks that were never written do: they hold no NaN."""
     said = "uninitialised memory is read: "
     if isinstance(ran, Raised):
         if not is_accident(ran.error):

@@ -130,7 +130,7 @@ def wrong(finding: Finding) -> Answer:
 
 
 def refusal(base: Verified, code: str, what: str, error: RaisedError) -> Finding:
-    """The note that a transform raises: nobody can overlook it."""
+    """The note that a transform raises, which users see anyway."""
     return base.finding(
         code,
         f"{what} raises {error.type}: {first_line(error.message)}",

@@ -84,7 +84,7 @@ def in_dtype(
 
 
 def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
-    """The errors at a size that nobody listed, of a sample whose first order is right in float64.
+    """The errors at a size that is not listed, of a sample whose first order is right in float64.
 
     A vector path takes four floats at a time, and what is left over shows at some sizes only. One native
     call beside one in float64 tells what is gross; only then is the dtype judged in full.

@@ -97,7 +97,7 @@ def _repeats(place: Place, judgement: Judgement) -> bool:
 
 
 def _lost(place: Place, judgement: Judgement) -> Finding | None:
-    """GV602, as severe as the composite allows: what plain torch loses as well is nobody's mistake."""
+    """GV602, as severe as the composite allows: what plain torch loses as well is no mistake."""
     theirs, name = _of_composite(place)
     kept = None
     if theirs is not None:
@@ -106,7 +106,7 @@ def _lost(place: Place, judgement: Judgement) -> Finding | None:
         kept = bool(finite[judgement.lost].all()) if finite.shape == judgement.lost.shape else None
     if kept:
         severity = Severity.ERROR if place.declared else Severity.WARNING
-    elif not place.declared:  # large values may not be valid: plain torch does no better, or nobody knows
+    elif not place.declared:  # large values may not be valid: plain torch does no better, or it is not known
         severity = Severity.NOTE
     elif kept is None:  # nobody knows what plain torch would do: float32 by default accuses nobody by that
         severity = Severity.ERROR if place.asked else Severity.WARNING

@@ -63,7 +63,7 @@ def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     row = int(first.wrong.sum(1).argmax())
     most = min(own.repairs.most, MOST_STEPS // run.steps)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of programs that nobody wrote
+        warnings.simplefilter("ignore")  # of generated programs
         for edit in itertools.islice(edits_of(run), most):
             backward = _with(edit, run)
             if backward is None or not _is_right_in(row, first, own, backward):
@@ -183,7 +183,7 @@ def _function_of(edit: Edit, run: TracedBackward) -> ast.FunctionDef:
 
 
 def _shown(edit: Edit, run: TracedBackward) -> tuple[str, str]:
-    """What stands there and what should: with as much around it as a sentence takes."""
+    """What is there and what should: with as much around it as a sentence takes."""
     with edit.slot.holding(edit.node):
         shown = _text(edit.slot.node), _text(edit.node)
     around: ast.AST | None = run.parents.get(id(edit.slot.node))

@@ -143,7 +143,7 @@ def _is_near(factors: Tensor, candidate: Tensor) -> bool:
 def _values(pair: Pair, side: Side) -> dict[str, Tensor]:
     """Tensors that broadcast to the side, also by rows, then reductions of those of its shape."""
     tensors, shape = named_values(pair), side_shape(pair, side)
-    # The parts of a complex number lie along a dimension that nobody knows of.
+    # The parts of a complex number lie along a dimension that is not declared.
     is_complex = (pair.source_block if side == "column" else pair.output_block).is_complex
     reduced = {
         f"{name}.{text.format(dim=dim)}": reduce(tensor, dim)

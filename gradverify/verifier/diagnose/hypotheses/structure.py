@@ -82,7 +82,7 @@ def _mixes(pair: Pair, dims: Dims) -> bool:
 
 def duplicates(pairs: Pairs) -> Cause | None:
     """Where several outputs use one entry of the input, only the last or the first of them counts."""
-    # The two parts of a complex number are no uses: a dimension that nobody knows of lies over them.
+    # The two parts of a complex number are no uses: a dimension that is not declared lies over them.
     return first_that_holds(
         (
             _use_hypothesis(pairs[0].name, dim, kind)
