@@ -36,7 +36,7 @@ from gradverify.verifier.doubt.neighbours import Neighbours, mismatched, one_lik
 from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
 from gradverify.verifier.doubt.other_values import MEASURED, whatever_invented
 from gradverify.verifier.doubt.repeatable import is_repeatable
-from gradverify.verifier.doubt.returned_shapes import of_returned_ranks
+from gradverify.verifier.doubt.returned_shapes import names_of_other_shapes, of_returned_ranks
 from gradverify.verifier.doubt.steadiness import is_steady
 from gradverify.verifier.doubt.unread import unread_slice
 from gradverify.verifier.doubt.written_sizes import at_written_sizes
@@ -109,11 +109,15 @@ def _meant(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _invented_values(near: Neighbours, finding: Finding) -> Finding | None:
-    """No shape makes a backward that is not linear, but what is never written where two sizes differ."""
+    """No shape makes a backward that is not linear, but what is never written where two sizes differ.
+
+    Other values settle nothing where the shape of the gradient shows that another shape may be meant.
+    """
     linear = finding.code != OF_GRAD_OUTPUT
     doubts = [d for d in inventions_of(near.sample) if linear or d.differ or not d.of_shape]
     testable = bool(doubts) and all(d.of_values for d in doubts)
-    settled = testable and _is_there_whatever(near, finding, doubts)
+    fits = finding.input not in near.once(names_of_other_shapes)
+    settled = testable and fits and _is_there_whatever(near, finding, doubts)
     return None if settled else _if_guessed(finding, (d.what for d in doubts))
 
 

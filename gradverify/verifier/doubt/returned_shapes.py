@@ -29,6 +29,11 @@ def of_returned_ranks(sample: Sample) -> Shapes:
     return found
 
 
+def names_of_other_shapes(sample: Sample) -> frozenset[str]:
+    """Inputs whose gradient came back in another shape, whether or not they might have it."""
+    return frozenset(argument.name for _, argument, _ in _irregular(sample))
+
+
 def _irregular(sample: Sample) -> Iterator[tuple[Irregularity, Argument, tuple[int, ...]]]:
     """What the reader noted of gradients: its kind, the argument, and the shape of the gradient.
 
