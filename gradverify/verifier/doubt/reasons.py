@@ -11,12 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import torch
-
 from gradverify.model import Doubt, Finding, Point, TensorInput
-from gradverify.source import iterates
 from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
-from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.accidents import is_accident
 from gradverify.verifier.doubt.complex_inputs import at_complex_inputs
@@ -30,9 +26,10 @@ from gradverify.verifier.doubt.inventions import (
     signs_of,
     write_in_doubt,
 )
+from gradverify.verifier.doubt.iterations import iterates_alone, right_where_settled
 from gradverify.verifier.doubt.manifolds import persists, right_at_definite
 from gradverify.verifier.doubt.minus_signs import needless_minus_signs
-from gradverify.verifier.doubt.neighbours import Neighbours, mismatched, one_like, with_values
+from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
 from gradverify.verifier.doubt.other_values import MEASURED, whatever_invented
 from gradverify.verifier.doubt.repeatable import is_repeatable
@@ -65,9 +62,6 @@ ON_NO_MANIFOLD = ("GV102", "GV104", "GV2", "GV501")
 SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
-
-SMALL = 0.1
-"""Factor on inputs at which most iterations settle, alone or added to one: slopes are below one there."""
 
 UNSETTLED = "that forward's iterations settle at such values"
 
@@ -156,24 +150,8 @@ def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
 
 def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
     """Where forward stops before it settles, its derivative is another one than that of the fixed point."""
-    right = finding.code in OF_A_SLOPE and near.once(_iterates_alone) and near.once(_right_where_settled)
+    right = finding.code in OF_A_SLOPE and near.once(iterates_alone) and near.once(right_where_settled)
     return _if_guessed(finding, [UNSETTLED] if right else ())
-
-
-def _iterates_alone(sample: Sample) -> bool:
-    """Whether forward repeats a step until it settles, and backward does not."""
-    function = sample.subject.function_class
-    return function is not None and iterates(function.forward) and not iterates(own_backward(function))
-
-
-def _right_where_settled(sample: Sample) -> bool:
-    """Whether backward is right where most iterations settle: at small values, near one or the identity."""
-    given = {a.name: a.value for a in sample.arguments if a.differentiable}
-    for near in (torch.zeros_like, torch.ones_like, one_like):
-        moved = {name: near(value) + SMALL * value for name, value in given.items()}
-        if mismatched(with_values(sample, moved)) is False:
-            return True
-    return False
 
 
 def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
@@ -248,7 +226,7 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    return _if_guessed(finding, [UNSETTLED] if near.once(_iterates_alone) else ())
+    return _if_guessed(finding, [UNSETTLED] if near.once(iterates_alone) else ())
 
 
 def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
