@@ -1,7 +1,7 @@
-"""Whether a mismatch hangs on an iteration that does not settle: it is looked for again where most of them do.
+"""Whether a mismatch hangs on an iteration that does not settle: it is looked for again where most do.
 
-A solver gives its fixed point the implicit gradient, whatever rounds lead there. Where forward stops before it
-settles, its derivative is another one.
+A solver gives its fixed point the implicit gradient, whatever rounds lead there. Where forward stops before
+it settles, its derivative is another one.
 """
 
 from __future__ import annotations
