@@ -51,7 +51,7 @@ def test_every_way_of_reducing_is_looked_at(checked):
 
 def test_what_is_wrong_past_a_block_waits_for_a_spec_that_lists_such_a_size(checked):
     (message,) = (f["message"] for f in checked["LastBlock"]["findings"] if f["code"] == "GV109")
-    assert "but nobody says that m=129, past 64" in message
+    assert "but no spec says that m=129, past 64" in message
 
 
 def test_what_is_empty_in_every_case_is_not_verified(checked):

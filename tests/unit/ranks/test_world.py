@@ -69,7 +69,7 @@ class Operation:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "reported"),
     [
         ("c10d::allreduce_", ["all_reduce"]),
         ("_c10d_functional::all_reduce", ["all_reduce"]),
