@@ -69,7 +69,7 @@ def definitions_behind(function: Any) -> Iterator[tuple[ast.FunctionDef, Mapping
 
 
 def iterates(function: Any) -> bool:  # noqa: ANN401
-    """Whether a live function, or a helper of it, repeats a step until it settles, as Newton's."""
+    """Whether a live function, or a helper of it, repeats a step until it converges, as Newton's."""
     nodes = (node for body, _ in definitions_behind(function) for node in ast.walk(body))
     return any(isinstance(node, ast.While) or rounds_of(node) is not None for node in nodes)
 

@@ -26,7 +26,7 @@ from gradverify.verifier.doubt.inventions import (
     signs_of,
     write_in_doubt,
 )
-from gradverify.verifier.doubt.iterations import iterates_alone, right_where_settled
+from gradverify.verifier.doubt.iterations import iterates_alone, right_where_converged
 from gradverify.verifier.doubt.manifolds import persists, right_at_definite
 from gradverify.verifier.doubt.minus_signs import needless_minus_signs
 from gradverify.verifier.doubt.neighbours import Neighbours
@@ -63,7 +63,7 @@ SLIGHT = 1e-3
 """Share of a derivative, the tolerance of torch's gradcheck: where backward is right at moderate values,
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
 
-UNSETTLED = "that forward's iterations settle at such values"
+NOT_CONVERGED = "that forward's iteration converges at such values"
 
 Reason = Callable[[Neighbours, Finding], Finding | None]
 
@@ -149,9 +149,9 @@ def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where forward stops before it settles, its derivative is another one than that of the fixed point."""
-    right = finding.code in OF_A_SLOPE and near.once(iterates_alone) and near.once(right_where_settled)
-    return _if_guessed(finding, [UNSETTLED] if right else ())
+    """Where forward stops before it converges, its derivative is another one than that of the fixed point."""
+    right = finding.code in OF_A_SLOPE and near.once(iterates_alone) and near.once(right_where_converged)
+    return _if_guessed(finding, [NOT_CONVERGED] if right else ())
 
 
 def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
@@ -226,7 +226,7 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    return _if_guessed(finding, [UNSETTLED] if near.once(iterates_alone) else ())
+    return _if_guessed(finding, [NOT_CONVERGED] if near.once(iterates_alone) else ())
 
 
 def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:

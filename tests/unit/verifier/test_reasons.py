@@ -13,11 +13,11 @@ from gradverify.verifier.inputs.arguments import Argument
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem
 
-SETTLES = "that forward's iterations settle at such values"
+CONVERGES = "that forward's iteration converges at such values"
 
 
 class Picard(Function):
-    """y = x + a · sin(y) by repetition, which settles where |a| < 1; differentiated where it settles."""
+    """y = x + a · sin(y) by repetition, which converges where |a| < 1; differentiated where it converges."""
 
     @staticmethod
     def forward(ctx, x, a):
@@ -35,7 +35,7 @@ class Picard(Function):
 
 
 class PicardTwice(Picard):
-    """Wrong where it settles, too."""
+    """Wrong where it converges, too."""
 
     @staticmethod
     def backward(ctx, g):
@@ -44,7 +44,7 @@ class PicardTwice(Picard):
 
 
 class HeronRoot(Function):
-    """A root by repetition, which settles where it starts near one."""
+    """A root by repetition, which converges where it starts near one."""
 
     @staticmethod
     def forward(ctx, a):
@@ -95,7 +95,7 @@ def reasons(function, *values):
         (HeronRoot, ([-1.3, 0.2, -0.7],), True),
     ],
 )
-def test_an_iteration_that_may_not_settle_is_named_where_backward_is_right_once_it_does(
+def test_an_iteration_that_may_not_converge_is_named_where_backward_is_right_once_it_does(
     function, values, holds
 ):
-    assert any(SETTLES in message for message in reasons(function, *values)) is holds
+    assert any(CONVERGES in message for message in reasons(function, *values)) is holds
