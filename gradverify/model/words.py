@@ -1,4 +1,4 @@
-"""The closed sets of words that everything else is reported in."""
+"""The closed sets of words that everything else is written in."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Who wants to know how far the run is: by default, nobody."""
+    """What the run calls as it goes on: here nothing comes of it."""
 
     def importing(self, file: str) -> None:
         """A module is being imported."""

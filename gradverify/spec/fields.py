@@ -60,7 +60,7 @@ class Checked:
         return core_schema.no_info_plain_validator_function(self.check)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return what editors are reported."""
+        """Return what editors are sent."""
         return dict(self.schema)
 
 

@@ -114,7 +114,7 @@ class Surroundings:
         return (*self._replaced(),)
 
     def put_back(self) -> None:
-        """Let them stand for what they did, so that it can at least be reported what was replaced."""
+        """Let them stand for what they did, so that the report can say what was replaced."""
         sys.modules.update(self.modules)
         for namespace in self.namespaces:
             namespace.put_back()

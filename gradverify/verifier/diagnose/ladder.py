@@ -61,7 +61,7 @@ SECOND_ORDER: tuple[Test, ...] = (
     diagonal_only,
     chain_factor,
 )
-"""Those that can be reported of a derivative of backward."""
+"""Those that can be found of a derivative of backward."""
 
 SAID_BY_A_CHANGE = frozenset(
     {"branch", "permuted", "transposed", "conjugate", "duplicates", "not-summed-over-broadcast", "region"}

@@ -2,8 +2,8 @@
 
 A Function of unit vectors or of symmetric matrices has a gradient that need be right only along that
 manifold. Inputs guessed off it make a right backward look wrong. So the mismatch is measured again at
-row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that takes
-its inputs onto the manifold by itself is made for inputs off it, and that question does not arise.
+row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that
+projects its inputs onto the manifold itself is made for inputs off it, and nothing is measured again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Projection = Callable[[Tensor, Tensor], Tensor]
 """(differences of one row shaped like the input, the input) -> their part along the manifold."""
 
 TAKES_BACK = 1e-2
-"""Relative change of the outputs below which forward has taken the inputs to the manifold by itself: the
-epsilon under a root, and the like, may change them a little."""
+"""Relative change of the outputs below which forward projects its inputs onto the manifold itself: the epsilon
+under a root, and the like, may change them a little."""
 
 LOPSIDED = 3.0
 """Factor between the rows of an input that is tried: another one for each row."""

@@ -62,7 +62,7 @@ def _mismatch_in_read(
 
 
 def _read_entries(sample: Sample, name: str, primal: Tensor) -> Tensor | None:
-    """bool, the input's shape: entries that move the output at all. None where forward refuses."""
+    """bool, in the input's shape: entries on which some output depends. None where forward raises."""
     problem = sample.problem
     place = problem.input_names.index(name)
     base = problem.evaluate(problem.primals)

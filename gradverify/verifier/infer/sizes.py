@@ -93,7 +93,7 @@ def by_size(state: State, message: str) -> Priced:
 
 @dataclass(frozen=True)
 class _Disagreement:
-    """Pairs of sizes that do not go together: those that are reported so, and any in the message."""
+    """Pairs of sizes that do not go together: those that the message names as such, and any other in it."""
 
     state: State
     reported: Sequence[tuple[int, int]]

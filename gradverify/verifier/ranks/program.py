@@ -76,7 +76,7 @@ class Program:
         dist.gather_object(reported, gathered, 0, self._group)
         return answers_of(dict(enumerate(gathered)))
 
-    def end(self, verdict: Any) -> None:  # noqa: ANN401 - whatever every rank is reported
+    def end(self, verdict: Any) -> None:  # noqa: ANN401 - whatever every rank is sent
         """Let the others go, with the verdict."""
         dist.broadcast_object_list([Ended(verdict)], 0, self._group)
 

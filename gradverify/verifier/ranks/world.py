@@ -131,7 +131,7 @@ class World:
                 self.close()
                 raise
         dropped, self._dropped = tuple(self._dropped), []
-        with contextlib.suppress(OSError):  # which of them has ended is reported where answers are awaited
+        with contextlib.suppress(OSError):  # which of them has ended shows where answers are awaited
             for connection, message in zip(self._connections, asked, strict=True):
                 if dropped:
                     send(connection, Drop(dropped))

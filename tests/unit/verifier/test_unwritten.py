@@ -1,4 +1,4 @@
-"""What nobody wrote is reported whatever happens to lie in memory at that moment."""
+"""Memory that was never written is reported, whatever it holds at that moment."""
 
 from __future__ import annotations
 
