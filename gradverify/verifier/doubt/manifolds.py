@@ -28,7 +28,7 @@ Projection = Callable[[Tensor, Tensor], Tensor]
 """(differences of one row shaped like the input, the input) -> their part along the manifold."""
 
 TAKES_BACK = 1e-2
-"""Relative change of the outputs below which forward projects its inputs onto the manifold itself: the epsilon
+"""Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
 under a root, and the like, may change them a little."""
 
 LOPSIDED = 3.0

@@ -1,0 +1,55 @@
+"""Right Functions that once failed: what a guess, or float32 inside, makes of them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import forked_command
+
+ZOO = Path(__file__).parents[1] / "zoo"
+
+BATCH_NORM = '''
+import torch
+from torch.autograd.function import Function, once_differentiable
+
+
+class BatchNormTrain(Function):
+    """Right for [n, c, l] and a weight and a bias of [c], of which forward takes any that broadcast."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, running_mean, running_var, momentum, eps):
+        mean, var = x.mean((0, 2)), x.var((0, 2), unbiased=False)
+        count = x.shape[0] * x.shape[2]
+        running_mean.mul_(1 - momentum).add_(mean, alpha=momentum)
+        running_var.mul_(1 - momentum).add_(var * count / (count - 1), alpha=momentum)
+        rstd = torch.rsqrt(var + eps)
+        hat = (x - mean[:, None]) * rstd[:, None]
+        ctx.save_for_backward(hat, rstd, weight)
+        return hat * weight[:, None] + bias[:, None]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        hat, rstd, weight = ctx.saved_tensors
+        of_bias, of_weight = g.sum((0, 2)), (g * hat).sum((0, 2))
+        count = g.shape[0] * g.shape[2]
+        inner = g - of_bias[:, None] / count - hat * of_weight[:, None] / count
+        return (weight * rstd)[:, None] * inner, of_weight, of_bias, None, None, None, None
+'''
+
+
+def verdict(folder, *arguments):
+    done = forked_command.run(["check", *arguments, "--format", "json"], folder)
+    (target,) = json.loads(done.out)["targets"]
+    return target["status"], {f["code"] for f in target["findings"] if f["severity"] == "error"}
+
+
+def test_other_values_settle_nothing_where_a_gradient_has_another_shape(tmp_path):
+    (tmp_path / "norm.py").write_text(BATCH_NORM)
+    assert verdict(tmp_path, "norm.py") == ("inconclusive", set())
+
+
+def test_a_slope_between_two_float32_numbers_is_none(tmp_path):
+    for name in ("right.py", "right.gradverify.yaml"):
+        shutil.copy(ZOO / "precision" / name, tmp_path)
+    assert verdict(tmp_path, "right.py::StatisticsInFloat32", "--seed", "1") == ("passed", set())
