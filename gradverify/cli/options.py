@@ -57,6 +57,7 @@ Select = Annotated[
 Ignore = Annotated[
     list[str] | None, _option("--ignore", metavar="CODES", autocompletion=completion.code_lists)
 ]
+Device = Annotated[str | None, _option("--device", metavar="DEVICE")]
 Dtypes = Annotated[list[str] | None, _option("--dtype", metavar="DTYPE", autocompletion=completion.dtypes)]
 Seed = Annotated[str | None, _option("--seed", metavar="INT|random")]
 EffortOption = Annotated[Effort | None, _option("--effort", metavar="LEVEL", show_default=False)]
@@ -104,7 +105,7 @@ class Checks:
 class Numbers:
     """Of what, and how exactly."""
 
-    device: Annotated[str | None, _option("--device", metavar="DEVICE")] = None
+    device: Device = None
     dtype: Dtypes = None
     autocast: Annotated[bool, _option("--autocast")] = False
     seed: Seed = None

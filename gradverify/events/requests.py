@@ -44,6 +44,8 @@ class Infer:
     target: Target
     on_ranks: bool = False
     """It communicates: inputs are looked for in a world of one rank."""
+    device: str = "cpu"
+    """Where its tensors are: kernels of another device refuse them, or end the process."""
 
 
 @dataclass(frozen=True)

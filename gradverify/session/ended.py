@@ -86,6 +86,8 @@ def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
     raised = error.raised or RaisedError("RuntimeError", "")
     said = raised.message.strip().splitlines()[0] if raised.message.strip() else "no message"
     message = f"the device was lost {_doing(state, raised.frames)}: {raised.type}: {said}"
+    if _is_guessed(state):
+        return _of_a_guess(message, state, error, raised)
     hint = (
         "A kernel reads or writes out of bounds, or asserts. Kernels run later than the line that "
         "starts them: set CUDA_LAUNCH_BLOCKING=1 and run the reproducing command, to see which one it is."
@@ -93,14 +95,31 @@ def _device_lost(state: TargetState, error: WorkerDeviceLostError) -> Finding:
     return _finding("GV901", message, hint, state, error, raised)
 
 
-def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) -> Finding:
-    """Of a process that has ended: a mistake, unless a guess may have made it.
+def _is_guessed(state: TargetState) -> bool:
+    """Whether a guess may have made what a kernel did to its arguments, which it need not check."""
+    return state.plan.source is InputSource.NONE or (
+        state.plan.source is InputSource.INFERRED and bool(_guesses(state))
+    )
 
-    A kernel need not check its arguments: what it does to wrong ones is no mistake.
-    """
+
+def _guesses(state: TargetState) -> list[str]:
+    return [d.what for d in state.plan.doubts if not d.intent and not d.extreme]
+
+
+def _of_a_guess(message: str, state: TargetState, error: WorkerError, raised: RaisedError | None) -> Finding:
+    guessed = _guesses(state)
+    but = f"; but gradverify guessed {guessed[0]}" if guessed else ""
+    hint = (
+        "Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
+        "with valid ones: `gradverify init` writes the file to fill in."
+    )
+    code = "GV001" if state.plan.source is InputSource.NONE else "GV109"
+    return _finding(code, message + but, hint, state, error, raised)
+
+
+def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) -> Finding:
+    """Of a process that has ended: a mistake, unless a guess may have made it."""
     message = f"the process {error.how} {_doing(state, frames)}"
-    guessed = [d.what for d in state.plan.doubts if not d.intent and not d.extreme]
-    invented = state.plan.source is InputSource.INFERRED and bool(guessed)
     said = ENDED
     if isinstance(error, WorkerLostError):
         hint = "The code closes descriptors that it has not opened, or writes into them."
@@ -108,14 +127,8 @@ def _ended(state: TargetState, error: WorkerError, frames: tuple[Frame, ...]) ->
         hint = "Let the code raise an exception instead of ending the process."
     elif "SIGKILL" in error.how:
         hint = "The system does this to a process that takes too much memory: use smaller sizes."
-    elif invented or state.plan.source is InputSource.NONE:
-        but = f"; but gradverify guessed {guessed[0]}" if guessed else ""
-        hint = (
-            "Guessed arguments that do not go together may make a kernel leave its memory. Write a spec "
-            "with valid ones: `gradverify init` writes the file to fill in."
-        )
-        code, raised = "GV109" if invented else "GV001", _raised(fatal_error(error.trace) or ENDED, frames)
-        return _finding(code, message + but, hint, state, error, raised)
+    elif _is_guessed(state):
+        return _of_a_guess(message, state, error, _raised(fatal_error(error.trace) or ENDED, frames))
     else:
         hint = (
             "Memory is read or written out of bounds: run the reproducing command under a debugger, or with "

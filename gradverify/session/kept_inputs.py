@@ -90,12 +90,12 @@ def kept_inputs(module: Module, target: Target, request: Request) -> KeptInputs:
     """Those of a target, as all that they hang on is now: to be asked for before they are inferred."""
     if request.in_process or request.cache is None:
         return KeptInputs()
-    key = _key(module, target)
+    key = _key(module, Infer(target, device=request.settings.device))
     of_target = hashlib.sha256(f"{module.path.resolve()}::{target.name}".encode()).hexdigest()
     return KeptInputs(request.cache, f"{INPUTS}/{of_target[:32]}.json", key) if key else KeptInputs()
 
 
-def _key(module: Module, target: Target) -> str:
+def _key(module: Module, asked: Infer) -> str:
     """A digest of all that inputs are inferred from; empty where it is not known."""
     files = list(_stamps(module))
     if not module.source or not module.loaded or len(files) > MOST_FILES:
@@ -103,7 +103,7 @@ def _key(module: Module, target: Target) -> str:
     versions = (gradverify.__version__, _own_code(), module.torch_version, str(module.cuda_devices))
     system = (sys.version, platform.machine(), str(module.path.resolve()))
     parts = (*versions, *system, module.source, module.loaded, *files, *_environment(module.source))
-    return hashlib.sha256("\0".join((*parts, encode(Infer(target)))).encode()).hexdigest()
+    return hashlib.sha256("\0".join((*parts, encode(asked))).encode()).hexdigest()
 
 
 def _stamps(module: Module) -> Iterator[str]:

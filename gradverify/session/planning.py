@@ -92,11 +92,10 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         parameters=planned.target.parameters,
         effort=_effort(planned.case_filter, request),
     )
+    plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     # At sizes that are not declared a kernel may leave its tensors: on a GPU that spoils every later call.
     if request.settings.device != "cpu":
         plan = replace(plan, spares=())
-    else:
-        plan = _with_beyond(plan, function, planned.module, planned.target, planned.case_filter, request)
     return replace(
         plan,
         attribute=planned.target.attribute,
@@ -120,7 +119,8 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     if kept is not None:
         return _sayable(planned, kept)
     found: Deduced | tuple[Attempt, ...] = ()
-    for event in worker.ask(Infer(planned.target, on_ranks=bool(why)), request.timeout, request.memory):
+    asked = Infer(planned.target, on_ranks=bool(why), device=request.settings.device)
+    for event in worker.ask(asked, request.timeout, request.memory):
         match event:
             case Inferred():
                 found = event.deduced

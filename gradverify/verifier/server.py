@@ -230,8 +230,9 @@ class Server:
         from gradverify.verifier.infer.deduce import deduce, deduce_across  # noqa: PLC0415
 
         value = target_behind(self._find(request.target.attribute))
-        self._set_device("cpu")
-        found = (deduce_across if request.on_ranks else deduce)(value, request.target, self._module)
+        self._set_device(request.device)
+        infer = deduce_across if request.on_ranks else deduce
+        found = infer(value, request.target, self._module, request.device)
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 

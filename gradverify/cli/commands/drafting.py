@@ -29,6 +29,7 @@ def suggest(
     ],
     spec: options.Specs = None,
     config: options.ConfigFile = None,
+    device: options.Device = None,
     seed: options.Seed = None,
     timeout: options.Timeout = None,
     diff: Annotated[bool, typer.Option("--diff", help=options.HELP["--diff"])] = False,  # noqa: FBT002
@@ -43,7 +44,9 @@ def suggest(
 
     style = style_for(Color.AUTO, 0)
     with reported(style, Format.TEXT):
-        request = request_of(_of_one(target, spec, seed, timeout), configuration(config, 0))
+        request = request_of(
+            _of_one(target, spec, Numbers(device, seed=seed), timeout), configuration(config, 0)
+        )
         if diff or write_it:
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
@@ -104,6 +107,7 @@ def init(
     to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
     force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
     config: options.ConfigFile = None,
+    device: options.Device = None,
     seed: options.Seed = None,
     timeout: options.Timeout = None,
     color: options.ColorOption = Color.AUTO,
@@ -116,7 +120,9 @@ def init(
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
     with reported(style_for(color, 0), Format.TEXT):
-        request = request_of(_of_one(target, None, seed, timeout), configuration(config, 0))
+        request = request_of(
+            _of_one(target, None, Numbers(device, seed=seed), timeout), configuration(config, 0)
+        )
         with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
         if to_stdout:
@@ -159,5 +165,5 @@ def record(
     raise typer.Exit(code)
 
 
-def _of_one(target: str, spec: list[Path] | None, seed: str | None, timeout: float | None) -> Options:
-    return Options(Targets([target], spec), numbers=Numbers(seed=seed), limits=Limits(timeout))
+def _of_one(target: str, spec: list[Path] | None, numbers: Numbers, timeout: float | None) -> Options:
+    return Options(Targets([target], spec), numbers=numbers, limits=Limits(timeout))

@@ -28,17 +28,27 @@ OF_FLOAT32, OF_FLOAT64 = 1e-4, 1e-10
 """How far outputs differ, relatively or not, that were rounded to float32 on the way; and that were not."""
 
 
-def deduce(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
+def deduce(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    device: str = "cpu",
+) -> Deduced | tuple[Attempt, ...]:
     """Inputs that the target accepts as a spec entry, or the attempts with how they were answered."""
-    return _deduced(value, target, module, known_of(value, target, module))
+    return _deduced(value, target, module, known_of(value, target, module, device))
 
 
-def deduce_across(value: Any, target: Target, module: ModuleType | None) -> Deduced | tuple[Attempt, ...]:  # noqa: ANN401
+def deduce_across(
+    value: Any,  # noqa: ANN401
+    target: Target,
+    module: ModuleType | None,
+    device: str = "cpu",
+) -> Deduced | tuple[Attempt, ...]:
     """The same for a target that communicates: in a world of one rank, and then said of several."""
     with alone_in_a_world() as joined:
         if not joined:
             return ()
-        found = _deduced(value, target, module, with_groups(known_of(value, target, module)))
+        found = _deduced(value, target, module, with_groups(known_of(value, target, module, device)))
     return said_of_ranks(found) if isinstance(found, Deduced) else found
 
 

@@ -55,7 +55,7 @@ class Known:
         return self.evidence.facts[name]
 
 
-def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  # noqa: ANN401
+def known_of(value: Any, target: Target, module: ModuleType | None, device: str) -> Known:  # noqa: ANN401
     """Everything that is known of a live target without calling it."""
     # What is passed by name alone and has a default is left to it.
     parameters = tuple(p for p in target.parameters if not (p.keyword_only and p.has_default))
@@ -65,7 +65,8 @@ def known_of(value: Any, target: Target, module: ModuleType | None) -> Known:  #
     passed = _passed(value, target, module, names)
     for name, of_calls in passed.items():
         evidence.facts[name].kinds |= of_calls.kinds
-    return Known(parameters, evidence, passed, _caller(value, target, module, names, objects), objects)
+    caller = replace(_caller(value, target, module, names, objects), device=device)
+    return Known(parameters, evidence, passed, caller, objects)
 
 
 def begun(known: Known) -> Iterator[Waiting]:

@@ -163,7 +163,8 @@ class _Search:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
                 if len(self.attempts) < KEPT_ATTEMPTS:
-                    self.attempts.append(Attempt(state.described(), _answer(result), lacking(result)))
+                    missing = lacking(result, self.caller.device)
+                    self.attempts.append(Attempt(state.described(), _answer(result), missing))
                 self.push(repairs(state, result, self.further))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -62,7 +63,7 @@ def _takes(candidate: Callable[..., Any], count: int) -> bool:
 
 def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
     mine = attempt(caller, state)
-    other = attempt(Caller(candidate, caller.defaults, caller.live, caller.variadic), state)
+    other = attempt(replace(caller, call=candidate), state)
     if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
         return False
     if [o.shape for o in mine.outputs] != [o.shape for o in other.outputs]:

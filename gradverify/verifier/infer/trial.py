@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
@@ -78,6 +78,7 @@ class Caller:
     variadic: frozenset[str] = frozenset()
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
+    device: str = "cpu"
 
 
 def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:
@@ -159,7 +160,7 @@ def _backward(
     generator = torch.Generator().manual_seed(SEED)
     drawn = (torch.complex128 if o.is_complex() else torch.float64 for o in outputs)
     pairs = zip(outputs, drawn, strict=True)
-    weights = [torch.randn(o.shape, generator=generator, dtype=d).to(o.dtype) for o, d in pairs]
+    weights = [torch.randn(o.shape, generator=generator, dtype=d).to(o.device, o.dtype) for o, d in pairs]
     result = guard.call(vjp, outputs, [leaf for _, leaf in flat], weights)
     if isinstance(result, Raised):
         return result.error, None
@@ -193,7 +194,8 @@ class _Arguments:
                 return self.state.shape(argument)[0]
             case Kind.CALLABLE | Kind.OBJECT:
                 found = self.caller.live[guess.path]
-                return found(*guess.init) if guess.made else found
+                built = found(*guess.init) if guess.made else found
+                return built.to(self.caller.device) if isinstance(built, nn.Module) else built
             case Kind.OMITTED:
                 variadic = argument.name in self.caller.variadic
                 return [] if variadic else self.caller.defaults[argument.name]
@@ -204,7 +206,7 @@ class _Arguments:
                 return self._tensor(tensor_input(argument, self.state), argument)
 
     def _tensor(self, spec: TensorInput, argument: Argument) -> Tensor:
-        value = _drawn(spec, self.seed, self.draw).clone()
+        value = _drawn(spec, self.seed, self.draw).to(self.caller.device, copy=True)
         value = value.to(self.caller.dtype) if value.dtype is torch.float64 else value
         if (value.is_floating_point() or value.is_complex()) and argument.requires_grad:
             leaf = value.requires_grad_()
