@@ -162,6 +162,21 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Drafting:
+    """What `suggest` and `init` take, beside the one target."""
+
+    config: ConfigFile = None
+    device: Device = None
+    seed: Seed = None
+    timeout: Timeout = None
+
+    def of(self, target: str, spec: list[Path] | None = None) -> Options:
+        """The same options of `check`, with that target alone."""
+        numbers = Numbers(self.device, seed=self.seed)
+        return Options(Targets([target], spec), numbers=numbers, limits=Limits(self.timeout))
+
+
+@dataclass(frozen=True)
 class Lint:
     """What `lint` takes."""
 

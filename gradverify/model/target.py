@@ -52,6 +52,8 @@ class Target:
     line: int
     """Line of the `class` or `def` statement, 1 where it cannot be known."""
     parameters: tuple[Parameter, ...] = ()
+    compiled: tuple[str, ...] = ()
+    """Functions of compiled extensions that its source calls: `_C.gelu_backward`."""
 
     @property
     def id(self) -> str:

@@ -16,6 +16,7 @@ from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
 from gradverify.session.worker_errors import WorkerBrokenError, WorkerError
 from gradverify.source import communicates, size_constants
+from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.draft import drafted_function, entry_to_fill_in, shown
 from gradverify.spec.function import SpecFunction
 from gradverify.spec.left_out import OPEN_SIZES
@@ -222,6 +223,8 @@ def _with_beyond(
     if plan.skip or case_filter or request.settings.effort is Effort.QUICK:
         return plan
     constants = size_constants(module.source, target.attribute)
+    if target.compiled:
+        constants += (BLOCK_OF_THREADS,)
     seed = seed_of(request, module.spec)
     with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
     if request.settings.device == "cpu":

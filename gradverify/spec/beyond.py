@@ -15,6 +15,12 @@ from gradverify.spec.function import SpecFunction
 from gradverify.spec.other_sizes import case_at
 from gradverify.spec.sweep import Sweep, allowed, factors_of
 
+BLOCK_OF_THREADS = SizeConstant(1024, "threads in a block")
+"""The most there are (CUDA C++ Programming Guide, technical specifications per compute capability).
+
+The blocks of compiled code cannot be read; they are powers of 2 up to this, so twice this and one has a tail.
+"""
+
 LARGEST_CONSTANT = 4096
 """Constants beyond are said, not tried: what is quadratic in a size would take gigabytes."""
 

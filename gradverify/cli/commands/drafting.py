@@ -10,7 +10,7 @@ import typer
 
 from gradverify.cli import options
 from gradverify.cli.formats import Format
-from gradverify.cli.options import Color, Limits, Numbers, Options, Targets
+from gradverify.cli.options import Color, Drafting, taking
 from gradverify.cli.request import configuration, request_of
 from gradverify.cli.screen import print_bugs, reported, style_for, tell, write
 from gradverify.model import LinePatch, Verdict
@@ -23,15 +23,13 @@ from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
 
 
+@taking(Drafting)
 def suggest(
+    how: Drafting,
     target: Annotated[
         str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")
     ],
     spec: options.Specs = None,
-    config: options.ConfigFile = None,
-    device: options.Device = None,
-    seed: options.Seed = None,
-    timeout: options.Timeout = None,
     diff: Annotated[bool, typer.Option("--diff", help=options.HELP["--diff"])] = False,  # noqa: FBT002
     write_it: Annotated[bool, typer.Option("--write", help=options.HELP["--write"])] = False,  # noqa: FBT002
 ) -> None:
@@ -44,9 +42,7 @@ def suggest(
 
     style = style_for(Color.AUTO, 0)
     with reported(style, Format.TEXT):
-        request = request_of(
-            _of_one(target, spec, Numbers(device, seed=seed), timeout), configuration(config, 0)
-        )
+        request = request_of(how.of(target, spec), configuration(how.config, 0))
         if diff or write_it:
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
@@ -102,14 +98,12 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     return ExitCode.OK if fixes.written else ExitCode.FINDINGS
 
 
+@taking(Drafting)
 def init(
+    how: Drafting,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="module.py, or module.py::Name.")],
     to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
     force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
-    config: options.ConfigFile = None,
-    device: options.Device = None,
-    seed: options.Seed = None,
-    timeout: options.Timeout = None,
     color: options.ColorOption = Color.AUTO,
 ) -> None:
     """Draft a spec beside the module: the inputs inferred for each Function, with what was guessed.
@@ -120,9 +114,7 @@ def init(
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
     with reported(style_for(color, 0), Format.TEXT):
-        request = request_of(
-            _of_one(target, None, Numbers(device, seed=seed), timeout), configuration(config, 0)
-        )
+        request = request_of(how.of(target), configuration(how.config, 0))
         with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
         if to_stdout:
@@ -163,7 +155,3 @@ def record(
             recording = draft_recording(ran, output, Request(()), shown)
         code = tell_recording(recording, output, command)
     raise typer.Exit(code)
-
-
-def _of_one(target: str, spec: list[Path] | None, numbers: Numbers, timeout: float | None) -> Options:
-    return Options(Targets([target], spec), numbers=numbers, limits=Limits(timeout))

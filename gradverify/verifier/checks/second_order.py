@@ -102,7 +102,7 @@ def second_order(
             result = compare_second_order(sample, second, judged, first)
             settled = settled_second_order(sample, composite, second, judged, result.uncovered)
             result = replace(result, uncovered=settled)
-            return _of_kernels(result) if launches() > before else result
+            return _of_kernels(result) if _ran_kernels(sample, before) else result
 
 
 def graph_alone(sample: Sample) -> CheckResult:
@@ -120,11 +120,16 @@ def _graph_of(sample: Sample, second: VjpProblem) -> Graph | CheckResult:
     refused = refusal(graph.value)
     if refused is not None:
         return _raised(sample, refused, "at the second differentiation")
-    if launches() > before and not any(g.requires_grad for g in graph.value.outputs):
+    if _ran_kernels(sample, before) and not any(g.requires_grad for g in graph.value.outputs):
         cut = cut_by_kernel(sample)
         if cut is not None:
             return CheckResult((cut,), Outcome.NOT_RUN, capability="wrong")
     return graph.value
+
+
+def _ran_kernels(sample: Sample, before: int) -> bool:
+    """Whether kernels of its author ran since `before`, a number of launches, or it calls compiled ones."""
+    return launches() > before or bool(sample.subject.target.compiled)
 
 
 def _of_kernels(result: CheckResult) -> CheckResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import nn
 from torch.autograd import Function
 
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
+from gradverify.verifier.collect.extensions import compiled_calls
 from gradverify.verifier.collect.lines import line_of
 from gradverify.verifier.collect.operators import defaults_of_schema, operator_of, parameters_of_schema
 from gradverify.verifier.collect.registered import line_of_operator, registered_operators
@@ -48,7 +50,18 @@ def describe_target(
         file=shown_path,
         line=line_of(value) if operator is None else line_of_operator(operator, module),
         parameters=parameters_of(value),
+        compiled=compiled_calls(_differentiated(value)),
     )
+
+
+def _differentiated(value: Any) -> tuple[Callable[..., Any], ...]:  # noqa: ANN401
+    """Forward and backward, where they are Python functions of the author's."""
+    operator = operator_of(value)
+    if operator is not None:
+        return tuple(f for f in (operator.implementation, operator.backward) if f is not None)
+    if _kind_of(value) is not TargetKind.FUNCTION:
+        return ()
+    return value.forward, getattr(value, backward_name(value))
 
 
 def parameters_of(value: Any) -> tuple[Parameter, ...]:  # noqa: ANN401

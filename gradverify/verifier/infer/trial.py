@@ -37,7 +37,7 @@ class Ran:
 
     arguments: tuple[Any, ...]
     outputs: tuple[Tensor, ...]
-    """Its floating outputs, detached."""
+    """Its floating outputs, detached, on the CPU."""
     finite: bool
     connected: bool
     """Some floating output requires grad."""
@@ -46,7 +46,7 @@ class Ran:
     jacobian: int = 0
     """Entries of the Jacobian that would be verified."""
     gradients: Mapping[str, Tensor | None] | None = None
-    """By argument, where backward came back."""
+    """By argument, where backward came back; on the CPU."""
 
     @property
     def is_whole(self) -> bool:
@@ -147,7 +147,8 @@ def _shape(value: Nested) -> tuple[int, ...]:
 
 def _detached(outputs: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], bool]:
     """The values, and whether all are finite. Raises where a dtype can do next to nothing."""
-    values = tuple(o.detach().to_dense() if o.layout is not torch.strided else o.detach() for o in outputs)
+    dense = (o.detach().to_dense() if o.layout is not torch.strided else o.detach() for o in outputs)
+    values = tuple(o.cpu() for o in dense)
     return values, all(bool(v.isfinite().all()) for v in values)
 
 
@@ -164,7 +165,8 @@ def _backward(
     result = guard.call(vjp, outputs, [leaf for _, leaf in flat], weights)
     if isinstance(result, Raised):
         return result.error, None
-    return None, {name: g for (name, _), g in zip(flat, result.value, strict=True)}
+    gradients = (None if g is None else g.cpu() for g in result.value)
+    return None, {name: g for (name, _), g in zip(flat, gradients, strict=True)}
 
 
 @dataclass(frozen=True)
