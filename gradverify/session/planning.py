@@ -227,10 +227,15 @@ def _with_beyond(
         constants += (BLOCK_OF_THREADS,)
     seed = seed_of(request, module.spec)
     with_beyond = plan_beyond(plan, function, constants, seed=seed, parameters=target.parameters)
-    if request.settings.device == "cpu":
+    if request.settings.device == "cpu" or plan.source is InputSource.INFERRED:
         return with_beyond
-    # A kernel that leaves its tensors at undeclared sizes spoils every later call on a GPU.
-    return replace(with_beyond, beyond=tuple(b for b in with_beyond.beyond if not b.declared))
+    # A kernel that leaves its tensors at sizes which its spec does not list may lose the device.
+    open_sized = tuple(b for b in with_beyond.beyond if not b.declared)
+    listed = (
+        f"{b.constant}: the spec lists the sizes" for b in with_beyond.beyond if b.declared and b.is_reported
+    )
+    not_beyond = tuple(dict.fromkeys((*with_beyond.not_beyond, *listed)))
+    return replace(with_beyond, beyond=open_sized, not_beyond=not_beyond)
 
 
 def _effort(case_filter: str, request: Request) -> Effort:

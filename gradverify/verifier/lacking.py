@@ -24,6 +24,9 @@ _SPEAKS_OF_A_GPU = re.compile(r"\b(?:cuda|gpus?|nvidia|hip|rocm)\b|\bis_cuda\b",
 """In a message, or in the line that raises it: the author refuses tensors that are elsewhere."""
 
 
+_NO_POINTER = "cannot be accessed from Triton (cpu tensor?)"
+"""In Triton's message for a tensor of the CPU, where a kernel is compiled."""
+
 _CPU_ALONE = (
     "{device} device type tensor to numpy",  # Tensor.numpy
     "with arguments from the '{backend}' backend",  # an operator without kernels there
@@ -52,6 +55,7 @@ def lacking(error: RaisedError, device: str = "cpu") -> str:
         return f"It needs a GPU, and there is none here. {gpu}"
     raised_at = error.frames[-1].source if error.deliberate and error.frames else ""
     refused = error.deliberate or error.type == "RuntimeError"  # of a C++ operator's check
-    if refused and device == "cpu" and _SPEAKS_OF_A_GPU.search(f"{error.message} {raised_at}"):
+    speaks = refused and _SPEAKS_OF_A_GPU.search(f"{error.message} {raised_at}")
+    if device == "cpu" and (speaks or _NO_POINTER in error.message):
         return f"It takes tensors on a GPU alone{'' if here else ', and there is none here'}. {gpu}"
     return ""

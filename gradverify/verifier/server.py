@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gradverify.deduced import Deduced
+from gradverify.deduced import Attempt, Deduced
 from gradverify.events import (
     Bind,
     Bound,
@@ -230,9 +230,16 @@ class Server:
         from gradverify.verifier.infer.deduce import deduce, deduce_across  # noqa: PLC0415
 
         value = target_behind(self._find(request.target.attribute))
-        self._set_device(request.device)
         infer = deduce_across if request.on_ranks else deduce
-        found = infer(value, request.target, self._module, request.device)
+        found: Deduced | tuple[Attempt, ...] = ()
+        # An index that is out of bounds is an exception on the CPU, and the end of the process on a GPU.
+        for device in (
+            (request.device,) if request.target.compiled else dict.fromkeys(("cpu", request.device))
+        ):
+            self._set_device(device)
+            found = infer(value, request.target, self._module, device)
+            if isinstance(found, Deduced):
+                break
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
 

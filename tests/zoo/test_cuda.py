@@ -185,3 +185,22 @@ def test_triton_kernels_run_on_the_device(tmp_path: Path) -> None:
     assert {name for name, said in status.items() if said == "failed"} == {
         "NoTail", "UnmaskedSum", "LastChunk",
     }  # fmt: skip
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_inputs_of_compiled_kernels_are_inferred_on_the_device(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="needs Triton, which is not installed")
+    for name in ("right", "wrong"):
+        source = (ZOO / "triton" / f"{name}.py").read_text()
+        (tmp_path / f"{name}.py").write_text(source.replace('("TRITON_INTERPRET", "1")', '("UNUSED", "1")'))
+    _, report = check(tmp_path, "right.py", "wrong.py", "--device", "cuda")
+    status = {target["name"]: target["status"] for target in report["targets"]}
+    assert {name for name, said in status.items() if said == "passed"} == {
+        "QuickGELU",
+        "RowSoftmax",
+        "RMSNorm",
+    }
+    assert {name for name, said in status.items() if said == "failed"} == {
+        "NoTail", "UnmaskedSum", "LastChunk",
+    }  # fmt: skip

@@ -65,7 +65,8 @@ def known_of(value: Any, target: Target, module: ModuleType | None, device: str)
     passed = _passed(value, target, module, names)
     for name, of_calls in passed.items():
         evidence.facts[name].kinds |= of_calls.kinds
-    caller = replace(_caller(value, target, module, names, objects), device=device)
+    unchecked = device != "cpu" or bool(target.compiled)
+    caller = replace(_caller(value, target, module, names, objects), device=device, unchecked=unchecked)
     return Known(parameters, evidence, passed, caller, objects)
 
 

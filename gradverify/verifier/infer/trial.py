@@ -79,6 +79,8 @@ class Caller:
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
     device: str = "cpu"
+    unchecked: bool = False
+    """Kernels take whatever lies in memory beside a tensor: that they accept sizes does not tell much."""
 
 
 def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran | RaisedError:

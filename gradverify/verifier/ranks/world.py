@@ -44,9 +44,12 @@ QUIET_SECONDS = 10.0
 IDLE_SHARE = 0.2
 """Of a processor, for all ranks together: threads of gloo look now and then whether something has come."""
 
-SHARED = "rank {rank} has ended{where}, on a GPU that several ranks share, which gloo does not fully support"
+SHARED = "rank {rank} {ended}, on a GPU that several ranks share, which gloo does not fully support"
 OWN_GPUS = "Verify it on {ranks} GPUs, which nccl joins, or on the CPU, without `--device`."
 """Message and hint."""
+
+OF_GLOO = "/gloo/transport/"
+"""In what gloo raises where a connection is lost: the file that does."""
 
 LOOK_MILLISECONDS = 100
 """Between two looks at what ranks are doing that do not answer."""
@@ -200,20 +203,21 @@ class World:
         try:
             reported: Reported = receive(self._connections[rank])
         except (EOFError, OSError):
-            self._require_own_gpus(rank)
+            self._require_own_gpus(rank, f"has ended{self._where(rank)}")
             self._break(f"the process of rank {rank} has ended{self._where(rank)}", doing)
         if isinstance(reported, Broken):
             self.close()
             raise RankBrokenError(reported.traceback)
+        if isinstance(reported, Refused) and OF_GLOO in reported.error.message:  # its peer has ended
+            self._require_own_gpus(rank, "has lost another one")
         return reported
 
-    def _require_own_gpus(self, rank: int) -> None:
+    def _require_own_gpus(self, rank: int, ended: str) -> None:
         """Where ranks share a GPU, gloo joins them, which aborts what sends a tensor of it to one rank."""
         ranks = self._setup.world + self._setup.idle_ranks
         if shares_a_gpu(self._setup.device, ranks):
-            where = self._where(rank)
             self.close()
-            raise NotJudgedError(SHARED.format(rank=rank, where=where), OWN_GPUS.format(ranks=ranks))
+            raise NotJudgedError(SHARED.format(rank=rank, ended=ended), OWN_GPUS.format(ranks=ranks))
 
     def _records(self, found: Mapping[int, Reported]) -> list[Record]:
         """What every rank did in this step so far."""

@@ -248,7 +248,8 @@ def _slope(call: NativeCall) -> AlongGradient | None:
         ]
         return torch.stack([p.double() for p in products]).sum()
 
-    return along_gradient(weighed, parts, call.got[outputs:])
+    gradients = [g.to(p.device) for p, g in zip(parts, call.got[outputs:], strict=True)]
+    return along_gradient(weighed, parts, gradients)
 
 
 def _nonlinearity(place: Place, call: NativeCall) -> Finding | None:
