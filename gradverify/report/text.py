@@ -36,7 +36,7 @@ MOST_NAMED = 8
 
 INTERPRETED = "Triton kernels ran in Triton's interpreter, for want of a GPU: not judged as compiled."
 """What is said of the kernels of a target that passed."""
-PINNED = "Inputs were inferred: gradverify init <module> writes them into a spec, to be pinned."
+PINNED = "Inputs were inferred: gradverify init <module>{options} writes them into a spec, to be pinned."
 """What to do about undeclared inputs."""
 
 
@@ -144,7 +144,9 @@ def _end(report: Report, style: TextStyle) -> list[Text]:
     if style.verbosity >= 0 and (unjudged := not_judged(report)):
         lines += hang(Text(), unjudged, style, 0, "dim")
     if style.verbosity >= 0 and any(target.inputs is InputSource.INFERRED for target in report.targets):
-        lines += hang(Text(), PINNED, style, 0, "dim")
+        device = report.settings.device
+        options = "" if device == "cpu" else f" --device {device}"
+        lines += hang(Text(), PINNED.format(options=options), style, 0, "dim")
     if report.settings.every_device:
         lines += hang(Text(), _devices_reported(report), style, 0)
     if slowest := slowest_lines(report):
