@@ -25,13 +25,14 @@ REDRAWN = tuple(range(101, 909, 101))
 def depends_on_nothing(sample: Sample) -> bool:
     """Whether the gradient at a sample where it is verified is zero in every entry.
 
-    Not where other draws of the same case have a gradient, which is right there.
+    Not where other draws, or other sizes, have a gradient, which is right there.
     """
     if not _is_zero(sample):
         return False
-    for offset in REDRAWN:
-        case = replace(sample.case, seed=sample.case.seed + offset)
-        other = prepare(sample.subject, case, sample.point, sample.draw)
+    redrawn = [replace(sample.case, seed=sample.case.seed + offset) for offset in REDRAWN]
+    for number, case in enumerate((*redrawn, *sample.subject.spares)):
+        # Of integers every second draw has some twice.
+        other = prepare(sample.subject, case, sample.point, (sample.draw + number) % 2)
         if isinstance(other, Sample) and not _is_zero(other) and mismatched(other) is False:
             return False
     return True

@@ -69,8 +69,11 @@ _UNPACKED = re.compile(r"values to unpack \(expected (\d+)")
 _LAST = (
     re.compile(r"have size (\d+) in (?:the )?last dimension"),
     re.compile(r"last dimension (?:of |must be |should be |to be )(?:of )?(?:size |a )*(\d+)"),
+    re.compile(r"dimension -1 must have length (\d+)"),
 )
 """Messages that name the size of a last dimension."""
+
+_GOT = re.compile(r"must have length (\d+)\. Got (\d+)(?: and (\d+))?")
 
 _OUTSIDE = re.compile(r"index (\d+) is out of bounds for dimension (\d+) with size \d+")
 
@@ -212,17 +215,25 @@ def by_unpacking(state: State, message: str, suspects: Sequence[int]) -> Priced:
         for end in dict.fromkeys((0, len(dims) - 1)):
             if dims[end].is_plain:
                 # Parts of one entry each would be broadcast: forward runs, and little is verified.
-                new = Dim(dims[end].symbol, times=count) if count in state.parts else Dim(plus=count)
-                yield state.with_dim(place, end, new), RELATED + NEXT * number
-                yield state.substituted(dims[end].symbol, new), RELATED + NEXT * (number + 1)
+                parts = [Dim(dims[end].symbol, times=count)] if count in state.parts else []
+                for dearer, new in enumerate((*parts, Dim(plus=count))):
+                    cost = RELATED + NEXT * (number + dearer)
+                    yield state.with_dim(place, end, new), cost
+                    yield state.substituted(dims[end].symbol, new), cost + NEXT
 
 
 def by_fixed_size(state: State, message: str, suspects: Sequence[int]) -> Priced:
-    """After a message, or an index, that fixes one dimension of a suspect: of that one alone."""
+    """After a message, or an index, that fixes one dimension of a suspect: of that one alone.
+
+    Of a slice that has another length than is wanted (`q[..., 1:]`), what it is cut from differs by as much.
+    """
     wanted = [(-1, int(m[1])) for p in _LAST for m in p.finditer(message)]
     wanted += [(int(m[2]), int(m[1]) + 1) for m in _OUTSIDE.finditer(message)]
+    got = {int(n) for m in _GOT.finditer(message) for n in m.groups()[1:] if n}
     for number, place in enumerate(k for k in suspects if state.arguments[k].is_tensor):
         dims = state.arguments[place].dims
-        for end, size in wanted:
-            if -len(dims) <= end < len(dims) and dims[end] != Dim(plus=size):
-                yield state.with_dim(place, end % len(dims), Dim(plus=size)), RELATED + NEXT * number
+        for end, size in ((e, s) for e, s in wanted if -len(dims) <= e < len(dims)):
+            length = dims[end].value(state.values)
+            for fixed in (size, *(size + length - n for n in sorted(got) if n < length)):
+                if dims[end] != Dim(plus=fixed):
+                    yield state.with_dim(place, end % len(dims), Dim(plus=fixed)), RELATED + NEXT * number
