@@ -17,7 +17,7 @@ COMPLEX = "complex128"
 _INDEX = re.compile(
     r"scalar type (?:Long|Int)|indices must be (?:long|int)|dtype int(?:32/int)?64|LongTensor"
     r"|to be (?:Long|int64)|index must be|must be (?:of d?type )?(?:torch\.)?(?:long|u?int\d+)"
-    r"|applicable to (?:index|integral) tensor"
+    r"|applicable to (?:index|integral) tensor|not implemented for 'Double'"
 )
 _BOOL = re.compile(
     r"[Bb]ool(?:ean)?(?:Tensor|[- ]type| tensor| mask)|dtype bool|mask dtype|\(operator.invert\)"

@@ -66,7 +66,9 @@ def known_of(value: Any, target: Target, module: ModuleType | None, device: str)
     for name, of_calls in passed.items():
         evidence.facts[name].kinds |= of_calls.kinds
     unchecked = device != "cpu" or bool(target.compiled)
-    caller = replace(_caller(value, target, module, names, objects), device=device, unchecked=unchecked)
+    function = value if target.kind is TargetKind.FUNCTION else None
+    caller = _caller(value, target, module, names, objects)
+    caller = replace(caller, function=function, device=device, unchecked=unchecked)
     return Known(parameters, evidence, passed, caller, objects)
 
 

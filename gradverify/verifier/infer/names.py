@@ -13,7 +13,9 @@ class Habit(Enum):
         r"(^|_)(idx|inds?|index|indexs|indices|ids?|labels?|perm|permutation|targets?|segments?|lengths?|batch"
         r"|neighbors?|edge_index|assignment|class(es)?)\d*($|_)|.*(indices|_idx|_ind|_index|_ids)$"
     )
-    OFFSETS = r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|splits|boundaries)$"
+    OFFSETS = (
+        r"^cu_?\w*(lens?|offsets?)(_\w+)?$|(^|_)(offsets?|indptr|row_?ptr|ptr|crow|ccol|splits|boundaries)$"
+    )
     LENGTHS = (
         r"(^|_)(lengths|lens|counts|sizes|sections|splits|num_(points|nodes|atoms|tokens)|batch_sizes)$"
         r"|^n_per_\w+$"

@@ -184,13 +184,16 @@ class _Search:
         """Whether mistakes show at inputs that both accept; those that hide some are kept beside."""
         before = self.by_chance
         is_deep = before is None or deepest(found.state) >= deepest(before.state)
-        if not uneven and not is_by_chance(found.state):
+        summed = found.ran.summed
+        if not uneven and not summed and not is_by_chance(found.state):
             return is_deep
         if before is None:
             self.most = min(self.most, self.tries + MORE_IF_CHANCE)
             self.push(begun_again(found.state))
+            # What has a dimension too many is broadcast, and a gradient summed that was not meant to be.
+            self.push(replace(lower, cost=found.state.cost) for lower in lower_ranks(found.state) if summed)
         more = not uneven and is_deep and found.ran.jacobian <= MOST_TELLING
-        if before is None or (more and _tells_more(found.state, before.state)):
+        if before is None or (more and _tells_more(found, before)):
             self.by_chance = found
         return False
 
@@ -213,9 +216,15 @@ def _answer(error: RaisedError) -> str:
     return f"{error.type}: {line[:120]}" if line else error.type
 
 
-def _tells_more(state: State, than: State) -> bool:
-    """Whether more sizes are free, and not because fewer rounds are made: none of them reads anything."""
-    return len(state.symbols()) > len(than.symbols()) and idle_counts(state) <= idle_counts(than)
+def _tells_more(found: Solution, than: Solution) -> bool:
+    """Whether no gradient is summed any more; else, of two alike, whether more sizes are free.
+
+    And not because fewer rounds are made: none of them reads anything.
+    """
+    if bool(found.ran.summed) is not bool(than.ran.summed):
+        return not found.ran.summed
+    state, other = found.state, than.state
+    return len(state.symbols()) > len(other.symbols()) and idle_counts(state) <= idle_counts(other)
 
 
 def _rank(ran: Ran) -> int:

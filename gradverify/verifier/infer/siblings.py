@@ -63,7 +63,7 @@ def _takes(candidate: Callable[..., Any], count: int) -> bool:
 
 def _agrees(candidate: Callable[..., Any], target: str, caller: Caller, state: State) -> bool:
     mine = attempt(caller, state)
-    other = attempt(replace(caller, call=candidate), state)
+    other = attempt(replace(caller, call=candidate, function=None), state)
     if not isinstance(mine, Ran) or not isinstance(other, Ran) or not other.connected:
         return False
     if [o.shape for o in mine.outputs] != [o.shape for o in other.outputs]:

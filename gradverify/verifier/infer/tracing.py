@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from gradverify.model import Frame, RaisedError
-from gradverify.source import tree_of
+from gradverify.source import names_bound, names_read, tree_of
 from gradverify.verifier.infer.helpers import passed
 from gradverify.verifier.infer.state import State
 
@@ -59,15 +59,26 @@ def _passed_on(
 def suspects_of(state: State, error: RaisedError) -> list[int]:
     """Positions of the arguments that the failing line names; of all where it names none.
 
-    A helper may call them by other names; what it computes of them may have any name of its own.
+    A helper may call them by other names; what is computed of them is followed back where they are not named.
     """
     names = [a.name for a in state.arguments]
     for end in range(len(error.frames), 0, -1):
         frames = error.frames[:end]
         words = set(re.findall(r"[A-Za-z_]\w*", frames[-1].source))
         of_helper = names_in_forward(frames, names) if end > 1 else {}
-        known = {of_helper.get(word, word) for word in words}
-        found = [k for k, name in enumerate(names) if name in known]
-        if found:
-            return found
+        for named in (words, _computed_of(frames[-1], words)):
+            known = {of_helper.get(word, word) for word in named}
+            found = [k for k, name in enumerate(names) if name in known]
+            if found:
+                return found
     return list(range(len(state.arguments)))
+
+
+def _computed_of(frame: Frame, words: set[str]) -> set[str]:
+    """The names that some words were computed of in the lines before a frame's."""
+    function, found = function_around(frame), set(words)
+    before = [n for n in ast.walk(function) if isinstance(n, ast.Assign)] if function is not None else []
+    for step in sorted((n for n in before if n.lineno < frame.line), key=lambda n: -n.lineno):
+        if found & names_bound([step]):
+            found |= names_read(step.value)
+    return found

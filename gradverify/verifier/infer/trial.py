@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
 
 from gradverify.model import Nested, Point, RaisedError, TensorInput
 from gradverify.verifier import guard
+from gradverify.verifier.collect.wrapped import wrapped_backward
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.infer.state import LENGTHS, Argument, Kind, State, lengths_of
@@ -47,6 +50,8 @@ class Ran:
     """Entries of the Jacobian that would be verified."""
     gradients: Mapping[str, Tensor | None] | None = None
     """By argument, where backward came back; on the CPU."""
+    summed: frozenset[str] = frozenset()
+    """Arguments whose gradient came back in another shape, and was summed by the engine."""
 
     @property
     def is_whole(self) -> bool:
@@ -78,6 +83,8 @@ class Caller:
     variadic: frozenset[str] = frozenset()
     dtype: torch.dtype = torch.float64
     """Of real tensors: another one where forward refuses float64."""
+    function: type[Function] | None = None
+    """The class whose backward it is; None for what is no Function."""
     device: str = "cpu"
     unchecked: bool = False
     """Kernels take whatever lies in memory beside a tensor: that they accept sizes does not tell much."""
@@ -105,7 +112,31 @@ def attempt(caller: Caller, state: State, seed: int = 0, draw: int = 0) -> Ran |
     forwards = Ran(built.value, *plain.value, connected=bool(connected))
     if not connected and not made.leaves:
         return RaisedError("ValueError", "none of the inputs is one that could require grad")
-    return _gone_back(forwards, connected, made.leaves) if connected else forwards
+    if not connected:
+        return forwards
+    with _noting(caller.function) as shapes:
+        ran = _gone_back(forwards, connected, made.leaves)
+    given = zip(state.arguments, built.value, shapes, strict=False)
+    summed = (a.name for a, v, s in given if s is not None and isinstance(v, Tensor) and s != v.shape)
+    return replace(ran, summed=frozenset(() if caller.variadic else summed))
+
+
+@contextmanager
+def _noting(function: type[Function] | None) -> Iterator[list[torch.Size | None]]:
+    """The shapes of what the class's backward returns, by position, once it was called."""
+    shapes: list[torch.Size | None] = []
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(ctx: Any, *grad_outputs: Any) -> Any:  # noqa: ANN401 - whatever the author's takes
+            returned = original(ctx, *grad_outputs)
+            several = returned if isinstance(returned, tuple | list) else (returned,)
+            shapes[:] = [r.shape if isinstance(r, Tensor) else None for r in several]
+            return returned
+
+        return backward
+
+    with nullcontext() if function is None else wrapped_backward(function, wrap):
+        yield shapes
 
 
 def _gone_back(ran: Ran, outputs: Sequence[Tensor], leaves: Mapping[str, Sequence[Tensor]]) -> Ran:
