@@ -28,6 +28,9 @@ from gradverify.verifier.lacking import lacking
 MOST_TRIES = 400
 """Calls of forward that a search may make."""
 
+MOST_LACKING = 20
+"""Calls after which a search ends in which every one kept lacks a device: shapes do not matter then."""
+
 MORE_TRIES = 60
 """Calls after one that forward accepts and backward refuses, for inputs that both accept."""
 
@@ -162,9 +165,11 @@ class _Search:
         while (state := self._next()) is not None:
             result = attempt(self.caller, state)
             if isinstance(result, RaisedError):
+                missing = lacking(result, self.caller.device)
                 if len(self.attempts) < KEPT_ATTEMPTS:
-                    missing = lacking(result, self.caller.device)
                     self.attempts.append(Attempt(state.described(), _answer(result), missing))
+                if missing and self.tries >= MOST_LACKING and all(a.missing for a in self.attempts):
+                    break
                 self.push(repairs(state, result, self.further))
                 continue
             tried, cuts = Solution(state, result, self.tries), uneven_cuts(self.caller, state)
