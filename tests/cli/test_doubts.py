@@ -53,3 +53,34 @@ def test_a_slope_between_two_float32_numbers_is_none(tmp_path):
     for name in ("right.py", "right.gradverify.yaml"):
         shutil.copy(ZOO / "precision" / name, tmp_path)
     assert verdict(tmp_path, "right.py::StatisticsInFloat32", "--seed", "1") == ("passed", set())
+
+
+SEGMENTS = '''
+import torch
+from torch.autograd import Function
+
+
+class SegmentSoftmax(Function):
+    """Of two entries in segments of their own nothing depends on anything; of four some share one."""
+
+    @staticmethod
+    def forward(ctx, scores, segment, count):
+        e = torch.exp(scores)
+        total = torch.zeros(count, dtype=scores.dtype).index_add(0, segment, e)
+        y = e / total[segment]
+        ctx.save_for_backward(y, segment)
+        ctx.count = count
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        y, segment = ctx.saved_tensors
+        weighted = y * grad_output
+        total = torch.zeros(ctx.count, dtype=y.dtype).index_add(0, segment, weighted)
+        return weighted - y * total[segment], None, None
+'''
+
+
+def test_a_gradient_that_other_draws_or_sizes_show_was_seen(tmp_path):
+    (tmp_path / "segments.py").write_text(SEGMENTS)
+    assert verdict(tmp_path, "segments.py") == ("passed", set())

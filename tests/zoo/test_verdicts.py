@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +53,24 @@ MODULES = [
     ("hostile", "cheats"),
 ]
 
+HALVES = {
+    ("contract", "wrong"): 0,
+    ("general", "right"): 0,
+    ("modules", "right"): 0,
+    ("modules", "wrong"): 1,
+    ("ops", "right"): 0,
+    ("ops", "wrong"): 1,
+    ("ops", "bare"): 0,
+    ("precision", "wrong"): 1,
+    ("regimes", "wrong"): 0,
+    ("saturated", "right"): 1,
+    ("saturated", "wrong"): 0,
+    ("tutorial", "right"): 0,
+    ("tutorial", "wrong"): 1,
+    ("tutorial", "bare"): 0,
+}
+"""Modules of which every second Function is verified here, from this one on; at other seeds all are."""
+
 EXHAUSTIVE = [
     ("guessed", "bare"),
     ("general", "wrong"),
@@ -75,8 +94,9 @@ def expected_of(folder: str) -> dict[tuple[str, str, str], dict]:
     return module.EXPECTED
 
 
-def report_of(folder: str, module: str, seed: int) -> tuple[int, dict]:
-    asked = ["check", f"{module}.py", "--format", "json", "--seed", str(seed)]
+def report_of(folder: str, module: str, seed: int, names: Sequence[str] = ()) -> tuple[int, dict]:
+    targets = [f"{module}.py::{name}" for name in names] or [f"{module}.py"]
+    asked = ["check", *targets, "--format", "json", "--seed", str(seed)]
     done = forked_command.run(asked, ZOO / folder)
     assert done.out, done.err
     return done.code, json.loads(done.out)
@@ -116,8 +136,10 @@ def complaints(target: dict, row: dict) -> list[str]:
 
 @pytest.mark.parametrize(("folder", "module"), MODULES)
 def test_verdicts(folder: str, module: str, seed: int = SEED) -> None:
-    exit_code, report = report_of(folder, module, seed)
     rows = {name: row for (in_module, name, _), row in expected_of(folder).items() if in_module == module}
+    half = HALVES.get((folder, module)) if seed == SEED else None
+    rows = rows if half is None else dict([*rows.items()][half::2])
+    exit_code, report = report_of(folder, module, seed, () if half is None else [*rows])
     found = {target["name"]: target for target in report["targets"]}
     assert found.keys() == rows.keys()
     wrong = {name: complaints(found[name], row) for name, row in rows.items()}
@@ -127,14 +149,14 @@ def test_verdicts(folder: str, module: str, seed: int = SEED) -> None:
     assert report["exit_code"] == exit_code
     if seed == SEED:
         # Asked of the same report: another test might run in another process and verify everything again.
-        assert_findings_point_to_the_line(folder, module, report)
+        assert_findings_point_to_the_line(folder, module, report, rows)
         ALSO.get((folder, module), lambda _: None)(report)
 
 
-def assert_findings_point_to_the_line(folder: str, module: str, report: dict) -> None:
+def assert_findings_point_to_the_line(folder: str, module: str, report: dict, rows: dict) -> None:
     lines = (ZOO / folder / f"{module}.py").read_text().splitlines()
-    for (in_module, name, _), row in expected_of(folder).items():
-        if in_module != module or "source" not in row:
+    for name, row in rows.items():
+        if "source" not in row:
             continue
         target = next(t for t in report["targets"] if t["name"] == name)
         frames = [frame for f in target["findings"] for frame in (f.get("raised") or {}).get("frames", ())]
