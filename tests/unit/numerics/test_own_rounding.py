@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.autograd import Function
 
+from gradverify.verifier.numerics import own_rounding
 from gradverify.verifier.numerics.large import judge_any_size
 from gradverify.verifier.numerics.tolerance import Tolerance
 from gradverify.verifier.numerics.verdict import Judged
@@ -56,6 +57,17 @@ def test_none_of_many_saturated_entries_is_accused(maps):
     x = torch.linspace(-12.0, -9.2, 60, dtype=torch.float64)
     found = [maps.judged(elementwise(gelu, gelu_slope), x - k / 1000).comparison for k in range(10)]
     assert not any(one.wrong.any() for one in found)
+
+
+def test_rows_that_are_too_many_to_be_asked_are_not_judged(maps, monkeypatch):
+    """Forward's own rounding is left out, so that every row is backward's to explain."""
+    monkeypatch.setattr(own_rounding, "MOST_ROWS", 12)
+    monkeypatch.setattr(own_rounding, "_by_forward", lambda *_: torch.zeros(30, 30, dtype=torch.bool))
+    monkeypatch.setattr(own_rounding, "_explained_by", lambda run: 0.0 if run is None else 1.0)
+    x = torch.linspace(-12.0, -9.2, 30, dtype=torch.float64)
+    found = maps.judged(elementwise(gelu, gelu_slope), x).comparison
+    assert not found.wrong.any()
+    assert found.not_judged.any(dim=1)[12:].any()
 
 
 def test_none_is_where_the_jacobian_is_too_large_to_build(maps):
