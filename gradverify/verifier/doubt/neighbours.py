@@ -11,10 +11,8 @@ from torch import Tensor
 
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
 from gradverify.verifier.checks.jacobians import judged_jacobians
-from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.second_order import second_order_problem
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.contradiction import contradiction
 from gradverify.verifier.numerics.proof import Certificate
 from gradverify.verifier.numerics.verdict import Judged
@@ -79,14 +77,6 @@ def wrong_inputs(sample: Sample, *, second_order: bool = False) -> frozenset[str
     blocks = zip(judged.inputs.blocks, problem.input_names, strict=True)
     found = frozenset(name for block, name in blocks if bool(wrong[:, block.start : block.stop].any()))
     return found if second_order else found | ignoring_grad_output(sample.problem)
-
-
-def random_gradients(sample: Sample) -> dict[str, Tensor | None]:
-    """What backward gives each input for a grad_output of random signs; nothing where it raises."""
-    problem = sample.problem
-    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
-    result = problem.pull_back(problem.primals, u)
-    return {} if isinstance(result, Raised) else dict(zip(problem.input_names, result.value, strict=True))
 
 
 def one_like(x: Tensor) -> Tensor:

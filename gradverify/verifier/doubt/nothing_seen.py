@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import mismatched, random_gradients, wrong_inputs
+from gradverify.verifier.doubt.neighbours import mismatched, wrong_inputs
 from gradverify.verifier.doubt.other_values import at_other_numbers
+from gradverify.verifier.guard import Raised
 
 NOTHING = "no output depends on any input, so that no gradient was seen"
 """What is said of a gradient that is zero, rightly, where something was invented."""
@@ -56,5 +58,10 @@ def _is_zero(sample: Sample) -> bool:
 
 def _of_no_effect(sample: Sample) -> set[str]:
     """Inputs to which a random grad_output gives zeros; none where backward raises."""
-    given = random_gradients(sample).items()
+    problem = sample.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    result = problem.pull_back(problem.primals, u)
+    if isinstance(result, Raised):
+        return set()
+    given = zip(problem.input_names, result.value, strict=True)
     return {name for name, gradient in given if gradient is None or not gradient.any()}

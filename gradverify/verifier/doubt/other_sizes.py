@@ -16,7 +16,7 @@ from itertools import islice
 from gradverify.model import Case, TensorInput
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import mismatched, random_gradients
+from gradverify.verifier.doubt.neighbours import mismatched
 from gradverify.verifier.doubt.returned_shapes import Shapes, returned_shapes
 
 LEADING = (2, 3, 5, 7)
@@ -130,8 +130,7 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
 
     Where a number for each step is meant, forward multiplies by a row for each all the same, and backward,
     which sums to one number, is wrong. A constant beside it may have been meant to have none of that
-    dimension, either. First all inputs whose gradient is one number along it, then all that can do without
-    it, then each alone, then pairs, then all but one.
+    dimension, either. First all inputs that can do without it, then each alone, then pairs, then all but one.
     """
     given = {
         i.name: i.shape
@@ -144,15 +143,8 @@ def _fewer_dimensions(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
     together = {n: firsts[n] for n in given if n in firsts}
     pairs = ({**a, **b} for a, b in itertools.combinations(alone, 2) if a.keys() != b.keys())
     but_one = ({n: shape for n, shape in together.items() if n != kept} for kept in together)
-    several = [_without_repeated(sample), together, *alone, *pairs, *but_one]
+    several = [together, *alone, *pairs, *but_one]
     yield from _alike(sample, [s for k, s in enumerate(several) if s and s not in several[:k]])
-
-
-def _without_repeated(sample: Sample) -> Shapes:
-    """Inputs whose gradient is the same all along their last dimension, without that one."""
-    given = random_gradients(sample).items()
-    several = ((n, g) for n, g in given if g is not None and g.dim() and g.shape[-1] > 1 and g.any())
-    return {name: tuple(g.shape[:-1]) for name, g in several if bool((g == g[..., :1]).all())}
 
 
 def _single_numbers(sample: Sample) -> Iterator[tuple[Shapes, Sample]]:
