@@ -45,7 +45,16 @@ class Infer:
     on_ranks: bool = False
     """It communicates: inputs are looked for in a world of one rank."""
     device: str = "cpu"
-    """Where its tensors are: kernels of another device refuse them, or end the process."""
+    """Where it is verified."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Where inputs are looked for, in order, until some are found.
+
+        An index that is out of bounds is an exception on the CPU, and ends a process that uses a GPU; a
+        compiled kernel that is given tensors of the CPU may end it, too.
+        """
+        return (self.device,) if self.target.compiled else tuple(dict.fromkeys(("cpu", self.device)))
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,8 @@ from gradverify.verifier import guard, surroundings
 from gradverify.verifier.asked import is_wanted
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Kept
-from gradverify.verifier.collect.discover import describe_target, discover, target_behind
+from gradverify.verifier.collect.discover import describe_target, discover, target_behind, why_no_target
 from gradverify.verifier.collect.importing import import_file, loaded_files, resolve
-from gradverify.verifier.collect.operators import overloads_of
 from gradverify.verifier.global_state import GlobalState, default_device
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import paths_of
@@ -170,7 +169,11 @@ class Server:
                 yield retry(request, self._live(request.verified, self._kept))
                 self._state.restore()
             case Dump():
-                yield from self._dump(request)
+                from gradverify.verifier.dump.write import dump  # noqa: PLC0415
+
+                assert self._module is not None  # noqa: S101 - it was collected before it was verified
+                yield from dump(request, self._live(request.verified), self._module)
+                self._state.restore()
             case Suggest():
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
 
@@ -209,7 +212,7 @@ class Server:
         value = target_behind(self._find(request.attribute))
         if isinstance(value, str):
             yield NotBound("attribute", request.attribute, value, self._names())
-        elif refusal := _not_a_target(value, init=request.init):
+        elif refusal := why_no_target(value, init=request.init):
             yield NotBound("attribute", request.attribute, f"`{request.attribute}` is {refusal}")
         else:
             yield Bound(
@@ -232,23 +235,13 @@ class Server:
         value = target_behind(self._find(request.target.attribute))
         infer = deduce_across if request.on_ranks else deduce
         found: Deduced | tuple[Attempt, ...] = ()
-        # An index that is out of bounds is an exception on the CPU, and the end of the process on a GPU.
-        for device in (
-            (request.device,) if request.target.compiled else dict.fromkeys(("cpu", request.device))
-        ):
+        for device in request.devices:
             self._set_device(device)
             found = infer(value, request.target, self._module, device)
             if isinstance(found, Deduced):
                 break
         self._state.restore()
         return Inferred(found) if isinstance(found, Deduced) else NotInferred(found)
-
-    def _dump(self, request: Dump) -> Iterator[Event]:
-        from gradverify.verifier.dump.write import dump  # noqa: PLC0415
-
-        assert self._module is not None  # noqa: S101 - it was collected before it was verified
-        yield from dump(request, self._live(request.verified), self._module)
-        self._state.restore()
 
     def _live(self, request: Verify, kept: Kept | None = None) -> Live:
         plan = request.plan
@@ -291,18 +284,3 @@ def _imported(path: Path) -> tuple[ModuleType, torch.device | None]:
     """A module, and the default device that it has set."""
     module = import_file(path)
     return module, default_device()
-
-
-def _not_a_target(value: Any, *, init: bool) -> str:  # noqa: ANN401 - any live object
-    """Why an object cannot be verified, as the end of a sentence; empty where it can."""
-    overloads = overloads_of(value)
-    if len(overloads) > 1:
-        named = ", ".join(f"`{name}`" for name in overloads[:4])
-        return f"an operator with several overloads: name one of {named} behind it"
-    if not isinstance(value, type):
-        return "" if callable(value) else f"{type(value).__name__}, not a Function or callable"
-    if issubclass(value, torch.autograd.Function):
-        return "an autograd.Function: it takes no `init:`" if init else ""
-    if not issubclass(value, torch.nn.Module):
-        return "a class that is neither an autograd.Function nor an nn.Module"
-    return "" if init else "an nn.Module: say with `init:` how it is built (`init: {}` for no arguments)"

@@ -13,7 +13,12 @@ from torch.autograd import Function
 from gradverify.model import Parameter, PassedOver, Target, TargetKind
 from gradverify.verifier.collect.extensions import compiled_calls
 from gradverify.verifier.collect.lines import line_of
-from gradverify.verifier.collect.operators import defaults_of_schema, operator_of, parameters_of_schema
+from gradverify.verifier.collect.operators import (
+    defaults_of_schema,
+    operator_of,
+    overloads_of,
+    parameters_of_schema,
+)
 from gradverify.verifier.collect.registered import line_of_operator, registered_operators
 
 
@@ -125,6 +130,21 @@ def target_behind(value: Any) -> Any:  # noqa: ANN401
     owner = getattr(value, "__self__", None)
     applied = isinstance(owner, type) and issubclass(owner, Function) and value == owner.apply
     return owner if applied else value
+
+
+def why_no_target(value: Any, *, init: bool) -> str:  # noqa: ANN401 - any live object
+    """Why an object cannot be verified, as the end of a sentence; empty where it can."""
+    overloads = overloads_of(value)
+    if len(overloads) > 1:
+        named = ", ".join(f"`{name}`" for name in overloads[:4])
+        return f"an operator with several overloads: name one of {named} behind it"
+    if not isinstance(value, type):
+        return "" if callable(value) else f"{type(value).__name__}, not a Function or callable"
+    if issubclass(value, Function):
+        return "an autograd.Function: it takes no `init:`" if init else ""
+    if not issubclass(value, nn.Module):
+        return "a class that is neither an autograd.Function nor an nn.Module"
+    return "" if init else "an nn.Module: say with `init:` how it is built (`init: {}` for no arguments)"
 
 
 def uses_setup_context(function: type[Function]) -> bool:
