@@ -59,15 +59,31 @@ def test_none_of_many_saturated_entries_is_accused(maps):
     assert not any(one.wrong.any() for one in found)
 
 
-def test_rows_that_are_too_many_to_be_asked_are_not_judged(maps, monkeypatch):
-    """Forward's own rounding is left out, so that every row is backward's to explain."""
-    monkeypatch.setattr(own_rounding, "MOST_ROWS", 12)
+def test_rows_that_are_too_many_to_be_asked_stay_open_and_the_worst_is_asked_first(maps, monkeypatch):
+    """Of 30 saturated rows four are asked after the first; the last one is wrong by more than the others."""
+    asked = []
+
+    def explained_by(run):
+        rows = run.args[1] if run is not None else []
+        asked.append(rows)
+        return torch.tensor([0.0 if row == 29 else 1.0 for row in rows])[:, None]
+
+    monkeypatch.setattr(own_rounding, "MOST_ROWS", 4)
     monkeypatch.setattr(own_rounding, "_by_forward", lambda *_: torch.zeros(30, 30, dtype=torch.bool))
-    monkeypatch.setattr(own_rounding, "_explained_by", lambda run: 0.0 if run is None else 1.0)
+    monkeypatch.setattr(own_rounding, "_explained_by", explained_by)
     x = torch.linspace(-12.0, -9.2, 30, dtype=torch.float64)
-    found = maps.judged(elementwise(gelu, gelu_slope), x).comparison
-    assert not found.wrong.any()
-    assert found.not_judged.any(dim=1)[12:].any()
+
+    def slope(x):
+        return gelu_slope(x) + torch.where(x > -9.25, 1e-10, 0.0)
+
+    found = maps.judged(elementwise(gelu, slope), x).comparison
+    first, others = asked
+    assert others[0] == 29 and len(others) == 4
+    assert found.wrong.any(dim=1).nonzero().flatten().tolist() == [29]
+    judged = found.covered | found.wrong | found.not_judged
+    left_open = set((~judged).diagonal().nonzero().flatten().tolist())
+    assert left_open
+    assert left_open.isdisjoint({*first, *others})
 
 
 def test_none_is_where_the_jacobian_is_too_large_to_build(maps):
