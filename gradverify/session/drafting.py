@@ -116,11 +116,11 @@ def _drafted(planned: Planned, request: Request) -> DraftedEntry:
 def _judged(planned: Planned, found: Deduced, request: Request) -> DraftedEntry:
     """The entry, with what a spec must say so that it is judged as it is without one."""
     plan = plan_from(planned, found, request)
-    reported = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
+    remarks = {d.name: f"{d.certain[0]} in the source" if d.certain else "guessed" for d in found.doubts}
     for name, sentence in (*found.remarks, *found.never):
         constant = "backward always returns None" in sentence
-        reported[name] = "backward returns None for it: a constant?" if constant else sentence
-    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(reported.items()))
+        remarks[name] = "backward returns None for it: a constant?" if constant else sentence
+    entry = DraftedEntry(planned.target.name, entry_data(found), input_comments=tuple(remarks.items()))
     inferred = _status(planned, plan, request)
     if found.on_ranks:
         return _on_ranks(entry, inferred)

@@ -59,8 +59,8 @@ def verify_in_threads(planned: Sequence[Planned], request: Request, progress: Pr
     started = iter(range(1, len(planned) + 1))
 
     def verify(one: Planned) -> Judged:
-        reported = TargetProgress(progress, one.target, next(started), len(planned))
-        return timed_verification(one, request, reported)
+        shown = TargetProgress(progress, one.target, next(started), len(planned))
+        return timed_verification(one, request, shown)
 
     def work(over: threading.Event) -> None:
         while not over.is_set() and (found := schedule.hire()) is not None:

@@ -72,17 +72,17 @@ class Template:
         if _read_by_libraries(now) != _read_by_libraries(self._environment):
             return None
         pipes = Pipes()
-        status, reported = os.pipe()
+        status, writer = os.pipe()
         message = {"environment": now, "folder": str(Path.cwd()), "bytecode": how is not Start.AHEAD}
         try:
             requests, events, lifeline = pipes.theirs
-            self._send(message, (requests, events, faults, lifeline, log, reported))
+            self._send(message, (requests, events, faults, lifeline, log, writer))
         except OSError:
             os.close(status)
             pipes.channel().close()
             return None
         finally:
-            os.close(reported)
+            os.close(writer)
             pipes.close_theirs()
         return ForkedProcess(status), pipes.channel()
 

@@ -52,6 +52,20 @@ class NoTail(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return torch.ops.blocks.square_backward(grad_output, x, False)
+
+
+class Detached(Function):
+    """Forward alone is compiled: what backward detaches in plain torch is lost by mistake."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.ops.blocks.square_backward(x, x, True)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 4 * x.detach() * grad_output
 '''
 
 SPEC = """
@@ -60,6 +74,7 @@ module: extension.py
 functions:
   Square: {inputs: {x: [b, n]}}
   NoTail: {inputs: {x: [b, n]}}
+  Detached: {inputs: {x: [b, n]}}
 """
 
 ON_ITS_DEVICE = '''
@@ -110,7 +125,11 @@ def test_blocks_of_a_compiled_kernel_are_passed_and_its_cut_graph_is_no_failure(
     (tmp_path / "extension.py").write_text(EXTENSION)
     (tmp_path / "extension.gradverify.yaml").write_text(SPEC)
     found = errors_of(tmp_path)
-    assert found == {"Square": ("passed", set()), "NoTail": ("failed", {"GV101"})}
+    assert found == {
+        "Square": ("passed", set()),
+        "NoTail": ("failed", {"GV101"}),
+        "Detached": ("failed", {"GV202"}),
+    }
 
 
 def test_inputs_are_found_on_the_device_that_a_kernel_wants(tmp_path: Path) -> None:

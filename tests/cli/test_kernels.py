@@ -77,6 +77,7 @@ def test_an_error_where_there_is_a_gpu_is_the_functions_own(monkeypatch):
 REFUSALS = [
     RaisedError("ValueError", "expected a CUDA tensor", deliberate=True),
     RaisedError("RuntimeError", "x must be a CUDA tensor"),
+    RaisedError("ValueError", "Pointer argument (at 0) cannot be accessed from Triton (cpu tensor?)"),
     RaisedError("AssertionError", "", (Frame("m.py", 3, "forward", "assert x.is_cuda"),), deliberate=True),
 ]
 

@@ -19,6 +19,7 @@ from gradverify.verifier.checks.first_order import (
 )
 from gradverify.verifier.checks.jacobians import judged_jacobians
 from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.result import (
     NO_VALUE,
     ROUNDED_AWAY,
@@ -39,6 +40,7 @@ from gradverify.verifier.checks.second_order_messages import (
 from gradverify.verifier.checks.subject import Sample, first_line
 from gradverify.verifier.checks.unknown import why_unknown
 from gradverify.verifier.checks.wording import is_finite
+from gradverify.verifier.collect.extensions import compiled_calls
 from gradverify.verifier.engine import run_every_node
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.interpreter.launches import launches
@@ -128,8 +130,11 @@ def _graph_of(sample: Sample, second: VjpProblem) -> Graph | CheckResult:
 
 
 def _ran_kernels(sample: Sample, before: int) -> bool:
-    """Whether kernels of its author ran since `before`, a number of launches, or it calls compiled ones."""
-    return launches() > before or bool(sample.subject.target.compiled)
+    """Whether kernels ran since `before`, a number of launches, or backward calls compiled ones."""
+    function, operator = sample.subject.function_class, sample.subject.operator
+    of_operator = None if operator is None else operator.backward
+    backward = of_operator if function is None else own_backward(function)
+    return launches() > before or (backward is not None and bool(compiled_calls([backward])))
 
 
 def _of_kernels(result: CheckResult) -> CheckResult:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from gradverify.model import POWER_OF_TWO, SizeConstant
+from gradverify.model import POWER_OF_TWO, Settings, SizeConstant, Target, TargetKind
+from gradverify.session.planning import _with_beyond
+from gradverify.session.request import Request
+from gradverify.spec.beyond import BLOCK_OF_THREADS
 from gradverify.spec.plan import plan_beyond, plan_function
 
 BLOCK = SizeConstant(128, "BLOCK")
@@ -74,3 +79,27 @@ def test_inputs_and_their_number_stay_bounded(beyond):
     large = beyond("{sizes: {a: 2001, n: 3}, inputs: {x: [a, n]}}", SizeConstant(1000, "ROWS"))
     assert sizes_of(large) == []
     assert large.not_beyond == ("ROWS = 1000 (n=2001): its inputs would be too large",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "device", "tried", "said"),
+    [
+        ("{sizes: {b: [4, 2]}, inputs: {x: [b]}}", "cpu", ["b"], ()),
+        (
+            "{sizes: {b: [4, 2]}, inputs: {x: [b]}}",
+            "cuda",
+            [],
+            (f"{BLOCK_OF_THREADS}: the spec lists the sizes",),
+        ),
+        ("{inputs: {x: [b]}}", "cuda", ["b"], ()),
+    ],
+)
+def test_sizes_that_a_spec_lists_are_not_passed_on_a_gpu_which_is_said(read, entry, device, tried, said):
+    """A compiled kernel that leaves its tensors there may lose the device."""
+    spec = read(f"module: m.py\nfunctions: {{free: {entry}}}\n")
+    module = SimpleNamespace(source="", spec=spec)
+    target = Target("free", "free", TargetKind.FUNCTION, "m.py", 1, compiled=("_C.free",))
+    request = Request((), Settings(device=device))
+    plan = _with_beyond(plan_function(spec, "free"), spec.functions["free"], module, target, "", request)
+    assert [one.size for one in plan.beyond] == tried
+    assert plan.not_beyond == said

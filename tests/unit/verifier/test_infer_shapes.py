@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.autograd import Function
 from gradverify.deduced import Deduced, DeducedTensor
 from gradverify.verifier.collect.discover import describe_target
 from gradverify.verifier.infer.deduce import deduce
+from gradverify.verifier.infer.search import MOST_LACKING
 
 
 class Hat(Function):
@@ -75,6 +77,40 @@ class Rows(Function):
         return None, g[ctx.saved_tensors[0]]
 
 
+class Flat(Function):
+    """As a kernel reads: whatever lies in memory behind a shorter tensor, here zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x * read(y, x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, y = ctx.saved_tensors
+        return g * read(y, x.shape), read(g * x, y.shape)
+
+
+def read(tensor: Tensor, shape: torch.Size) -> Tensor:
+    flat = torch.cat((tensor.detach().flatten(), tensor.new_zeros(shape.numel())))
+    return flat[: shape.numel()].reshape(shape)
+
+
+class OfAnotherDevice(Function):
+    """Refuses every tensor that is not where it wants it."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        OfAnotherDevice.calls += 1
+        raise RuntimeError("x must be a CUDA tensor")
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        return g, g
+
+
 def tensors_of(function: type[Function]) -> dict[str, DeducedTensor]:
     deduced = deduce(function, describe_target(function, function.__name__, "", __file__), None)
     assert isinstance(deduced, Deduced), deduced
@@ -96,3 +132,22 @@ def test_no_gradient_is_summed_where_a_lower_rank_needs_no_sum() -> None:
 def test_an_error_about_what_was_computed_is_about_what_it_was_computed_of() -> None:
     found = tensors_of(Rows)["crow"]
     assert (found.dtype, found.structure) == ("int64", "offsets")
+
+
+def test_sizes_that_a_kernel_takes_are_no_sizes_of_their_own() -> None:
+    target = describe_target(Flat, "Flat", "", __file__)
+    apart, together = (
+        deduce(Flat, replace(target, compiled=compiled), None) for compiled in ((), ("_C.multiply",))
+    )
+    assert isinstance(apart, Deduced) and isinstance(together, Deduced)
+    (x, y), (u, v) = (
+        [i.shape for i in one.inputs if isinstance(i, DeducedTensor)] for one in (apart, together)
+    )
+    assert x != y
+    assert u == v
+
+
+def test_a_search_ends_early_where_every_call_lacks_a_device() -> None:
+    found = deduce(OfAnotherDevice, describe_target(OfAnotherDevice, "OfAnotherDevice", "", __file__), None)
+    assert isinstance(found, tuple) and all(one.missing for one in found)
+    assert OfAnotherDevice.calls <= 3 * MOST_LACKING
