@@ -132,8 +132,7 @@ def _graph_of(sample: Sample, second: VjpProblem) -> Graph | CheckResult:
 def _ran_kernels(sample: Sample, before: int) -> bool:
     """Whether kernels ran since `before`, a number of launches, or backward calls compiled ones."""
     function, operator = sample.subject.function_class, sample.subject.operator
-    of_operator = None if operator is None else operator.backward
-    backward = of_operator if function is None else own_backward(function)
+    backward = own_backward(function) if function is not None else getattr(operator, "backward", None)
     return launches() > before or (backward is not None and bool(compiled_calls([backward])))
 
 

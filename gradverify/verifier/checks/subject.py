@@ -10,10 +10,7 @@ from torch.autograd import Function
 
 from gradverify.model import Case, CasePoint, Doubt, Finding, Point, Settings, Target
 from gradverify.rules import Family, rule
-from gradverify.verifier.checks.no_sample import (
-    NoSample,
-    first_line,
-)
+from gradverify.verifier.checks.no_sample import NoSample, first_line
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.inputs.arguments import Argument, shown_inputs
