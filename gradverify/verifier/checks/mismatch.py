@@ -10,14 +10,7 @@ from torch import Tensor
 from gradverify.model import Entries, Finding, Severity, indexed
 from gradverify.model.points import is_declared
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.checks.wording import (
-    count_of,
-    entries_of,
-    largest_difference,
-    map_of,
-    number,
-    part,
-)
+from gradverify.verifier.checks.wording import count_of, entries_of, largest_difference, map_of, number, part
 from gradverify.verifier.numerics.compare import Comparison
 from gradverify.verifier.numerics.flat import Block
 

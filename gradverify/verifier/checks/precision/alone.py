@@ -12,15 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import (
-    Case,
-    Closeness,
-    Finding,
-    Outcome,
-    Point,
-    Precision,
-    Severity,
-)
+from gradverify.model import Case, Closeness, Finding, Outcome, Point, Precision, Severity
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import plainly
