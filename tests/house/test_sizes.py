@@ -1,4 +1,4 @@
-"""Modules and functions stay readable at one sitting, names are unique within a package, the overview stays short."""
+"""Limits that keep the house readable: lengths of modules and functions, unique names, a short overview."""
 
 from __future__ import annotations
 
