@@ -164,7 +164,7 @@ def spec_error(asked: Asked) -> list[Row]:
 
 
 def wait_until_at_rest(root: int) -> None:
-    """Until workers that are started ahead are ready, as they are when somebody reads a verdict and edits."""
+    """Until the template has loaded all, as it has when somebody reads a verdict and edits."""
     last, quiet = user_seconds(root), 0
     while quiet < 3:
         time.sleep(0.5)
@@ -203,7 +203,7 @@ def watch(asked: Asked) -> list[Row]:
 
 def wait_for_verdict(messages: Iterable[str]) -> None:
     """Read until a round is reported to be over."""
-    if not any(" checked " in line for line in messages):
+    if not any(" checked in " in line for line in messages):
         raise SystemExit("the watching process ended")
 
 

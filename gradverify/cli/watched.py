@@ -1,4 +1,4 @@
-"""`check --watch`: the loop around the rounds, and what a terminal or a pipe shows of them."""
+"""`check --watch`: report, wait for a change, run the whole request again in workers of one warm template."""
 
 from __future__ import annotations
 
@@ -6,34 +6,40 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+
+import typer
 
 from gradverify.cli.formats import MACHINES, Format
-from gradverify.cli.screen import print_report, write, write_reports
-from gradverify.config import FILE
-from gradverify.errors import UsageError
-from gradverify.model import Report, shown_path
+from gradverify.cli.screen import print_report, reported, write, write_reports
+from gradverify.errors import InterruptedRunError, UsageError
+from gradverify.model import Report, Settings, Verdict, shown_path
 from gradverify.report.console import TextStyle, harmless
 from gradverify.report.text import render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode
-from gradverify.session.progress import on_terminal
+from gradverify.session.pool import Worker
 from gradverify.session.request import Request
-from gradverify.session.watch.dependencies import Look, OvertakenError, at_rest, differing
-from gradverify.session.watch.rounds import Round, Watch
+from gradverify.session.template import Template, can_fork, template_for
+
+WATCHED = frozenset(
+    ".c .cc .cfg .cpp .cu .cuh .h .hpp .pth .py .pyd .pyi .pyx .so .toml .yaml .yml".split()  # noqa: SIM905
+)
+"""Endings of files that a verdict may depend on. Others, as reports and logs, are written by runs."""
+
+LOOK_MS = 250
+"""Between two looks at whether anybody reads the output any more."""
+
+NAMED = 3
+"""Files that are named; of more, only the count is reported."""
 
 _CLEAR = "\x1b[H\x1b[2J"
 """The cursor goes home, the screen is emptied; what scrolled off it stays."""
-_SAME_LINE = "\r\x1b[2K"
-_NAMED = 3
-"""Files that are named; of more, only the count is reported."""
-
-
-class ReaderGoneError(Exception):
-    """The reader of the output has gone."""
 
 
 @dataclass(frozen=True)
@@ -44,139 +50,157 @@ class Printing:
     """Asked before each: a terminal may be made wider."""
     output: Format
     files: Sequence[tuple[Format, Path]]
+    terminal: bool = field(default_factory=lambda: sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+
+    def show(self, report: Report, *, first: bool) -> None:
+        """Print one report after another."""
+        style = self.style()
+        if not first:
+            write(sys.stdout, _CLEAR if self.terminal else "\n")
+        if self.terminal and self.output is Format.TEXT:
+            write(sys.stdout, render_scrolled(report, style))
+            write_reports(report, style, self.files)
+        else:
+            print_report(report, style, self.output, self.files)
+
+    def say(self, *lines: str) -> None:
+        """Write messages to the terminal, or beside the reports."""
+        write(sys.stdout if self.terminal else sys.stderr, harmless("".join(f"{line}\n" for line in lines)))
 
 
-def refuse_with_watch(request: Request, output: Format) -> None:
+@dataclass
+class _Warm:
+    """The template process that the workers of every run are forked from."""
+
+    template: Template | None = None
+    is_preloaded: bool = False
+
+    def start_for(self, settings: Settings) -> Callable[[Callable[[], float]], Worker] | None:
+        """How a run with these settings starts its workers; None where nothing can be forked."""
+        if not can_fork(settings):
+            return None
+        if self.template is None:
+            self.template = template_for(settings)
+        return partial(Worker, template=self.template)
+
+    def preload(self) -> None:
+        """Import all that verifying may load, once the first report is out."""
+        if self.template is not None and not self.is_preloaded:
+            self.template.preload()
+            self.is_preloaded = True
+
+    def close(self) -> None:
+        if self.template is not None:
+            self.template.close()
+
+
+def watch_and_check(
+    asked: Callable[[], Request], checked: Callable[[Request], Report], printing: Printing
+) -> ExitCode:
+    """Verify, wait until a source is saved, verify again, until Ctrl-C; the exit code of the last run.
+
+    `asked` reads what is asked for anew, which a configuration may change. Raises `UsageError` where
+    `watchfiles` is missing and for options that make no sense here; later mistakes are printed, and waited
+    for.
+    """
+    watchfiles = _watchfiles()
+    first = asked()
+    _refuse_with_watch(first, printing.output)
+    warm, code, before = _Warm(), ExitCode.INTERRUPTED, dict[str, Verdict]()
+    try:
+        for number, changed in enumerate(_changes(watchfiles, first)):
+            if number:
+                printing.say(f"checking again: {_names(changed)}")
+            since = time.monotonic()
+            try:
+                with reported(printing.style(), printing.output, printing.files):
+                    request = first if not number else asked()
+                    report = checked(replace(request, started=warm.start_for(request.settings)))
+                    printing.show(report, first=not number)
+                    code = ExitCode(report.exit_code)
+                    printing.say("", *_turned(before, report, printing.style()))
+                    before = {one.target.id: one.status for one in report.targets}
+            except typer.Exit as refused:
+                code = ExitCode(refused.exit_code)
+                if code is ExitCode.INTERRUPTED:
+                    break
+            took = time.monotonic() - since
+            printing.say(f"{_time_of_day()}  checked in {took:.1f} s; waiting for a change (Ctrl-C: stop)")
+            warm.preload()
+    except InterruptedRunError as interrupted:
+        printing.show(interrupted.report, first=False)
+        code = ExitCode.INTERRUPTED
+    except KeyboardInterrupt:
+        printing.say("")
+    finally:
+        warm.close()
+    return code
+
+
+def _watchfiles() -> ModuleType:
+    try:
+        import watchfiles  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise UsageError(
+            "--watch needs the package watchfiles: pip install watchfiles, or gradverify[watch]"
+        ) from None
+    return watchfiles
+
+
+def _refuse_with_watch(request: Request, output: Format) -> None:
     """Refuse what makes no sense for runs that follow each other. Raises `UsageError`."""
-    refused = {
-        "--in-process": request.in_process,
-        "--lf": request.last_failed,
-        "--changed": request.changed_since is not None,
-        "--shard": request.shard != Request.shard,
-        request.stopped_by: request.stop_after is not None,
-    }
-    for option, given in refused.items():
-        if given:
-            raise UsageError(f"{option} cannot be used with --watch, which verifies what was saved")
+    if request.in_process:
+        raise UsageError("--in-process cannot be used with --watch: a module is imported only once there")
     if output in MACHINES:
         raise UsageError(
             f"--watch prints report after report: use --report {output}=PATH, which is written anew each time"
         )
 
 
-def watch_and_check(asked: Callable[[], Request], config: Path | None, printing: Printing) -> ExitCode:
-    """Verify, wait until something is saved, verify again, until Ctrl-C; the exit code of the last round.
+def _changes(watchfiles: ModuleType, request: Request) -> Iterator[list[Path]]:
+    """Nothing at once, then the sources that were saved, each time some were; ends when nobody reads.
 
-    Raises `UsageError` for options that make no sense here. Other mistakes are printed, and waited for.
+    What is saved during a run comes after it.
     """
-    refuse_with_watch(asked(), printing.output)
-    terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    screen = _Screen(printing, terminal=terminal)
-    code = ExitCode.INTERRUPTED
-    with Watch(time.monotonic, _time_of_day, _configurations(config)) as watched:
-        try:
-            while True:
-                started = time.monotonic()
-                try:
-                    with on_terminal(sys.stderr) as shown:
-                        done = watched.round(asked, shown)
-                except OvertakenError:
-                    pass
-                else:
-                    code = ExitCode(done.report.exit_code)
-                    screen.show(done, time.monotonic() - started)
-                before = watched.seen
-                now = at_rest(watched.look, before, screen.wait)
-                if now is None:
-                    watched.forget()
-                screen.saved(before, now)
-        except (KeyboardInterrupt, ReaderGoneError):
-            screen.leave()
-    return code
+    ignored = watchfiles.DefaultFilter()
+
+    def is_source(change: object, path: str) -> bool:
+        return Path(path).suffix in WATCHED and ignored(change, path) and not request.excluded(Path(path))
+
+    watching = watchfiles.watch(
+        *_folders(request), watch_filter=is_source, rust_timeout=LOOK_MS, yield_on_timeout=True
+    )
+    next(watching)  # from here on changes are seen
+    yield []
+    for changes in watching:
+        if not sys.stdout.isatty() and _is_closed(sys.stdout.fileno()):
+            return
+        if changes:
+            yield sorted({Path(path) for _, path in changes})
 
 
-class _Screen:
-    def __init__(self, printing: Printing, *, terminal: bool) -> None:
-        self._printing, self._terminal = printing, terminal
-        self._messages = sys.stdout if terminal else sys.stderr
-        self._last: Report | None = None
-        self._keys = sys.stdin is not None and sys.stdin.isatty() and terminal
-
-    def show(self, done: Round, seconds: float) -> None:
-        """Print a round; where it is as the last one was, only that it is."""
-        plain = replace(done.report, targets=tuple(replace(t, as_of="") for t in done.report.targets))
-        if done.again or plain != self._last:
-            self._print(done.report, first=self._last is None)
-            self._last = plain
-            self._say(_reported(done, seconds, self._printing.style()))
-            self._wait_for_more()
-        elif self._terminal:
-            self._wait_for_more(f"{_time_of_day()}  every verdict stands; ")
-
-    def _print(self, report: Report, *, first: bool) -> None:
-        style = self._printing.style()
-        if not first:
-            write(sys.stdout, _CLEAR if self._terminal else "\n")
-        if self._terminal and self._printing.output is Format.TEXT:
-            write(sys.stdout, render_scrolled(report, style))
-            write_reports(report, style, self._printing.files)
-        else:
-            print_report(report, style, self._printing.output, self._printing.files)
-
-    def _wait_for_more(self, before: str = "") -> None:
-        if self._terminal:
-            keys = "Enter: all again, " if self._keys else ""
-            write(self._messages, f"{_SAME_LINE}{before}waiting for a change ({keys}Ctrl-C: stop)")
-
-    def saved(self, before: Look, now: Look | None) -> None:
-        """Say what was saved, and that it is being verified."""
-        what = "everything" if now is None else _names(differing(before, now))
-        if self._terminal and what:
-            write(self._messages, f"{_SAME_LINE}checking: {what}")
-
-    def leave(self) -> None:
-        """Leave the terminal at the beginning of a line."""
-        if self._terminal:
-            write(self._messages, "\n")
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; True where somebody asks for everything to be verified again.
-
-        Raises `ReaderGoneError`.
-        """
-        if not self._terminal and _is_closed(sys.stdout.fileno()):
-            raise ReaderGoneError
-        if not self._keys or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
-            time.sleep(seconds)
-            return False
-        if not select.select([sys.stdin], [], [], seconds)[0]:
-            return False
-        typed = os.read(sys.stdin.fileno(), 1024)
-        self._keys = bool(typed)
-        return b"\n" in typed
-
-    def _say(self, lines: Sequence[str]) -> None:
-        write(self._messages, harmless("".join(f"{line}\n" for line in ("", *lines))))
+def _folders(request: Request) -> Iterable[Path]:
+    """The current folder, and those of what is checked outside it."""
+    here = Path.cwd()
+    named = [s.path if s.path.is_dir() else s.path.parent for s in request.selections]
+    folders = (folder.resolve() for folder in (*named, *(spec.parent for spec in request.specs)))
+    return dict.fromkeys([here, *(f for f in folders if not f.is_relative_to(here) and f.is_dir())])
 
 
-def _reported(done: Round, seconds: float, style: TextStyle) -> list[str]:
+def _turned(before: dict[str, Verdict], report: Report, style: TextStyle) -> list[str]:
+    """Targets whose verdict is another than in the last run."""
     arrow = "→" if style.unicode else "->"
-    lines = [f"{clean(name)}: {before} {arrow} {now}" for name, before, now in done.turned]
-    count = len(done.report.targets)
-    checked = f"{len(done.again)} of {plural(count, 'target')}" if done.again or count else "nothing"
-    return [*lines, f"{_time_of_day()}  checked {checked} in {seconds:.1f} s"]
+    return [
+        f"{clean(one.target.id)}: {was} {arrow} {one.status}"
+        for one in report.targets
+        if (was := before.get(one.target.id, one.status)) != one.status
+    ]
 
 
 def _names(paths: Sequence[Path]) -> str:
-    if len(paths) > _NAMED:
-        return plural(len(paths), "file")
-    return listed([clean(shown_path(path)) for path in paths])
-
-
-def _configurations(given: Path | None) -> frozenset[Path]:
-    """The files that the configuration is, or may come to be, read from."""
-    here = Path.cwd()
-    return frozenset([given.absolute()] if given else [folder / FILE for folder in (here, *here.parents)])
+    if len(paths) > NAMED:
+        return f"{plural(len(paths), 'file')} changed"
+    return f"{listed([clean(shown_path(path)) for path in paths])} changed"
 
 
 def _is_closed(stream: int) -> bool:

@@ -79,8 +79,6 @@ class TargetReport:
     """The faults planted in it; None where none were asked for, or it did not pass without them."""
     deduced: str = ""
     """Inferred inputs, as a person reads them."""
-    as_of: str = ""
-    """The time of day of its verdict, where that stood before the run that is reported."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Mistake:
     length: int = 1
     """How many characters the caret underlines."""
     kind: str = "spec"
-    """`spec`, `import`, `config` or, of what is watched, `usage`."""
+    """`spec`, `import` or `config`."""
     raised: RaisedError | None = None
     captured: str = ""
 

@@ -92,7 +92,7 @@ def verdict_words(report: TargetReport, findings: str = "below", room: int = 0) 
     `findings` is where they are from there. Where the line has no `room` for it (columns; 0 for any),
     what was varied is left out.
     """
-    return _meaning(report, findings, room) + (f"; as of {report.as_of}" if report.as_of else "")
+    return _meaning(report, findings, room)
 
 
 def _meaning(report: TargetReport, findings: str, room: int) -> str:

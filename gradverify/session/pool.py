@@ -30,7 +30,7 @@ from gradverify.events import (
     from_line,
     to_line,
 )
-from gradverify.session.processes import Channel, Process, Start, kill_all, resident_mib, start
+from gradverify.session.processes import Channel, Process, kill_all, resident_mib, start
 from gradverify.session.template import Template
 from gradverify.session.traces import fold, read_tail
 from gradverify.session.worker_errors import (
@@ -59,12 +59,11 @@ DUMP_LIMIT = 1.0
 """Seconds for a process that hangs to write where it hangs, before it is killed."""
 
 LOOK_SECONDS = 0.05
-"""Between two looks at a worker's memory where it is limited, or at what else happens meanwhile."""
+"""Between two looks at a worker's memory where it is limited."""
 
 E = TypeVar("E", bound="WorkerError")
 
 Clock = Callable[[], float]
-Meanwhile = Callable[[], None]
 
 
 class Worker:
@@ -73,16 +72,10 @@ class Worker:
     def __init__(
         self,
         clock: Clock = time.monotonic,
-        how: Start = Start.PLAIN,
-        meanwhile: Meanwhile | None = None,
         template: Template | None = None,
     ) -> None:
-        """Fork the process from a template, or start it afresh; it imports torch before it is `ready`.
-
-        `meanwhile` is called now and then while an answer is waited for; what it raises ends the wait.
-        """
-        self._clock, self._how = clock, how
-        self._meanwhile = meanwhile
+        """Fork the process from a template, or start it afresh; it imports torch before it is `ready`."""
+        self._clock = clock
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._faults = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process: Process
@@ -90,7 +83,7 @@ class Worker:
         self._selector = selectors.DefaultSelector()
         self._forked = template is not None
         streams = self._log.fileno(), self._faults.fileno()
-        self._begin((template.fork(*streams, how) if template is not None else None) or start(*streams, how))
+        self._begin((template.fork(*streams) if template is not None else None) or start(*streams))
         self._buffer = b""
         self._number = UNASKED
         self._called = 0, 0.0
@@ -158,7 +151,7 @@ class Worker:
         except OSError:
             raise self._died() from None
         while True:
-            event = self._next(deadline, self._meanwhile)
+            event = self._next(deadline)
             match event:
                 case Done(left=left):
                     if not self.alive:
@@ -220,17 +213,15 @@ class Worker:
             self._process.wait()  # the ends of the pipes that a template had close one after the other
             self._selector.unregister(channel.events)
             channel.close()
-            self._begin(start(self._log.fileno(), self._faults.fileno(), self._how))
+            self._begin(start(self._log.fileno(), self._faults.fileno()))
 
-    def _next(self, deadline: float, meanwhile: Meanwhile | None = None) -> Any:  # noqa: ANN401 - an event
+    def _next(self, deadline: float) -> Any:  # noqa: ANN401 - an event
         if self._channel is None:
             raise WorkerDiedError("was gone already")
         while b"\n" not in self._buffer:
             remaining = deadline - self._clock()
             self._require_memory()
-            if meanwhile is not None:
-                meanwhile()
-            wait = min(remaining, LOOK_SECONDS) if self._memory or meanwhile else remaining
+            wait = min(remaining, LOOK_SECONDS) if self._memory else remaining
             if remaining > 0 and not self._selector.select(wait) and wait < remaining:
                 continue
             if self._clock() >= deadline:

@@ -10,21 +10,10 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import IO, Protocol
 
 _PROCESSES = Path("/proc")
-
-
-class Start(StrEnum):
-    """How a worker begins."""
-
-    PLAIN = "plain"
-    AHEAD = "ahead"
-    """Before there is work for it: it loads all that a verification needs, and leaves no bytecode of the
-    modules that it imports. Bytecode is known by the whole seconds and the size of its source alone: of two
-    saves within a second, that of the first would pass for the second's."""
 
 
 @dataclass
@@ -76,12 +65,12 @@ class Pipes:
         return Channel(requests, self._event_read, self._lifeline_write)
 
 
-def start(log: int, faults: int, how: Start = Start.PLAIN) -> tuple[subprocess.Popen[bytes], Channel]:
+def start(log: int, faults: int) -> tuple[subprocess.Popen[bytes], Channel]:
     """Start a worker afresh: its stdout and stderr go to `log`, and its last words to `faults`."""
     pipes = Pipes()
     requests, events, lifeline = pipes.theirs
     process = subprocess.Popen(  # noqa: S603 - our own interpreter
-        _command(how, requests, events, faults, lifeline),
+        _command(requests, events, faults, lifeline),
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -98,7 +87,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONIOENCODING": "utf-8:backslashreplace"}
 
 
-def bootstrap(lifeline: int, run: str, *options: str) -> list[str]:
+def bootstrap(lifeline: int, run: str) -> list[str]:
     """The command of a process that runs some code of the verifier's, and ends with this one.
 
     `lifeline` is its end of a pipe: torch is imported with that in place.
@@ -108,8 +97,7 @@ def bootstrap(lifeline: int, run: str, *options: str) -> list[str]:
     begin = f"import gc, sys; gc.disable(); sys.path.append({package_parent!r}); "
     begin += f"from gradverify.verifier.lifeline import end_with; end_with({lifeline}); "
     # -P: the current folder is not on the path, so a user's `torch.py` or `types.py` shadows nothing here.
-    options = ("-P", "-u", "-X", "faulthandler", *options)
-    return [sys.executable, *options, "-c", begin + run]
+    return [sys.executable, "-P", "-u", "-X", "faulthandler", "-c", begin + run]
 
 
 def cores() -> int:
@@ -192,13 +180,9 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def _command(how: Start, requests: int, events: int, faults: int, lifeline: int) -> list[str]:
+def _command(requests: int, events: int, faults: int, lifeline: int) -> list[str]:
     given = f"{requests}, {events}, {faults}, {lifeline}"
-    run = "from gradverify.verifier.worker import main; "
-    if how is Start.AHEAD:
-        run += "from gradverify.verifier.rehearsal import rehearse; "
-        given += ", rehearse"
-    return bootstrap(lifeline, f"{run}main({given})", *(["-B"] if how is Start.AHEAD else []))
+    return bootstrap(lifeline, f"from gradverify.verifier.worker import main; main({given})")
 
 
 class Process(Protocol):

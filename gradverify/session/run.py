@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Self
 
 from gradverify import __version__
@@ -43,8 +42,6 @@ MAX_WARM = 4
 
 MAX_FORKED = 32
 """Workers alive at a time that were forked: they share torch, and hold their modules alone."""
-
-NOTHING_IMPORTED: Mapping[Path, Module] = {}
 
 
 @dataclass
@@ -133,16 +130,11 @@ def in_order(session: Session) -> Generator[Judged]:
             yield timed_verification(planned, session.request, progress)
 
 
-def prepare(
-    request: Request,
-    progress: Progress,
-    chosen: Chosen | None = None,
-    imported: Mapping[Path, Module] = NOTHING_IMPORTED,
-) -> Session:
+def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) -> Session:
     """Read the specs, import the modules and plan their targets.
 
-    `chosen` is what the request chooses, where that is known. Modules that were `imported` before are taken
-    as they are. Raises as `check` does; on the way out no process is left.
+    `chosen` is what the request chooses, where that is known. Raises as `check` does; on the way out no
+    process is left.
     """
     chosen = choose(request) if chosen is None else chosen
     changes = changes_since(request.changed_since) if request.changed_since is not None else None
@@ -158,7 +150,7 @@ def prepare(
     try:
         if chosen.modules:
             session.fork_workers()
-        mistakes = _collect_all(session, chosen, imported)
+        mistakes = _collect_all(session, chosen)
         if mistakes:
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
@@ -197,15 +189,10 @@ def _keep_left_over(session: Session, left: LeftOver) -> None:
         session.request.tell("--lf: all that is selected was verified last time, and is verified again")
 
 
-def _collect_all(session: Session, chosen: Chosen, imported: Mapping[Path, Module]) -> list[Mistake]:
+def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
     """Import every module and bind its spec; returns what is wrong with the specs."""
-    new = []
-    for path, selections in chosen.modules.items():
-        if path in imported:
-            session.modules.append(imported[path])
-        else:
-            new.append(module_at(path, chosen.specs.get(path), selections))
-            session.modules.append(new[-1])
+    new = [module_at(path, chosen.specs.get(path), found) for path, found in chosen.modules.items()]
+    session.modules += new
     most = MAX_WARM if session.template is None else MAX_FORKED
     warm = {id(module) for module in new[: most if len(new) <= most else most - 1]}
 

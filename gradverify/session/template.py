@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from gradverify.model import Settings
-from gradverify.session.processes import Channel, ForkedProcess, Pipes, Start, bootstrap, environment
+from gradverify.session.processes import Channel, ForkedProcess, Pipes, bootstrap, environment
 
 END_SECONDS = 1.0
 """For the template to end what workers have left behind, before it is killed itself."""
@@ -62,7 +62,7 @@ class Template:
         with contextlib.suppress(OSError):
             self._send({"preload": True}, ())
 
-    def fork(self, log: int, faults: int, how: Start) -> tuple[ForkedProcess, Channel] | None:
+    def fork(self, log: int, faults: int) -> tuple[ForkedProcess, Channel] | None:
         """Have it fork a worker with such streams, see `processes.start`.
 
         None where the worker has to be started afresh: this environment is not the one that it was started
@@ -73,7 +73,7 @@ class Template:
             return None
         pipes = Pipes()
         status, writer = os.pipe()
-        message = {"environment": now, "folder": str(Path.cwd()), "bytecode": how is not Start.AHEAD}
+        message = {"environment": now, "folder": str(Path.cwd())}
         try:
             requests, events, lifeline = pipes.theirs
             self._send(message, (requests, events, faults, lifeline, log, writer))

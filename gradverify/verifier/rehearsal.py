@@ -1,8 +1,7 @@
 """A first verification before anybody waits for one: what torch loads only then is loaded already.
 
-Forward mode and the function transforms load some hundred modules of torch's at their first use. Where a
-worker is started ahead of its work, it verifies two Functions of our own meanwhile. What it finds out is
-thrown away, and the state of the process is set back, as between any two targets.
+Forward mode and the function transforms load some hundred modules of torch's at their first use. For the
+template process of `--watch`, a fork of it verifies two Functions of our own, and says what was loaded.
 """
 
 from __future__ import annotations

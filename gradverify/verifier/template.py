@@ -176,7 +176,6 @@ def _become_worker(message: dict[str, Any], passed: list[int], foreign: list[int
         if dict(os.environ) != message["environment"]:
             os.environ.clear()
             os.environ.update(message["environment"])
-        sys.dont_write_bytecode = sys.dont_write_bytecode or not message["bytecode"]
         worker.main(requests, events, faults, lifeline)
     except BaseException:  # noqa: BLE001 - whatever it is, this process must not go on as a template
         with contextlib.suppress(Exception):

@@ -73,7 +73,7 @@ def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
             from gradverify.cli.watched import Printing, watch_and_check  # noqa: PLC0415
 
             printing = Printing(lambda: style_for(output.color, verbosity), output.output, files)
-            raise typer.Exit(watch_and_check(asked, options.which.config, printing))
+            raise typer.Exit(watch_and_check(asked, checked, printing))
         try:
             request = asked()
             report = checked(request)

@@ -110,7 +110,6 @@ def hostile_report(samples, text, status):
         swept=Swept((text,), (text, "b"), (text,)),
         mutations=(Mutation(text, (text,), MutationOutcome.ESCAPED, text),),
         deduced=text,
-        as_of=text,
     )
     mistake = Mistake(text, Location(text, 1, 1), text, 3, "import", None, text)
     modules = (ModuleReport(text, 0, (PassedOver(text, 1, text),)),)

@@ -109,7 +109,7 @@ def test_a_worker_is_the_templates_child_with_the_fronts_folder_and_variables(te
 def test_what_libraries_read_at_their_start_makes_a_worker_start_afresh(template, monkeypatch, name):
     monkeypatch.setenv(name, "7")
     with tempfile.TemporaryFile() as log:
-        assert template.fork(log.fileno(), log.fileno(), of_session.Start.PLAIN) is None
+        assert template.fork(log.fileno(), log.fileno()) is None
 
 
 def test_what_a_preloaded_worker_has_loaded_reads_no_variable_of_a_module(folder):
