@@ -124,11 +124,12 @@ def lint_request_of(options: Lint, config: Config) -> LintRequest:
 
     Raises `UsageError` for values that mean nothing.
     """
-    from gradverify.session.linting import STATIC, LintRequest  # noqa: PLC0415 - with every static rule
+    from gradverify.lint import RULES  # noqa: PLC0415 - with every static rule
+    from gradverify.session.linting import LintRequest  # noqa: PLC0415
 
     selections, _ = parse_targets(options.targets or _configured_targets(config, "lint"))
     chosen = _codes(options.select, config.select, config, "select")
-    static = tuple(prefix for prefix in chosen if any(c.startswith(prefix.upper()) for c in STATIC))
+    static = tuple(prefix for prefix in chosen if any(c.startswith(prefix.upper()) for c in RULES))
     if options.select is not None and chosen and not static:
         raise UsageError(f"--select: {', '.join(chosen)} is no static rule: those begin with GV8")
     ignored = _codes(options.ignore, config.ignore, config, "ignore")

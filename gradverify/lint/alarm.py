@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gradverify.model import Severity
+from gradverify.source import Function
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,9 @@ class Alarm:
     node: ast.AST
     message: str
     hint: str
-    severity: Severity | None = None
-    """None for the severity of the rule."""
+
+
+Rule = Callable[[Function], Iterator[Alarm]]
 
 
 def plural(count: int, noun: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from gradverify.lint.alarm import Alarm
-from gradverify.lint.rules import CHECKS
+from gradverify.lint.alarm import Alarm, Rule
+from gradverify.lint.rules import RULES
 from gradverify.model import LintFinding, Location, Mistake
 from gradverify.rules import rule
 from gradverify.source import Function, functions_of, tree_of
@@ -35,8 +35,8 @@ class Linted:
     """Why it cannot be read as Python."""
 
 
-def lint_file(path: Path, shown_path: str) -> Linted:
-    """Read a file and hold its Functions against every rule. Nothing is imported or run.
+def lint_file(path: Path, shown_path: str, rules: Mapping[str, Rule] = RULES) -> Linted:
+    """Read a file and hold its Functions against rules. Nothing is imported or run.
 
     A file that cannot be read or parsed is reported in `Linted.error`, not raised.
     """
@@ -46,16 +46,16 @@ def lint_file(path: Path, shown_path: str) -> Linted:
         return Linted(
             error=Mistake(f"cannot be read: {error.strerror}", Location(shown_path, 1), kind="import")
         )
-    return lint_source(source, shown_path)
+    return lint_source(source, shown_path, rules)
 
 
-def lint_source(source: bytes, shown_path: str) -> Linted:
-    """Hold the Functions of a module's source against every rule."""
+def lint_source(source: bytes, shown_path: str, rules: Mapping[str, Rule] = RULES) -> Linted:
+    """Hold the Functions of a module's source against rules, given by their codes."""
     try:
         tree = tree_of(source)
         if not _WORTH_PARSING.search(source):
             return Linted()
-        return _linted(tree, _lines(source), shown_path)
+        return _linted(tree, _lines(source), shown_path, rules)
     except SyntaxError as error:
         return Linted(error=Mistake.of_syntax(error, shown_path, "parsed"))
     except (ValueError, RecursionError, MemoryError) as error:
@@ -70,11 +70,11 @@ def _lines(source: bytes) -> list[str]:
     return source.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
 
 
-def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str) -> Linted:
+def _linted(tree: ast.Module, lines: Sequence[str], shown_path: str, rules: Mapping[str, Rule]) -> Linted:
     functions = functions_of(tree)
     found: dict[tuple[Location, str], LintFinding] = {}
     # A method's own class before those that inherit it.
-    for function, (code, check) in product(functions, CHECKS.items()):
+    for function, (code, check) in product(functions, rules.items()):
         for alarm in check(function):
             finding = _finding(function, code, alarm, lines, shown_path)
             found.setdefault((finding.location, code), finding)
@@ -89,7 +89,7 @@ def _finding(
 ) -> LintFinding:
     line, start, end = _place(alarm.node, lines)
     text = lines[line - 1] if line <= len(lines) else ""
-    severity, place = alarm.severity or rule(code).severity, Location(shown_path, line, start + 1)
+    severity, place = rule(code).severity, Location(shown_path, line, start + 1)
     said = (alarm.message, alarm.hint, text.rstrip())
     return LintFinding(code, severity, place, function.name, *said, max(1, end - start))
 

@@ -30,27 +30,27 @@ _LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: 
 def render_lint(report: LintReport, style: TextStyle) -> str:
     """Return the findings for a person to read: place, message, the source line with a caret, what to try."""
     lines: list[Text] = []
-    for found in _shown(report, style):
+    for found in report.findings:
         lines += [*_finding(found, style), Text()]
     for mistake in report.errors:
         lines += [*mistake_lines(mistake, style), Text()]
-    return emit([*lines, *_closing(report, style)], style)
+    return emit([*lines, *_closing(report)], style)
 
 
 def render_lint_concise(report: LintReport, style: TextStyle) -> str:
     """Return one line for each finding and each file that cannot be read; the summary last."""
-    lines = [_heading(found) + Text(clean(found.message)) for found in _shown(report, style)]
+    lines = [_heading(found) + Text(clean(found.message)) for found in report.findings]
     for mistake in report.errors:
         place = f"{spot(mistake.location)}: " if mistake.location else ""
         lines.append(Text(f"{place}{clean(mistake.message)}"))
-    return emit([*lines, *_closing(report, style)], style)
+    return emit([*lines, *_closing(report)], style)
 
 
 def render_lint_github(report: LintReport) -> str:
     """Return one annotation for each finding and each file that cannot be read, on its own line."""
     style = TextStyle()
     lines = []
-    for found in _shown(report, style):
+    for found in report.findings:
         where, title = found.location, f"{found.code} {found.function}"
         said = [found.message, *filter(None, [found.hint])]
         lines.append(command(_LEVELS[found.severity], where.file, where.line, where.column, title, said))
@@ -58,10 +58,6 @@ def render_lint_github(report: LintReport) -> str:
         file, line = (mistake.location.file, mistake.location.line) if mistake.location else ("", 0)
         lines.append(command("error", file, line, 0, "not read", [mistake.message]))
     return "".join(f"{line}\n" for line in lines) + render_lint_concise(report, style)
-
-
-def _shown(report: LintReport, style: TextStyle) -> list[LintFinding]:
-    return [f for f in report.findings if f.severity is not Severity.NOTE or style.verbosity > 0]
 
 
 def _heading(found: LintFinding) -> Text:
@@ -84,22 +80,20 @@ def _finding(found: LintFinding, style: TextStyle) -> list[Text]:
     return lines
 
 
-def _closing(report: LintReport, style: TextStyle) -> list[Text]:
+def _closing(report: LintReport) -> list[Text]:
     looked_at = f"{plural(report.functions, 'Function')} in {plural(report.files, 'file')}"
     nothing = "nothing found" if report.functions or report.errors else "nothing to lint"
-    lines = [Text(f"{', '.join(_counts(report, style)) or nothing}: {looked_at}")]
-    codes = list(dict.fromkeys(found.code for found in _shown(report, style)))
+    lines = [Text(f"{', '.join(_counts(report)) or nothing}: {looked_at}")]
+    codes = list(dict.fromkeys(found.code for found in report.findings))
     if codes:
         pages = listed([f"gradverify explain {code}" for code in codes[:_PAGES]])
         lines.append(Text(f"Why and what to do: {pages}"))
     return lines
 
 
-def _counts(report: LintReport, style: TextStyle) -> list[str]:
+def _counts(report: LintReport) -> list[str]:
     counts = Counter(found.severity for found in report.findings)
     words = [plural(counts[severity], severity.value) for severity in Severity if counts[severity]]
-    if counts[Severity.NOTE] and style.verbosity <= 0:
-        words[-1] += " (not shown: -v)"
     if report.waived:
         words.append(f"{report.waived} waived by noqa")
     if report.errors:

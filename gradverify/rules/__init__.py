@@ -72,21 +72,13 @@ GV721  replicated-output-differs   error    contract       ranks disagree on an 
 GV722  replicated-gradient-differs error    contract       ranks disagree on a gradient they share
 GV723  ranks-out-of-step           error    contract       ranks wait for each other for ever
 GV724  other-process-group         error    contract       wrong in a group that is not the world
-GV801  opaque-backward             warning  lint           opaque, no once_differentiable
-GV802  tensor-kept-on-ctx          warning  lint           an input or output kept on ctx
 GV803  gradient-count              error    lint           a return without one gradient per input
-GV804  grad-output-in-place        error    lint           backward modifies its grad_output in place
-GV805  needs-input-grad-index      error    lint           needs_input_grad out of step with inputs
-GV806  no-setup-context            note     lint           torch.func refuses this style
-GV807  misused-save-for-backward   error    lint           replaced, misplaced, or not a tensor
-GV808  unpaired-custom-fwd         warning  lint           custom_fwd without custom_bwd
 GV809  grad-output-strides         warning  lint           grad_output taken for contiguous
 GV810  old-style-function          warning  contract       a method lacks @staticmethod
 GV811  input-in-place              error    lint           forward modifies an input without mark_dirty
 GV812  unset-ctx-attribute         error    lint           backward reads what forward never sets
 GV813  saved-tensor-count          error    lint           more or fewer tensors unpacked than saved
 GV814  grad-output-count           error    lint           backward's parameters are not the outputs
-GV815  grad-output-unused          error    lint           backward never uses its grad_output
 GV816  state-outside-ctx           warning  lint           state kept outside ctx
 GV817  differentiates-forward      note     lint           backward differentiates forward again
 GV901  crashed                     error    run            the process died while verifying the target

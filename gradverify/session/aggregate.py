@@ -220,7 +220,6 @@ class TargetState:
             self.findings,
             settings=self.settings,
             ignored=[code for code, _ in self.plan.ignore],
-            double_backward=self._capability("double_backward"),
             contract=outcome_of(self.verified, Family.CONTRACT),
         )
 

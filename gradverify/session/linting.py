@@ -9,14 +9,10 @@ from pathlib import Path
 from gradverify import __version__
 from gradverify.errors import UsageError, did_you_mean
 from gradverify.lint import Linted, lint_file
-from gradverify.model import LintFinding, LintReport, Severity, shown_path
-from gradverify.rules import RULES, Family
+from gradverify.model import LintFinding, LintReport, shown_path
 from gradverify.session.folders import may_define, python_files
 from gradverify.session.outcome import ExitCode
 from gradverify.session.selection import Selection
-
-STATIC = frozenset(r.code for r in RULES if r.family is Family.LINT) | {"GV810"}
-"""The codes of the static rules; the old style is also seen by `check`."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +95,6 @@ def _require(names: set[str], linted: Linted, path: Path) -> None:
 def _exit_code(findings: Sequence[LintFinding], functions: int, *, failed: bool) -> ExitCode:
     if failed:
         return ExitCode.USAGE
-    if any(found.severity is not Severity.NOTE for found in findings):
+    if findings:
         return ExitCode.FINDINGS
     return ExitCode.OK if functions else ExitCode.NOTHING

@@ -5,29 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gradverify.lint import lint_file
+from gradverify.lint import NOTES, RULES, lint_file
 from gradverify.model import LIMITING, Finding, LintFinding, Outcome, Settings, Severity, Target, TargetKind
 from gradverify.session.modules import Module
 
 TWINS: Mapping[str, frozenset[str]] = {
-    "GV801": frozenset({"GV202"}),
-    "GV802": frozenset({"GV411"}),
     "GV803": frozenset({"GV105", "GV406"}),
-    "GV804": frozenset({"GV401"}),
-    "GV805": frozenset({"GV102", "GV107", "GV406"}),
-    "GV807": frozenset({"GV002", "GV102"}),
-    "GV808": frozenset({"GV603"}),
     "GV809": frozenset({"GV102", "GV404"}),
-    "GV810": frozenset({"GV810"}),
     "GV811": frozenset({"GV402"}),
     "GV812": frozenset({"GV102"}),
     "GV813": frozenset({"GV102"}),
     "GV814": frozenset({"GV102"}),
-    "GV815": frozenset({"GV106"}),
     "GV816": frozenset({"GV408", "GV411"}),
     "GV817": frozenset({"GV817"}),
 }
-"""The codes of `check` that a static rule foresees; GV806 is left out, since the capabilities say it."""
+"""The codes of `check` that a static rule foresees."""
 
 _NAME = re.compile("`[^`]+`")
 
@@ -37,7 +29,7 @@ def static_findings(module: Module, target: Target) -> tuple[LintFinding, ...]:
     if target.kind is not TargetKind.FUNCTION or target.file != module.shown_path:
         return ()
     if module.static is None:
-        module.static = lint_file(module.path, module.shown_path).findings
+        module.static = lint_file(module.path, module.shown_path, {**RULES, **NOTES}).findings
     return tuple(found for found in module.static if found.function == target.attribute)
 
 
@@ -47,26 +39,18 @@ def reported_beside(
     *,
     settings: Settings,
     ignored: Sequence[str],
-    double_backward: str,
     contract: Outcome,
 ) -> list[Finding]:
     """The static findings that the dynamic ones leave to say, as warnings: alone they fail nothing.
 
-    `double_backward` and `contract` are what was verified: a second derivative that is right or raises
-    refutes GV801, a backward that takes every layout GV809.
+    `contract` is what was verified: a backward that takes every layout refutes GV809.
     """
     codes = {finding.code for finding in found}
-    refuted = set()
-    if double_backward != "not-run":
-        refuted.add("GV801")
-    if contract is Outcome.PASSED:
-        refuted.add("GV809")
     return [
         _as_finding(one)
         for one in read
-        if one.code in TWINS
-        and not TWINS[one.code] & codes
-        and one.code not in refuted
+        if not TWINS[one.code] & codes
+        and not (one.code == "GV809" and contract is Outcome.PASSED)
         and not _is_said(one, found)
         and _is_wanted(one.code, settings, ignored)
     ]

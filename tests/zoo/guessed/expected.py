@@ -62,7 +62,7 @@ EXPECTED["bare", "UncheckedRowsOnce", "without spec"] = {
     "status": "failed", "errors": {"GV101"}, "may": {"GV107"},
 }  # fmt: skip
 EXPECTED["bare", "OwnGradient", "without spec"] = {
-    "status": "inconclusive", "warnings": {"GV109", "GV801"}, "names": ["`gates`"],
+    "status": "inconclusive", "warnings": {"GV109"}, "names": ["`gates`"],
 }  # fmt: skip
 EXPECTED["bare", "Between", "without spec"] = {
     "status": "unchecked", "or_else": {"inconclusive"}, "may": {"GV001", "GV109"},

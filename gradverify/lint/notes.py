@@ -1,111 +1,12 @@
-"""What autograd cannot follow: kernels, detached tensors, state outside ctx."""
+"""What the source says beside the verdict of a run: state outside ctx, a backward without a formula."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
 
-from gradverify.lint.alarm import Alarm
-from gradverify.lint.kernels import addresses_given, launched_kernel
-from gradverify.source import (
-    Function,
-    Method,
-    dotted,
-    every_parameter,
-    last_name,
-    names_bound,
-    names_read,
-    own_nodes,
-    own_nodes_of,
-    root_name,
-)
-from gradverify.source.memory import VIEWS, Aliases, steps
-
-_HINT_ONCE = (
-    "Put @once_differentiable (torch.autograd.function) under @staticmethod: a second derivative then raises "
-    "instead of missing a term."
-)
-_FOLLOWED = frozenset({"enable_grad", "apply", "once_differentiable", "checkpoint"})
-"""Names in a backward that deals with its own graph: what is detached there may be so for a reason."""
-
-
-def opaque_backward(function: Function) -> Iterator[Alarm]:
-    """GV801: a backward that autograd cannot follow, and that does not say so with `once_differentiable`."""
-    backward = function.backward
-    if backward is None or "once_differentiable" in backward.decorators or _deals_with_graph(backward):
-        return
-    cut = next(_cuts(backward, function), None)
-    if cut is not None:
-        node, how = cut
-        yield Alarm(node, f"{backward.name} {how}, without once_differentiable", _HINT_ONCE)
-
-
-def _deals_with_graph(backward: Method) -> bool:
-    return backward.is_wrapped or any(last_name(node) in _FOLLOWED for node in ast.walk(backward.node))
-
-
-def _cuts(backward: Method, function: Function) -> Iterator[tuple[ast.AST, str]]:
-    for node in backward.nodes:
-        if isinstance(node, ast.With):
-            if _is_no_grad(node, function.imported) and _gives_gradient(node, backward):
-                yield node, "computes its result under torch.no_grad()"
-        elif isinstance(node, ast.Call):
-            if kernel := launched_kernel(node):
-                yield node, f"launches the kernel `{kernel}`, which autograd does not see"
-            elif helper := _launching_helper(node, function):
-                yield node, f"launches a kernel in `{helper}`, which autograd does not see"
-            elif addresses_given(node, function.imported):
-                yield node, f"hands addresses to `{ast.unparse(node.func)}`, which autograd does not see"
-            elif dotted(node.func, function.imported) == "torch.from_numpy":
-                yield node, "computes with NumPy, which autograd does not see"
-    yield from _detached(backward)
-
-
-def _is_no_grad(node: ast.With, imported: Mapping[str, str]) -> bool:
-    return any(
-        isinstance(item.context_expr, ast.Call)
-        and dotted(item.context_expr.func, imported) in {"torch.no_grad", "torch.inference_mode"}
-        and not item.context_expr.args
-        for item in node.items
-    )
-
-
-def _gives_gradient(node: ast.With, backward: Method) -> bool:
-    """Whether the block returns, or binds a name that is returned."""
-    if any(isinstance(n, ast.Return) for n in own_nodes_of(node.body)):
-        return True
-    bound = names_bound(node.body)
-    results = (n.value for n in backward.nodes if isinstance(n, ast.Return) and n.value)
-    entries = (e for value in results for e in (value.elts if isinstance(value, ast.Tuple) else [value]))
-    return any(isinstance(entry, ast.Name) and entry.id in bound for entry in entries)
-
-
-def _launching_helper(call: ast.Call, function: Function) -> str:
-    """The helper of this module that is called and launches a kernel, empty for another call."""
-    helper = function.helpers.get(call.func.id) if isinstance(call.func, ast.Name) else None
-    if helper is None:
-        return ""
-    launches = any(launched_kernel(n) for n in own_nodes_of(helper.body) if isinstance(n, ast.Call))
-    return helper.name if launches else ""
-
-
-def _detached(backward: Method) -> Iterator[tuple[ast.AST, str]]:
-    """grad_output taken out of the graph by `.data`, `.detach()` or `.numpy()`."""
-    given = {name: name for name in backward.parameters[1:]}
-    aliases = Aliases(given, through=VIEWS - {"detach"})
-    for step, known in steps(backward.node.body, aliases):
-        for node in own_nodes(step):
-            match node:
-                case ast.Call(func=ast.Attribute(value=value, attr="detach" | "numpy" as attr)):
-                    taken = known.parameter(value)
-                case ast.Attribute(value=value, attr="data" as attr):
-                    taken = known.parameter(value)
-                case _:
-                    continue
-            if taken and not (names_read(step) and isinstance(step, ast.Compare)):
-                shown = f".{attr}" if attr == "data" else f".{attr}()"
-                yield node, f"takes `{taken}` out of the graph by {shown}"
-
+from gradverify.lint.alarm import Alarm, Rule
+from gradverify.source import Function, dotted, every_parameter, own_nodes_of, root_name
 
 _HINT_STATE = "Keep it on ctx, or give it as an argument: what outlives a call reaches the next one."
 _HINT_PROCESS = "Read it once, when the module is imported, or give it as an argument."
@@ -219,3 +120,7 @@ def differentiates_forward(function: Function) -> Iterator[Alarm]:
 def _is_local(call: ast.Call) -> bool:
     """Whether it is a tensor's own, called without a ctx: `Other.backward(ctx, grad)` is another formula."""
     return not any(isinstance(argument, ast.Name) and argument.id == "ctx" for argument in call.args)
+
+
+NOTES: dict[str, Rule] = {"GV816": outside_ctx, "GV817": differentiates_forward}
+"""By code."""
