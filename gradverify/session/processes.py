@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
-_PROCESSES = Path("/proc")
-
 
 @dataclass
 class Channel:
@@ -106,7 +104,7 @@ def cores() -> int:
 
 
 def kill_all(process: Process, dump_limit: float = 0.0) -> None:
-    """Kill a worker, its process group, and where the system lists them children that left the group.
+    """Kill a worker, its process group, and children that left the group.
 
     One that is not there yet ends at birth, when its lifeline is closed.
 
@@ -132,52 +130,25 @@ def kill_all(process: Process, dump_limit: float = 0.0) -> None:
 
 def resident_mib(group: int) -> int:
     """The resident memory of a process group. Pages that processes share count once: a part for each."""
-    if not _PROCESSES.is_dir():
-        return _asked_of_ps(group)
+    import psutil  # noqa: PLC0415 - where memory is limited
+
     total = 0
-    for folder in _PROCESSES.glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
-            fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-            if int(fields[2]) == group:
-                total += _proportional_kib(folder)
-    return total >> 10
-
-
-def _proportional_kib(process: Path) -> int:
-    """The memory of one process, with its share of common pages (PSS) or, where unknown, with all of them."""
-    with contextlib.suppress(OSError, StopIteration):
-        lines = (process / "smaps_rollup").read_text("ascii", "replace").splitlines()
-        return int(next(line for line in lines if line.startswith("Pss:")).split()[1])
-    pages = int((process / "statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") >> 10
-
-
-def _asked_of_ps(group: int) -> int:
-    done = subprocess.run(
-        ["ps", "-axo", "pgid=,rss="],  # noqa: S607 - the system's own, wherever it lies
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    rows = (line.split() for line in done.stdout.splitlines())
-    return sum(int(row[1]) for row in rows if len(row) == 2 and row[0] == str(group)) >> 10
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # it has ended meanwhile
+            if os.getpgid(process.pid) == group:
+                memory = process.memory_full_info()
+                total += getattr(memory, "pss", memory.rss)
+    return total >> 20
 
 
 def _descendants(pid: int) -> list[int]:
-    """Children of a process, and theirs. Empty where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    for status in _PROCESSES.glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            # `pid (name) state parent ...`; the name may hold spaces and brackets.
-            parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(status.parent.name))
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+    """Children of a process, and theirs."""
+    import psutil  # noqa: PLC0415 - once a worker ends
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:  # it has ended meanwhile
+        return []
 
 
 def _command(requests: int, events: int, faults: int, lifeline: int) -> list[str]:

@@ -40,7 +40,6 @@ LEFT_TO_WORKERS = ("torch._dynamo", "torch._inductor", "triton")
 """Beginnings of modules that read, when they are loaded, variables which a user's module may set before."""
 
 _THREADS = Path("/proc/self/task")
-_PROCESSES = Path("/proc")
 
 
 @dataclass(frozen=True)
@@ -220,13 +219,12 @@ def _kill(pid: int) -> None:
 
 def _children() -> list[tuple[int, int]]:
     """The children of this process, each with its session."""
-    own, found = os.getpid(), []
-    for status in _PROCESSES.glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            # `pid (name) state parent group session ...`; the name may hold spaces and brackets.
-            fields = status.read_text("utf-8", "replace").rpartition(")")[2].split()
-            if int(fields[1]) == own:
-                found.append((int(status.parent.name), int(fields[3])))
+    import psutil  # noqa: PLC0415 - once a worker has ended
+
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(OSError):
+            found.append((child.pid, os.getsid(child.pid)))
     return found
 
 

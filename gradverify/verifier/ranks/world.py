@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+import psutil
+
 from gradverify.model import RaisedError
 from gradverify.verifier.devices import shares_a_gpu
 from gradverify.verifier.guard import EndsTheTargetError, NotJudgedError
@@ -258,13 +260,13 @@ class World:
         raise OutOfStepError(why, doing)
 
     def _work(self) -> float:
-        """The processor seconds of the ranks so far; 0 where the system does not list them."""
-        ticks = 0
+        """The processor seconds of the ranks so far."""
+        seconds = 0.0
         for pid in self._pids:
-            with contextlib.suppress(OSError):
-                stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-                ticks += sum(map(int, stat.rpartition(")")[2].split()[11:13]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+            with contextlib.suppress(psutil.Error):
+                times = psutil.Process(pid).cpu_times()
+                seconds += times.user + times.system
+        return seconds
 
 
 def answers_of(found: Mapping[int, Reported]) -> list[Answer]:
