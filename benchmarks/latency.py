@@ -8,11 +8,10 @@ environment, compiled to bytecode before, against *plain*: a script that imports
 does nothing. One run of each is not counted. CPU seconds are user time, of every process that was started;
 on a busy machine only these mean anything, and of these the least. A target is met by the ratio of the least.
 
-`right`, `wrong-*` (cause and smallest form included), `bare-*` (wrong ones without a spec, with an empty
-cache and a kept one), `modules` (of three Functions each) and `twice` (as many again), `watch` (from a save
-to the verdict, which for a wrong Function names the cause), `help`, `rules`, `explain`, `spec-error`,
-`memory` (one elementwise Function of so many entries), `reports` (the same bytes at -j 1 and 2, on an idle
-machine and beside two endless loops).
+`right`, `wrong-*` (cause and smallest form included), `bare-*` (wrong ones without a spec), `modules` (of
+three Functions each) and `twice` (as many again), `watch` (from a save to the verdict, which for a wrong
+Function names the cause), `help`, `rules`, `explain`, `spec-error`, `memory` (one elementwise Function of
+so many entries), `reports` (the same bytes at -j 1 and 2, on an idle machine and beside two endless loops).
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import argparse
 import compileall
 import itertools
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -43,7 +41,6 @@ PLAIN = (sys.executable, written.SCRIPT)
 APP = (sys.executable, "-c", "import rich, typer; typer.run(lambda: None)")
 """What typer and rich cost anybody: typer loads half of itself only once a command runs."""
 
-CACHE = ".gradverify_cache"
 TENSOR = 8
 """Bytes of an entry in float64."""
 
@@ -89,17 +86,12 @@ class Asked:
 
 
 def paired(
-    asked: Asked,
-    ours: Sequence[str],
-    plain: Sequence[str],
-    code: int = 0,
-    ready: Callable[[], None] = lambda: None,
+    asked: Asked, ours: Sequence[str], plain: Sequence[str], code: int = 0
 ) -> tuple[list[Cost], list[Cost]]:
-    """The costs of ours and of plain, run in turn; `ready` is called before each of ours."""
+    """The costs of ours and of plain, run in turn."""
     mine, theirs = [], []
     for _ in range(asked.repeats + 1):
         theirs.append(measured(plain, asked.folder))
-        ready()
         mine.append(measured(ours, asked.folder, code))
     return mine[1:], theirs[1:]
 
@@ -124,14 +116,7 @@ def wrong(name: str, asked: Asked) -> list[Row]:
 
 def bare(name: str, asked: Asked) -> list[Row]:
     written.write(asked.folder, [Module("m", (written.WRONG[name],), has_spec=False)])
-    cache = asked.folder / CACHE
-    found = []
-    for state, ready in (
-        ("empty cache", lambda: shutil.rmtree(cache, ignore_errors=True)),
-        ("warm", cache.exists),
-    ):
-        found += rows(f"bare-{name}, {state}", paired(asked, (*CHECK, "m.py"), PLAIN, 1, ready), 2.0)
-    return found
+    return rows(f"bare-{name}", paired(asked, (*CHECK, "m.py"), PLAIN, 1), 2.0)
 
 
 def modules(asked: Asked) -> list[Row]:

@@ -51,7 +51,7 @@ def judged(module: Path, folder: Path, options: argparse.Namespace) -> list[dict
     kept = spec.read_text()
     if options.no_spec:
         spec.unlink()
-    command = [sys.executable, "-m", "gradverify", "check", *what, "--format", "json", "--no-cache"]
+    command = [sys.executable, "-m", "gradverify", "check", *what, "--format", "json"]
     command += [
         "--effort",
         "quick",

@@ -36,7 +36,7 @@ def check_cell(function: type[Function], request: Request) -> Report:
     with _as_module(function, "".join(linecache.getlines(cell))) as path:
         selections = (Selection(path, function.__name__),)
         with states_kept(), guard.LeavingTheCallers():
-            report = run_check(replace(request, selections=selections, in_process=True, cache=None))
+            report = run_check(replace(request, selections=selections, in_process=True))
         paths = (str(path), path.name, cell, shown_path(Path(cell)))
         named: Report = _with_names(report, dict.fromkeys(paths, name_of_cell(cell)))
         return named

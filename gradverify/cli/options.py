@@ -84,7 +84,6 @@ class Targets:
 class Since:
     """Which of them, by what was."""
 
-    last_failed: Annotated[bool, _option("--lf", "--last-failed")] = False
     changed: Annotated[str | None, _option("--changed", metavar="[REF]")] = None
     watch: Annotated[bool, _option("--watch")] = False
     shard: Annotated[str | None, _option("--shard", metavar="I/N")] = None
@@ -123,7 +122,6 @@ class Limits:
     memory: Annotated[int | None, _option("--memory", metavar="MIB", min=0)] = None
     jobs: Annotated[int, _option("-j", "--jobs", metavar="N", min=0, show_default=False)] = 1
     in_process: Annotated[bool, _option("--in-process")] = False
-    no_cache: Annotated[bool, _option("--no-cache")] = False
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from gradverify.cli.screen import tell
 from gradverify.config import Config, load_config
 from gradverify.errors import UsageError
 from gradverify.model import Effort, Engine, Settings, shown_path
-from gradverify.session.cache import FOLDER
 from gradverify.session.folders import exclusion
 from gradverify.session.processes import cores
 from gradverify.session.request import Request
@@ -97,23 +96,19 @@ def request_of(options: Options, config: Config | None = None) -> Request:
 
 
 def compared(request: Request, options: Options, config: Config) -> Request:
-    """The request of `check`, with what it is compared with: the last run, a revision, a baseline.
+    """The request of `check`, with what it is compared with: a revision, a baseline.
 
-    Raises as `read_baseline` does, and `UsageError` for `--lf` without what it reads.
+    Raises as `read_baseline` does.
     """
     from gradverify.session.baseline import read_baseline  # noqa: PLC0415 - `check` alone needs it
 
-    since, no_cache, file = options.since, options.limits.no_cache, options.failing.baseline
-    if since.last_failed and no_cache:
-        raise UsageError("--lf reads the cache of the last run, which --no-cache ignores")
+    file = options.failing.baseline
     if file is None and config.baseline is not None:
         file = Path(os.path.relpath(config.folder.absolute() / config.baseline))
     return replace(
         request,
         tell=lambda sentence: tell(f"gradverify: {sentence}\n"),
-        cache=None if no_cache else config.folder / FOLDER,
-        last_failed=since.last_failed,
-        changed_since=since.changed,
+        changed_since=options.since.changed,
         baseline=file,
         known=read_baseline(file) if file is not None else (),
     )

@@ -34,8 +34,6 @@ class Collected:
 
     targets: tuple[Target, ...]
     passed_over: tuple[PassedOver, ...]
-    loaded: str = ""
-    """A digest of the files that importing it loaded, with their times and sizes."""
 
 
 @dataclass(frozen=True)

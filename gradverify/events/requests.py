@@ -15,8 +15,6 @@ class Collect:
     """The file to import."""
     shown_path: str
     """How reports print it."""
-    to_infer: bool = False
-    """Inputs may be inferred, and kept: what the import loaded is a part of what they hang on."""
     folders: tuple[str, ...] = ()
     """Where references and hooks are looked for after everywhere else."""
 

@@ -64,8 +64,6 @@ class Module:
     deduced: dict[str, SpecFunction] = field(default_factory=dict)
     """The entries that were deduced for targets that its spec does not name, by name."""
     error: Mistake | None = None
-    loaded: str = ""
-    """A digest of the files that importing it loaded."""
     torch_version: str = ""
     cuda_devices: int = 0
     bug: str = ""
@@ -116,7 +114,7 @@ class Module:
             return self.worker
         self.close()
         worker = self.worker = _started(request)
-        asked = Collect(str(self.path), self.shown_path, folders=_folders(self.spec))
+        asked = Collect(str(self.path), self.shown_path, _folders(self.spec))
         try:
             events = list(worker.ask(asked, request.import_timeout))
         except (WorkerDiedError, WorkerTimedOutError) as error:
@@ -161,7 +159,7 @@ def collect_module(module: Module, request: Request) -> None:
         ready = worker.ready()
         module.torch_version, module.cuda_devices = ready.torch_version, ready.cuda_devices
         _require_device(request.settings.device, ready.cuda_devices)
-        asked = Collect(str(module.path), module.shown_path, module.spec is None, _folders(module.spec))
+        asked = Collect(str(module.path), module.shown_path, _folders(module.spec))
         for event in worker.ask(asked, request.import_timeout):
             _take(module, event)
     except WorkerStartError as error:
@@ -208,7 +206,6 @@ def _take(module: Module, event: Event) -> None:
     match event:
         case Collected():
             module.discovered, module.passed_over = event.targets, event.passed_over
-            module.loaded = event.loaded
         case Failed():
             module.error = import_error(module, event.message, None, event)
         case _:

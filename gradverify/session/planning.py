@@ -10,7 +10,6 @@ from gradverify.errors import SpecError, UsageError
 from gradverify.events import Infer, Inferred, NotInferred
 from gradverify.model import SEVERAL_RANKS, Effort, Finding, InputSource, Target, TargetPlan
 from gradverify.rules import RULES, rule
-from gradverify.session.kept_inputs import kept_inputs
 from gradverify.session.modules import Module
 from gradverify.session.request import Request
 from gradverify.session.selection import select_cases, select_named
@@ -115,10 +114,6 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
     """
     worker = planned.module.running(request)
     why = communicates(planned.module.source, planned.target)
-    inputs = kept_inputs(planned.module, planned.target, request)
-    kept = inputs.read()
-    if kept is not None:
-        return _sayable(planned, kept)
     found: Deduced | tuple[Attempt, ...] = ()
     asked = Infer(planned.target, on_ranks=bool(why), device=request.settings.device)
     for event in worker.ask(asked, request.timeout, request.memory):
@@ -133,7 +128,6 @@ def deduce_inputs(planned: Planned, request: Request) -> Deduced | tuple[Attempt
         entry = json.dumps({planned.target.name: entry_to_fill_in(planned.target, on_ranks=True)})
         write = f"Write a spec, with its placements: functions: {entry}; see docs/distributed.md."
         found = (Attempt(ON_RANKS, why, write.replace('"', "")),)
-    inputs.write(found)
     return _sayable(planned, found)
 
 

@@ -78,18 +78,14 @@ class Request:
     """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
-    last_failed: bool = False
-    """Only what was not verified last time, as `cache` knows it."""
     changed_since: str | None = None
     """Only what may differ from this git revision."""
-    cache: Path | None = None
-    """Folder that remembers what was not verified, and inferred inputs; None to remember nothing."""
     baseline: Path | None = None
     """The file of the known findings."""
     known: tuple[Known, ...] = ()
     """What it says."""
     tell: Callable[[str], None] = lambda _: None
-    """Who hears a sentence on what is verified, as `--lf: everything is`."""
+    """Who hears a sentence on what is verified, as `--changed: nothing is`."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

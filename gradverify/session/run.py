@@ -24,7 +24,6 @@ from gradverify.model import (
 from gradverify.rules import CHECK_FAMILIES
 from gradverify.session.baseline import about_the_baseline
 from gradverify.session.binding import bind_module
-from gradverify.session.cache import LeftOver, kept, left_over, remember
 from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, collect_module, module_at
@@ -112,10 +111,8 @@ def check(request: Request, progress: Progress | None = None, chosen: Chosen | N
                 raise
             session.request = replace(request, stopped_by="an interrupt")
             report = replace(report_of(session, judged), exit_code=ExitCode.INTERRUPTED)
-            remember(request, session.modules, report.targets)
             raise InterruptedRunError(report) from None
         report = report_of(session, judged)
-        remember(request, session.modules, report.targets)
         for sentence in about_the_baseline(request, session.modules, report.targets):
             request.tell(sentence)
         return report
@@ -143,9 +140,6 @@ def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) 
         if chosen.modules and not touched:
             request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
         chosen.modules = touched
-    left = left_over(request, list(chosen.modules))
-    if left is not None:
-        chosen.modules = {path: chosen.modules[path] for path in left}
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
         if chosen.modules:
@@ -155,15 +149,15 @@ def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) 
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
             session.planned += plan_targets(module, session.request)
-        _narrow(session, changes, left)
+        _narrow(session, changes)
     except BaseException:
         session.__exit__()
         raise
     return session
 
 
-def _narrow(session: Session, changes: Changes | None, left: LeftOver | None) -> None:
-    """Leave out what -k, --changed, --lf and --shard do."""
+def _narrow(session: Session, changes: Changes | None) -> None:
+    """Leave out what -k, --changed and --shard do."""
     request, keep = session.request, keyword_filter(session.request.keyword)
     named = [p for p in session.planned if keep(p.target.id)]
     session.keep(named, f"not selected by -k {request.keyword}")
@@ -172,21 +166,9 @@ def _narrow(session: Session, changes: Changes | None, left: LeftOver | None) ->
         if session.planned and not here:
             request.tell(f"--changed: no target that is selected differs from {changes.revision}")
         session.keep(here, f"as it was in {changes.revision} (--changed)")
-    if left is not None:
-        _keep_left_over(session, left)
     # Every shard plans all targets, so that none is lost.
     which, count = request.shard
     session.keep(session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
-
-
-def _keep_left_over(session: Session, left: LeftOver) -> None:
-    here = kept(session.planned, left)
-    if here:
-        count = f"{len(here)} target{'' if len(here) == 1 else 's'}"
-        session.request.tell(f"--lf: {count} of those selected, not verified last time")
-        session.keep(here, "verified last time (--lf)")
-    elif session.planned:
-        session.request.tell("--lf: all that is selected was verified last time, and is verified again")
 
 
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:

@@ -43,7 +43,7 @@ from gradverify.verifier.asked import is_wanted
 from gradverify.verifier.building import Live
 from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.collect.discover import describe_target, discover, target_behind, why_no_target
-from gradverify.verifier.collect.importing import import_file, loaded_files, resolve
+from gradverify.verifier.collect.importing import import_file, resolve
 from gradverify.verifier.global_state import GlobalState, default_device
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import paths_of
@@ -203,10 +203,7 @@ class Server:
         self._on_import = AS_LOADED.replaced()
         self._surroundings, self._functions = Surroundings.take(), Surroundings.of_functions(self._module)
         targets, passed_over = discover(self._module, request.shown_path)
-        if not request.to_infer:
-            return Collected(targets, passed_over)
-        loaded = guard.call(loaded_files)  # whatever user code has put among the modules
-        return Collected(targets, passed_over, "" if isinstance(loaded, Raised) else loaded.value)
+        return Collected(targets, passed_over)
 
     def _bind(self, request: Bind) -> Iterator[Event]:
         value = target_behind(self._find(request.attribute))

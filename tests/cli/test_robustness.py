@@ -240,8 +240,6 @@ class TestLeaving:
             "Stays": "unchecked",
         }
         assert report["targets"][1]["reason"] == "not reached: an interrupt stopped the run"
-        again = here("check", "right.py::Scale", "signals.py", "--lf", "--timeout", "1", MARK=str(mark))
-        assert "--lf: 1 target of those selected" in again.err
 
     def test_reader_has_seen_enough(self, place):
         process = place("screens").start("check", "right.py")

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import hashlib
 import importlib
 import importlib.util
-import os
 import sys
 import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-_VERSIONED = frozenset({"torch", "torchgen", "functorch", "gradverify", *sys.stdlib_module_names})
-"""Packages whose version says what is in them."""
 
 
 def import_file(path: Path) -> ModuleType:
@@ -134,18 +128,3 @@ def _load_under(name: str, path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def loaded_files() -> str:
-    """A digest of the files that loaded modules come from, with their times and sizes.
-
-    Those of torch, of Python itself and our own are left out: who asks knows their versions.
-    """
-    digest = hashlib.sha256()
-    for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] not in _VERSIONED:
-            file = getattr(module, "__dict__", {}).get("__file__")  # a lazy module stays one
-            with contextlib.suppress(OSError, TypeError, ValueError):
-                found = os.stat(file or "")  # noqa: PTH116 - many of them
-                digest.update(f"{name} {file} {found.st_mtime_ns} {found.st_size}\n".encode())
-    return digest.hexdigest()
