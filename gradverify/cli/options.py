@@ -84,7 +84,6 @@ class Targets:
 class Since:
     """Which of them, by what was."""
 
-    changed: Annotated[str | None, _option("--changed", metavar="[REF]")] = None
     watch: Annotated[bool, _option("--watch")] = False
     shard: Annotated[str | None, _option("--shard", metavar="I/N")] = None
 

@@ -96,7 +96,7 @@ def request_of(options: Options, config: Config | None = None) -> Request:
 
 
 def compared(request: Request, options: Options, config: Config) -> Request:
-    """The request of `check`, with what it is compared with: a revision, a baseline.
+    """The request of `check`, with what it is compared with: a baseline.
 
     Raises as `read_baseline` does.
     """
@@ -108,7 +108,6 @@ def compared(request: Request, options: Options, config: Config) -> Request:
     return replace(
         request,
         tell=lambda sentence: tell(f"gradverify: {sentence}\n"),
-        changed_since=options.since.changed,
         baseline=file,
         known=read_baseline(file) if file is not None else (),
     )

@@ -201,7 +201,6 @@ def _of_whole_files(request: Request, fixes: Sequence[Fix]) -> Request:
         selections=tuple(Selection(path) for path in files),
         settings=replace(request.settings, select=()),
         keyword="",
-        changed_since=None,
         stop_after=None,
         mutate=False,
         shard=(1, 1),

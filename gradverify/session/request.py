@@ -78,14 +78,12 @@ class Request:
     """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
-    changed_since: str | None = None
-    """Only what may differ from this git revision."""
     baseline: Path | None = None
     """The file of the known findings."""
     known: tuple[Known, ...] = ()
     """What it says."""
     tell: Callable[[str], None] = lambda _: None
-    """Who hears a sentence on what is verified, as `--changed: nothing is`."""
+    """Who hears a sentence on the baseline."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

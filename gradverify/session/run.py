@@ -24,7 +24,6 @@ from gradverify.model import (
 from gradverify.rules import CHECK_FAMILIES
 from gradverify.session.baseline import about_the_baseline
 from gradverify.session.binding import bind_module
-from gradverify.session.changed import Changes, changes_since
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, collect_module, module_at
 from gradverify.session.outcome import NOT_VERIFIED, ExitCode, exit_code, summary_of
@@ -134,12 +133,6 @@ def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) 
     process is left.
     """
     chosen = choose(request) if chosen is None else chosen
-    changes = changes_since(request.changed_since) if request.changed_since is not None else None
-    if changes is not None:
-        touched = {m: s for m, s in chosen.modules.items() if changes.touch(m, chosen.specs.get(m))}
-        if chosen.modules and not touched:
-            request.tell(f"--changed: nothing that is selected differs from {changes.revision}")
-        chosen.modules = touched
     session = Session(request, progress, empty_folders=chosen.empty_folders)
     try:
         if chosen.modules:
@@ -149,23 +142,18 @@ def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) 
             raise SpecError(mistakes)  # noqa: TRY301
         for module in session.modules:
             session.planned += plan_targets(module, session.request)
-        _narrow(session, changes)
+        _narrow(session)
     except BaseException:
         session.__exit__()
         raise
     return session
 
 
-def _narrow(session: Session, changes: Changes | None) -> None:
-    """Leave out what -k, --changed and --shard do."""
+def _narrow(session: Session) -> None:
+    """Leave out what -k and --shard do."""
     request, keep = session.request, keyword_filter(session.request.keyword)
     named = [p for p in session.planned if keep(p.target.id)]
     session.keep(named, f"not selected by -k {request.keyword}")
-    if changes is not None:
-        here = changes.kept(session.planned)
-        if session.planned and not here:
-            request.tell(f"--changed: no target that is selected differs from {changes.revision}")
-        session.keep(here, f"as it was in {changes.revision} (--changed)")
     # Every shard plans all targets, so that none is lost.
     which, count = request.shard
     session.keep(session.planned[which - 1 :: count], f"in another shard than {which}/{count}")

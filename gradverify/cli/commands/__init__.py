@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -95,29 +93,13 @@ def main() -> None:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the terminal as it was
     try:
-        app(with_revision(sys.argv[1:]), prog_name="gradverify")
+        app(prog_name="gradverify")
     except KeyboardInterrupt:
         tell(INTERRUPTED)
         sys.exit(ExitCode.INTERRUPTED)
     except Exception:  # noqa: BLE001 - the last resort
         tell(traceback.format_exc() + bug_sentence())
         sys.exit(ExitCode.BUG)
-
-
-def with_revision(arguments: Sequence[str]) -> list[str]:
-    """Give a bare `--changed` its revision: what follows it is one, unless it is an option or a TARGET."""
-    given = list(arguments)
-    end = given.index("--") if "--" in given else len(given)
-    for index, word in enumerate(given[:end]):
-        following = given[index + 1] if index + 1 < end else ""
-        if word == "--changed" and _is_no_revision(following):
-            given[index] = "--changed=HEAD"
-    return given
-
-
-def _is_no_revision(word: str) -> bool:
-    target = "::" in word or re.search(r"\.(py|ya?ml)$", word) is not None
-    return not word or word.startswith("-") or target or Path(word).exists()
 
 
 __all__ = ["app", "main"]
