@@ -23,7 +23,7 @@ def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
         if name not in list(Format) or not path:
             raise UsageError(f"--report: `{text}` is not FORMAT=PATH, with a format of {', '.join(Format)}")
         file = Path(path)
-        refuse_source(file, "--report")
+        _refuse_source(file, "--report")
         refuse_unwritable(file, "--report")
         files.append((Format(name), file))
     if len({path.resolve() for _, path in files}) < len(files):
@@ -49,7 +49,7 @@ def dump_folder(folder: Path | None) -> Path | None:
     return folder
 
 
-def refuse_source(file: Path, option: str) -> None:
+def _refuse_source(file: Path, option: str) -> None:
     """Raise `UsageError` for a file that holds what is verified, or how: no report is called so."""
     if file.suffix in SOURCES:
         raise UsageError(f"{option}: `{file}` is named like a module, a spec or a configuration")

@@ -14,7 +14,6 @@ MANUAL = Path(__file__).with_name("manual")
 SHORT = {
     "check": "Verify backwards against the derivative of their forwards.",
     "list": "Show the targets, where their inputs come from, their cases.",
-    "merge": "Join the JSON reports of shards to that of the whole run.",
     "suggest": "Print the right backward of a Function or operator.",
     "init": "Draft a spec beside a module, from the inputs inferred.",
     "lint": "Read the source for what is certainly wrong, without torch.",

@@ -85,7 +85,6 @@ class Since:
     """Which of them, by what was."""
 
     watch: Annotated[bool, _option("--watch")] = False
-    shard: Annotated[str | None, _option("--shard", metavar="I/N")] = None
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,6 @@ def request_of(options: Options, config: Config | None = None) -> Request:
         stop_after=1 if failing.stop_at_first else failing.maxfail,
         stopped_by="-x" if failing.stop_at_first else f"--maxfail {failing.maxfail}",
         slowest=output.durations,
-        shard=_shard(options.since.shard),
         dump=dump_folder(output.dump),
         mutate=options.checks.mutate,
         extra_arguments=(
@@ -246,18 +245,6 @@ def _seed(text: str, option: str) -> int:
 def random_seed() -> int:
     """What `--seed random` stands for in this run."""
     return secrets.randbelow(RANDOM_SEEDS)
-
-
-def _shard(text: str | None) -> tuple[int, int]:
-    if text is None:
-        return Request.shard
-    parts = text.split("/")
-    if len(parts) != 2 or not all(p.isascii() and p.isdecimal() and len(p) < LONGEST_SEED for p in parts):
-        raise UsageError(f"--shard: `{text}` is not I/N, as 1/4")
-    which, count = map(int, parts)
-    if not 1 <= which <= count:
-        raise UsageError(f"--shard: {which} is not between 1 and {count}")
-    return which, count
 
 
 def _device(text: str, option: str) -> str:

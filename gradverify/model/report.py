@@ -145,8 +145,6 @@ class Report:
     """`stopped_by` left targets unverified."""
     stopped_by: str = "-x"
     """What stopped the run: an option, or an interrupt."""
-    shard: tuple[int, int] = (1, 1)
-    """Which of how many shards of the whole run this is."""
     slowest: int | None = None
     """How many of the slowest targets to name, 0 for all; None where durations were not asked for."""
     bugs: tuple[str, ...] = ()

@@ -46,7 +46,6 @@ def render_json(report: Report) -> str:
         "torch": report.torch_version,
         "seed": report.settings.seed,
         "exit_code": report.exit_code,
-        **({"shard": "{}/{}".format(*report.shard)} if report.shard[1] > 1 else {}),
         "settings": {
             "rtol": report.settings.rtol,
             "atol": report.settings.atol,
@@ -58,8 +57,8 @@ def render_json(report: Report) -> str:
             **({"strict": True} if report.settings.strict else {}),
         },
         "summary": {name: counts.get(name, 0) for name in ("targets", *Verdict)},
-        "targets": [*sorted(map(_target, report.targets), key=target_place)],
-        "errors": [*sorted(map(_mistake, report.errors), key=mistake_place)],
+        "targets": [*sorted(map(_target, report.targets), key=_target_place)],
+        "errors": [*sorted(map(_mistake, report.errors), key=_mistake_place)],
         **({"not_named": unnamed} if (unnamed := _not_named(report)) else {}),
     }
     return document_text(document)
@@ -79,12 +78,12 @@ def document_text(document: Json) -> str:
     return json.dumps(document, indent=2, allow_nan=False).replace("##[", "\\u0023#[") + "\n"
 
 
-def target_place(target: Mapping[str, Any]) -> tuple[str, int, str]:
+def _target_place(target: Mapping[str, Any]) -> tuple[str, int, str]:
     """Order targets of a document by where they are."""
     return target["file"], target["line"], target["name"]
 
 
-def mistake_place(mistake: Mapping[str, Any]) -> tuple[str, int, int, str]:
+def _mistake_place(mistake: Mapping[str, Any]) -> tuple[str, int, int, str]:
     """Order mistakes of a document by where they are; those without a place come first."""
     return mistake["file"] or "", mistake["line"] or 0, mistake["column"] or 0, mistake["message"]
 

@@ -203,7 +203,6 @@ def _of_whole_files(request: Request, fixes: Sequence[Fix]) -> Request:
         keyword="",
         stop_after=None,
         mutate=False,
-        shard=(1, 1),
         dump=None,
     )
 

@@ -92,8 +92,6 @@ class Request:
     """Plant known faults in what passes, to see whether its cases would notice them."""
     slowest: int | None = None
     """How many of the slowest targets the report names, 0 for all; None for no durations."""
-    shard: tuple[int, int] = (1, 1)
-    """(which, of how many): every how-many-th target, beginning with the which-th."""
     dump: Path | None = None
     """Folder for files that show each error without gradverify; it exists."""
     extra_arguments: tuple[str, ...] = ()

@@ -150,13 +150,10 @@ def prepare(request: Request, progress: Progress, chosen: Chosen | None = None) 
 
 
 def _narrow(session: Session) -> None:
-    """Leave out what -k and --shard do."""
+    """Leave out what -k does."""
     request, keep = session.request, keyword_filter(session.request.keyword)
     named = [p for p in session.planned if keep(p.target.id)]
     session.keep(named, f"not selected by -k {request.keyword}")
-    # Every shard plans all targets, so that none is lost.
-    which, count = request.shard
-    session.keep(session.planned[which - 1 :: count], f"in another shard than {which}/{count}")
 
 
 def _collect_all(session: Session, chosen: Chosen) -> list[Mistake]:
@@ -211,7 +208,6 @@ def report_of(session: Session, judged: Sequence[Judged]) -> Report:
         summary=summary_of(reports),
         stopped_early=bool(left_out),
         stopped_by=session.request.stopped_by,
-        shard=session.request.shard,
         slowest=session.request.slowest,
         bugs=bugs,
     )

@@ -18,7 +18,6 @@ from gradverify.session.outcome import ExitCode
 HOMES = {
     "check": "verifying",
     "list": "verifying",
-    "merge": "verifying",
     "suggest": "drafting",
     "init": "drafting",
     "lint": "verifying",

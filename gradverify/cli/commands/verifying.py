@@ -1,4 +1,4 @@
-"""Verify, show what would be verified, join what was; lint; the module that ships with gradverify."""
+"""Verify, show what would be verified; lint; the module that ships with gradverify."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gradverify.cli.destinations import refuse_source, report_files
+from gradverify.cli.destinations import report_files
 from gradverify.cli.fixed import fixes_text, refuse_fixing
 from gradverify.cli.formats import Format
 from gradverify.cli.options import (
@@ -32,7 +32,7 @@ from gradverify.cli.options import (
     taking,
 )
 from gradverify.cli.request import compared, configuration, lint_request_of, random_seed, request_of
-from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write, write_file
+from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write
 from gradverify.errors import InterruptedRunError
 from gradverify.model import Verdict
 from gradverify.session.outcome import ExitCode
@@ -121,28 +121,6 @@ def list_(
             write(sys.stderr, render_mistakes(listing.errors, style))
         print_bugs(listing.bugs)
     raise typer.Exit(listing.exit_code)
-
-
-def merge(
-    reports: Annotated[
-        list[Path], typer.Argument(metavar="REPORT", help="JSON reports: --report json=PATH of each shard.")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="PATH", help="Write it there, not to stdout.")
-    ] = None,
-) -> None:
-    """Join the JSON reports of shards to that of the whole run; the exit code is that of the whole."""
-    from gradverify.session.merging import merge_reports  # noqa: PLC0415
-
-    with reported(style_for(Color.AUTO, 0)):
-        if output is not None:
-            refuse_source(output, "--output")
-        text, code = merge_reports(reports)
-        if output is None:
-            write(sys.stdout, text)
-        else:
-            write_file(output, text, "--output")
-    raise typer.Exit(code)
 
 
 def checked(request: Request) -> Report:
