@@ -36,7 +36,6 @@ class Config:
     effort: str | None = None
     timeout: float | None = None
     memory: int | None = None
-    baseline: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -128,6 +127,5 @@ KEYS: dict[str, tuple[Test, str]] = {
     "device": (_is_text, "a string"),
     "timeout": (_is_number, "a number of seconds"),
     "memory": (_is_count, "a whole number of MiB"),
-    "baseline": (_is_text, "a string: the file of the known findings"),
 }
 """Every key with what it must hold."""

@@ -128,7 +128,6 @@ class Failing:
 
     stop_at_first: Annotated[bool, _option("-x")] = False
     maxfail: Annotated[int | None, _option("--maxfail", metavar="N", min=1)] = None
-    baseline: Annotated[Path | None, _option("--baseline", metavar="FILE")] = None
     strict: Annotated[bool, _option("--strict")] = False
 
 

@@ -7,7 +7,6 @@ import math
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -91,24 +90,6 @@ def request_of(options: Options, config: Config | None = None) -> Request:
             *_repeated(config, specs, settings, numbers),
             *(("--memory", str(memory)) if memory else ()),
         ),
-    )
-
-
-def compared(request: Request, options: Options, config: Config) -> Request:
-    """The request of `check`, with what it is compared with: a baseline.
-
-    Raises as `read_baseline` does.
-    """
-    from gradverify.session.baseline import read_baseline  # noqa: PLC0415 - `check` alone needs it
-
-    file = options.failing.baseline
-    if file is None and config.baseline is not None:
-        file = Path(os.path.relpath(config.folder.absolute() / config.baseline))
-    return replace(
-        request,
-        tell=lambda sentence: tell(f"gradverify: {sentence}\n"),
-        baseline=file,
-        known=read_baseline(file) if file is not None else (),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import reduce
@@ -38,7 +38,6 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import CHECK_FAMILIES, Family
-from gradverify.session.baseline import Known, mark_known
 from gradverify.session.commands import Asked, with_commands
 from gradverify.session.completeness import (
     case_reports,
@@ -84,8 +83,6 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
-    known: tuple[Known, ...] = ()
-    """What a baseline says of this target."""
     price: Price | None = None
     """What one call costs, once there is an error."""
     contradicted: Finding | None = None
@@ -176,7 +173,7 @@ class TargetState:
             case_id, why = next(iter(missing.items()))
             status, reason = Verdict.UNCHECKED, f"of case {case_id}: {why}"
         if status is Verdict.XFAILED:
-            reason = "; ".join(self._reasons(findings))
+            reason = "; ".join(dict.fromkeys(e.reason for e in self.plan.expected_failures))
         shown = reason if status in {Verdict.UNCHECKED, Verdict.XFAILED} else ""
         strict = self.settings.strict
         cases = case_reports(self.plan.cases, missing, marked, status=status, reason=reason, strict=strict)
@@ -189,7 +186,7 @@ class TargetState:
 
     def _marked(self) -> list[Finding]:
         ran = {c.case_id for c in self.verified}
-        marked = mark_expected(
+        return mark_expected(
             [*self.findings, *self._certain_so_far(), *self._beside()],
             self.plan.expected_failures,
             settings=self.settings,
@@ -198,7 +195,6 @@ class TargetState:
             not_judged=[Family.GRADGRADCHECK] if any(c.remarks for c in self.verified) else [],
             today=self.today,
         )
-        return mark_known(marked, self.known, self.today)
 
     def _certain_so_far(self) -> list[Finding]:
         """What the case that was never done with has shown all the same."""
@@ -207,12 +203,6 @@ class TargetState:
             return []
         said = any(f.severity is Severity.ERROR and f.code == found.code for f in self.findings)
         return [] if said else [found]
-
-    def _reasons(self, findings: Sequence[Finding]) -> list[str]:
-        """Why errors are expected, in the words of the spec and of the baseline."""
-        used = [k for k in self.known if any(f.expected and k.covers(f) for f in findings)]
-        reasons = [*(e.reason for e in self.plan.expected_failures), *(k.reason for k in used)]
-        return list(dict.fromkeys(reasons))
 
     def _beside(self) -> list[Finding]:
         return reported_beside(

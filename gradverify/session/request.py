@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from gradverify.model import Finding, Settings, Target
 
 if TYPE_CHECKING:
-    from gradverify.session.baseline import Known
     from gradverify.session.pool import Worker
     from gradverify.session.selection import Selection
 
@@ -78,12 +77,6 @@ class Request:
     """How many workers verify at once."""
     in_process: bool = False
     """Verify in this process, where breakpoints work, without any limit."""
-    baseline: Path | None = None
-    """The file of the known findings."""
-    known: tuple[Known, ...] = ()
-    """What it says."""
-    tell: Callable[[str], None] = lambda _: None
-    """Who hears a sentence on the baseline."""
     stop_after: int | None = None
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"

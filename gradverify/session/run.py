@@ -22,7 +22,6 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.rules import CHECK_FAMILIES
-from gradverify.session.baseline import about_the_baseline
 from gradverify.session.binding import bind_module
 from gradverify.session.choosing import Chosen, choose
 from gradverify.session.modules import Module, collect_module, module_at
@@ -111,10 +110,7 @@ def check(request: Request, progress: Progress | None = None, chosen: Chosen | N
             session.request = replace(request, stopped_by="an interrupt")
             report = replace(report_of(session, judged), exit_code=ExitCode.INTERRUPTED)
             raise InterruptedRunError(report) from None
-        report = report_of(session, judged)
-        for sentence in about_the_baseline(request, session.modules, report.targets):
-            request.tell(sentence)
-        return report
+        return report_of(session, judged)
 
 
 def in_order(session: Session) -> Generator[Judged]:

@@ -263,9 +263,6 @@ def _state(planned: Planned, plan: TargetPlan | None, request: Request) -> Targe
         today=request.today,
         static=static_findings(planned.module, planned.target),
         of_complex_use=uses_complex(planned.module.source, planned.target.attribute),
-        known=tuple(
-            k for k in request.known if (k.module, k.name) == (planned.module.path, planned.target.name)
-        ),
     )
 
 

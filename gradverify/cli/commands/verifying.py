@@ -31,7 +31,7 @@ from gradverify.cli.options import (
     Verbose,
     taking,
 )
-from gradverify.cli.request import compared, configuration, lint_request_of, random_seed, request_of
+from gradverify.cli.request import configuration, lint_request_of, random_seed, request_of
 from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write
 from gradverify.errors import InterruptedRunError
 from gradverify.model import Verdict
@@ -64,7 +64,7 @@ def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
         config = replace(config, seed=int(drawn)) if config.seed == "random" else config
         numbers = options.numbers
         numbers = replace(numbers, seed=drawn) if numbers.seed == "random" else numbers
-        return compared(request_of(replace(options, numbers=numbers), config), options, config)
+        return request_of(replace(options, numbers=numbers), config)
 
     with reported(style, output.output, files):
         refuse_fixing(options)
