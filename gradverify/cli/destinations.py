@@ -31,24 +31,6 @@ def report_files(texts: list[str] | None) -> tuple[tuple[Format, Path], ...]:
     return tuple(files)
 
 
-def dump_folder(folder: Path | None) -> Path | None:
-    """Accept a folder to write into, and make it where only its parent exists.
-
-    Raises `UsageError` where nothing can be written into it: before the work.
-    """
-    if folder is None:
-        return None
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileExistsError:
-        raise UsageError(f"--dump: `{folder}` is not a folder") from None
-    except OSError as error:
-        raise UsageError(f"--dump: `{folder}` cannot be made: {error.strerror}") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--dump: `{folder}` cannot be written: permission denied")
-    return folder
-
-
 def _refuse_source(file: Path, option: str) -> None:
     """Raise `UsageError` for a file that holds what is verified, or how: no report is called so."""
     if file.suffix in SOURCES:

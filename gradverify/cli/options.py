@@ -144,7 +144,6 @@ class Output:
     """What is reported, where, and how it looks."""
 
     durations: Annotated[int | None, _option("--durations", metavar="N", min=0)] = None
-    dump: Annotated[Path | None, _option("--dump", metavar="DIR")] = None
     quiet: Annotated[bool, _option("-q", "--quiet")] = False
     verbose: Verbose = 0
     output: Annotated[Format, _option("--format", metavar="FORMAT", autocompletion=completion.formats)] = (

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gradverify.cli.completion import DTYPES
-from gradverify.cli.destinations import dump_folder
 from gradverify.cli.options import Limits, Lint, Numbers, Options
 from gradverify.cli.screen import tell
 from gradverify.config import Config, load_config
@@ -84,7 +83,6 @@ def request_of(options: Options, config: Config | None = None) -> Request:
         stop_after=1 if failing.stop_at_first else failing.maxfail,
         stopped_by="-x" if failing.stop_at_first else f"--maxfail {failing.maxfail}",
         slowest=output.durations,
-        dump=dump_folder(output.dump),
         mutate=options.checks.mutate,
         extra_arguments=(
             *_repeated(config, specs, settings, numbers),

@@ -163,16 +163,6 @@ class Retried:
 
 
 @dataclass(frozen=True)
-class Dumped:
-    """What was written for one finding."""
-
-    name: str
-    """File name within the folder: the script, or the tensors alone where no script can show it."""
-    refusal: str = ""
-    """Why nothing was written."""
-
-
-@dataclass(frozen=True)
 class Suggested:
     """A backward that was written, executed and judged."""
 
@@ -276,7 +266,6 @@ Event = (
     | Priced
     | DiagnosisStarted
     | Retried
-    | Dumped
     | Suggested
     | NotSuggested
     | Faults

@@ -75,20 +75,6 @@ class Verify:
 
 
 @dataclass(frozen=True)
-class Dump:
-    """Write files from which findings can be shown without gradverify; answered by one `Dumped` for each."""
-
-    verified: Verify
-    """The request that the findings answered."""
-    findings: tuple[tuple[str, Finding], ...]
-    """(file name without suffix, finding) pairs."""
-    folder: str
-    """An absolute path."""
-    module: str
-    """The target's own file, an absolute path."""
-
-
-@dataclass(frozen=True)
 class Retry:
     """See whether a finding shows itself at other inputs; answered by one `Retried`."""
 
@@ -124,4 +110,4 @@ class ListFaults:
     """Say which faults can be planted."""
 
 
-Request = Collect | Bind | Infer | Verify | Retry | Dump | Suggest | Mutate | ListFaults
+Request = Collect | Bind | Infer | Verify | Retry | Suggest | Mutate | ListFaults

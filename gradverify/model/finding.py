@@ -209,5 +209,3 @@ class Finding:
     """A command line that shows this finding again."""
     derivable: bool = False
     """`gradverify suggest` has something to derive the right backward from."""
-    dump: str = ""
-    """The file that shows it without gradverify: a script, or the inputs alone; empty without `--dump`."""

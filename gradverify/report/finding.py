@@ -68,7 +68,7 @@ def fields(finding: Finding, style: TextStyle, before: Finding | None = None) ->
         lines += captured(finding.captured, style)
     if finding.reproduce and is_new("reproduce"):
         lines += verbatim("reproduce", [finding.reproduce])
-    return lines + (verbatim("dump", [finding.dump]) if finding.dump else [])
+    return lines
 
 
 def fix_lines(finding: Finding) -> list[Text]:

@@ -161,9 +161,8 @@ def _finding(found: Finding, report: Report, *, is_open: bool) -> str:
         parts.append(_pre([f"{shown.name} = {shown.text}" for shown in found.shown_inputs]))
     if printed := clean_lines(found.captured):
         parts.append("<p>printed meanwhile</p>" + _pre([f"| {line}" for line in printed]))
-    commands = [found.reproduce, f"python {found.dump}" if found.dump.endswith(".py") else found.dump]
-    if any(commands):
-        parts.append(_pre(list(filter(None, commands))))
+    if found.reproduce:
+        parts.append(_pre([found.reproduce]))
     return "\n".join([*filter(None, parts), "</details>"])
 
 

@@ -190,7 +190,7 @@ def _finding(found: Finding, target: TargetReport) -> Json:
     ]
     shape |= _some(changes=changes, fix=_fix(found, target))
     shape |= _some(raised=_raised(found.raised), captured=found.captured)
-    return {**shape, "reproduce": found.reproduce or None, **_some(dump=found.dump)}
+    return {**shape, "reproduce": found.reproduce or None}
 
 
 def _fix(found: Finding, target: TargetReport) -> Json:

@@ -99,8 +99,6 @@ class TargetState:
     """What the static rules say of it."""
     of_complex_use: bool = False
     """Its source speaks of complex numbers."""
-    shrunk: list[Case] = field(default_factory=list)
-    """Smaller cases that findings are reported at."""
     beside_another: bool = False
     """An earlier target has left something in its worker: it is asked again where it does not pass."""
     unchecked_because: str = ""

@@ -155,7 +155,7 @@ def _verified(request: Request, check: Check, fixes: Sequence[Fix]) -> tuple[Rep
     """The report that was asked for, and that on all targets of the changed files at the fresh seed."""
     seed = 0 if request.seed is None else request.seed
     whole = replace(_of_whole_files(request, fixes), seed=seed + FRESH)
-    return check(replace(request, stop_after=None, dump=None)), check(whole)
+    return check(replace(request, stop_after=None)), check(whole)
 
 
 def _is_unknown(target: TargetReport, were: Mapping[str, Verdict]) -> bool:
@@ -203,7 +203,6 @@ def _of_whole_files(request: Request, fixes: Sequence[Fix]) -> Request:
         keyword="",
         stop_after=None,
         mutate=False,
-        dump=None,
     )
 
 

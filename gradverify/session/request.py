@@ -85,8 +85,6 @@ class Request:
     """Plant known faults in what passes, to see whether its cases would notice them."""
     slowest: int | None = None
     """How many of the slowest targets the report names, 0 for all; None for no durations."""
-    dump: Path | None = None
-    """Folder for files that show each error without gradverify; it exists."""
     extra_arguments: tuple[str, ...] = ()
     """Options that a reproducing command must repeat."""
     clock: Callable[[], float] = time.monotonic

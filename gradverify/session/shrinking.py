@@ -139,7 +139,6 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
             if _is_shrunk(attempts, places.get(case.id)):
                 reported[id(finding)] = _reported(attempts)
                 places.setdefault(case.id, attempts.at)
-                state.shrunk.append(attempts.at.case)
     except WorkerError as error:
         if isinstance(error, WorkerTimedOutError):
             left_out = (TOO_SLOW.format(request.timeout),)

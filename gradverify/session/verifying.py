@@ -22,7 +22,6 @@ from gradverify.model import (
 )
 from gradverify.session.aggregate import TargetState
 from gradverify.session.costing import fitting
-from gradverify.session.dumping import dumped
 from gradverify.session.ended import take_end
 from gradverify.session.mutating import plant_all
 from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
@@ -73,7 +72,7 @@ def verify_target(planned: Planned, request: Request, progress: TargetProgress) 
     worker = planned.module.worker
     if worker is None or not worker.alive or not worker.touched:
         return _verified(planned, request, progress)
-    judged = _verified(planned, replace(request, dump=None), progress, beside_another=True)
+    judged = _verified(planned, request, progress, beside_another=True)
     if judged.report.status not in NOT_VERIFIED:
         return judged
     planned.module.close()
@@ -107,13 +106,11 @@ def _verified(
     except WorkerError as error:
         planned.module.close()
         bug = take_end(planned, state, error, request)
-        judged = Judged(state.report(), bug)
-    else:
-        progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
-        report = shrunk(report, planned, state, request)
-        reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
-        judged = Judged(replace(report, findings=tuple(reported)))
-    return replace(judged, report=dumped(judged.report, planned, state, request))
+        return Judged(state.report(), bug)
+    progress.at("looking for smaller inputs" if report.status is Verdict.FAILED else "")
+    report = shrunk(report, planned, state, request)
+    reported = (_with_declared_shapes(finding, planned, plan.cases) for finding in report.findings)
+    return Judged(replace(report, findings=tuple(reported)))
 
 
 def _run_within_budget(

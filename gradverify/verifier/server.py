@@ -21,7 +21,6 @@ from gradverify.events import (
     Collected,
     DeviceLost,
     Disturbed,
-    Dump,
     Event,
     Failed,
     Faults,
@@ -167,12 +166,6 @@ class Server:
                 from gradverify.verifier.retrying import retry  # noqa: PLC0415
 
                 yield retry(request, self._live(request.verified, self._kept))
-                self._state.restore()
-            case Dump():
-                from gradverify.verifier.dump.write import dump  # noqa: PLC0415
-
-                assert self._module is not None  # noqa: S101 - it was collected before it was verified
-                yield from dump(request, self._live(request.verified), self._module)
                 self._state.restore()
             case Suggest():
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415

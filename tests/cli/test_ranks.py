@@ -63,13 +63,6 @@ def test_no_rank_outlives_the_command():
     assert left == []
 
 
-def test_what_shows_on_ranks_alone_is_not_dumped_as_a_script(tmp_path):
-    found = checked("wrong.py::ReducesOnFirstRankAlone[world=2]", "--dump", str(tmp_path / "dumped"))
-    (hang,) = found["ReducesOnFirstRankAlone"]["findings"]
-    assert "--dump wrote nothing: a script runs in one process" in hang["hint"]
-    assert not list((tmp_path / "dumped").glob("*"))
-
-
 MODULE = """
 import torch
 import torch.distributed as dist

@@ -90,7 +90,6 @@ def hostile_finding(text, severity):
         location=Location(text, 1),
         cause=text,
         reproduce=text,
-        dump=text,
     )
 
 

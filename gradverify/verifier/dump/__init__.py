@@ -1,1 +1,0 @@
-"""`--dump`: a finding as a tensor file and a script of plain torch that shows it without gradverify."""
