@@ -2,7 +2,7 @@
 
     python benchmarks/detection.py [--size 100] [--seeds 3] [--second-sizes 100,1000] [--slow-up-to 150]
 
-Two Markdown tables. First order: the faults of `gradverify selftest` in the gradient of one input; `located`
+Two Markdown tables. First order: the faults of `faults.py` in the gradient of one input; `located`
 counts those of which ours names exactly the input, or the entry, that was changed. Second order: faults in
 the double backward, which leave the first derivative as it is; ours notices by an error or a warning, and its
 slowest check is shown in CPU seconds.
@@ -19,13 +19,13 @@ from collections.abc import Callable
 
 import torch
 from cases.ordinary import Inputs, faults_of, planting, subjects, twice_differentiable
+from faults import Fault
+from planting import Planted
 from torch import Tensor
 from torch.autograd import Function
 
 import gradverify
 from gradverify.model import Finding
-from gradverify.verifier.mutation.faults import Fault
-from gradverify.verifier.mutation.planting import Planted
 
 
 def first_order(options: argparse.Namespace) -> None:

@@ -27,10 +27,10 @@ from typing import Any
 import torch
 from cases.ordinary import faults_of, planting, subjects, twice_differentiable
 from operator_database import Called, operators, samples_of, size_of, verdict
+from planting import Planted
 
 import gradverify
 from gradverify.api import decide
-from gradverify.verifier.mutation.planting import Planted
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from faults import FAULTS, Fault, Scope
+from planting import Planted, differs
 from torch import Tensor
 from torch.autograd import Function
 
-from gradverify.verifier.checks.reading import wrapped_backward
-from gradverify.verifier.mutation.faults import FAULTS, Fault, Scope
-from gradverify.verifier.mutation.planting import Planted, differs
+from gradverify.verifier.collect.wrapped import wrapped_backward
 
 Inputs = tuple[Tensor, ...]
 

@@ -22,7 +22,6 @@ SHORT = {
     "rules": "Show the table of codes.",
     "schema": "Print the JSON Schema of spec files, for editors.",
     "demo": "Show the report on a small module that ships with the package.",
-    "selftest": "Plant known faults, and show that each is caught.",
 }
 """One line for each command, for the list of them."""
 

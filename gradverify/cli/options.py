@@ -95,7 +95,6 @@ class Checks:
     ignore: Ignore = None
     engine: Annotated[Engine, _option("--engine", metavar="ENGINE")] = Engine.PROBE
     effort: EffortOption = None
-    mutate: Annotated[bool, _option("--mutate")] = False
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,6 @@ def request_of(options: Options, config: Config | None = None) -> Request:
         stop_after=1 if failing.stop_at_first else failing.maxfail,
         stopped_by="-x" if failing.stop_at_first else f"--maxfail {failing.maxfail}",
         slowest=output.durations,
-        mutate=options.checks.mutate,
         extra_arguments=(
             *_repeated(config, specs, settings, numbers),
             *(("--memory", str(memory)) if memory else ()),

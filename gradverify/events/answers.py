@@ -9,7 +9,6 @@ from gradverify.model import (
     Beyond,
     Evaluations,
     Finding,
-    Mutation,
     Outcome,
     PassedOver,
     Point,
@@ -190,20 +189,6 @@ class NotSuggested:
 
 
 @dataclass(frozen=True)
-class Faults:
-    """The faults that can be planted, in the order of the table."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Mutated:
-    """What became of one planted fault."""
-
-    mutation: Mutation
-
-
-@dataclass(frozen=True)
 class Called:
     """User code was called so many times for this request: sent at powers of two."""
 
@@ -268,8 +253,6 @@ Event = (
     | Retried
     | Suggested
     | NotSuggested
-    | Faults
-    | Mutated
     | Called
     | Done
     | Failed

@@ -95,19 +95,4 @@ class Suggest:
     """The request of its verification."""
 
 
-@dataclass(frozen=True)
-class Mutate:
-    """Plant one known fault in a target, and verify it as planned."""
-
-    verified: Verify
-    """The request that it answered without the fault."""
-    fault: str
-    """Its name, as `ListFaults` was answered."""
-
-
-@dataclass(frozen=True)
-class ListFaults:
-    """Say which faults can be planted."""
-
-
-Request = Collect | Bind | Infer | Verify | Retry | Suggest | Mutate | ListFaults
+Request = Collect | Bind | Infer | Verify | Retry | Suggest

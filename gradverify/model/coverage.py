@@ -1,4 +1,4 @@
-"""What a verdict holds for: what was varied, judged in native dtypes, called, and planted."""
+"""What a verdict holds for: what was varied, judged in native dtypes, and called."""
 
 from __future__ import annotations
 
@@ -75,30 +75,6 @@ class Evaluations:
     def __add__(self, other: Evaluations) -> Evaluations:
         """Add counts."""
         return Evaluations(self.forward + other.forward, self.backward + other.backward)
-
-
-class MutationOutcome(StrEnum):
-    """What became of a planted fault."""
-
-    CAUGHT = "caught"
-    ESCAPED = "escaped"
-    """It changed the gradient, and every check passed."""
-    NO_EFFECT = "no-effect"
-    """It changed nothing at these sizes and values: they would not notice it."""
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """A known fault, planted in a target that passed."""
-
-    fault: str
-    inputs: tuple[str, ...]
-    """Names of the inputs whose gradient was changed; none where all were."""
-    outcome: MutationOutcome
-    code: str = ""
-    """Of the first finding that reports it."""
-    located: bool = False
-    """That finding names the input, and the entries where they were known."""
 
 
 @dataclass(frozen=True)

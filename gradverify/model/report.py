@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradverify.model.coverage import Domain, Evaluations, Mutation, Swept
+from gradverify.model.coverage import Domain, Evaluations, Swept
 from gradverify.model.finding import Finding, RaisedError
 from gradverify.model.plan import Companion, Price, Settings
 from gradverify.model.target import Location, PassedOver, Target
@@ -75,8 +75,6 @@ class TargetReport:
     """What it was judged on."""
     case_reports: tuple[CaseReport, ...] = ()
     """One for each planned case, and one with an empty id for what no case stands for."""
-    mutations: tuple[Mutation, ...] | None = None
-    """The faults planted in it; None where none were asked for, or it did not pass without them."""
     deduced: str = ""
     """Inferred inputs, as a person reads them."""
 

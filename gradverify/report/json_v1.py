@@ -17,7 +17,6 @@ from gradverify.model import (
     Entry,
     Finding,
     Mistake,
-    Mutation,
     Outcome,
     Precision,
     RaisedError,
@@ -118,21 +117,9 @@ def _target(report: TargetReport) -> dict[str, Json]:
         shape["duration_s"] = report.duration_s
     ignored: list[Json] = [{"code": code, "reason": reason} for code, reason in sorted(report.ignored)]
     shape |= _some(reason=report.reason, ignored=ignored, left_out=[*report.left_out])
-    if report.mutations is not None:
-        shape["mutations"] = [_mutation(mutation) for mutation in report.mutations]
     shape |= _some(precision=[_precision(one) for one in report.swept.precision])
     shape["findings"] = [_finding(found, report) for found in sorted(report.findings, key=_finding_order)]
     return shape
-
-
-def _mutation(mutation: Mutation) -> Json:
-    return {
-        "fault": mutation.fault,
-        "inputs": [*mutation.inputs],
-        "outcome": mutation.outcome,
-        "code": mutation.code or None,
-        "located": mutation.located,
-    }
 
 
 def _swept(report: TargetReport) -> Json:

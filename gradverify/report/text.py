@@ -25,7 +25,6 @@ from gradverify.report.block import block_lines
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import STYLES, hang
 from gradverify.report.mistakes import closing, mistake_lines
-from gradverify.report.mutations import mutation_lines
 from gradverify.report.targets import target_lines
 from gradverify.report.words import clean, listed, plural
 
@@ -59,7 +58,6 @@ def render_scrolled(report: Report, style: TextStyle) -> str:
 def _found(report: Report, style: TextStyle) -> list[list[Text]]:
     explained: set[str] = set()
     blocks = [block_lines(target, style, explained) for target in report.targets]
-    blocks.append(mutation_lines(report, style))
     return blocks + [mistake_lines(mistake, style) for mistake in report.errors]
 
 

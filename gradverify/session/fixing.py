@@ -202,7 +202,6 @@ def _of_whole_files(request: Request, fixes: Sequence[Fix]) -> Request:
         settings=replace(request.settings, select=()),
         keyword="",
         stop_after=None,
-        mutate=False,
     )
 
 

@@ -81,8 +81,6 @@ class Request:
     """Stop after so many targets that are not verified."""
     stopped_by: str = "-x"
     """The option that says so."""
-    mutate: bool = False
-    """Plant known faults in what passes, to see whether its cases would notice them."""
     slowest: int | None = None
     """How many of the slowest targets the report names, 0 for all; None for no durations."""
     extra_arguments: tuple[str, ...] = ()

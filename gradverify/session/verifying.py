@@ -11,8 +11,6 @@ from gradverify.model import (
     Effort,
     Finding,
     InputSource,
-    Mutation,
-    MutationOutcome,
     Settings,
     Severity,
     TargetPlan,
@@ -23,7 +21,6 @@ from gradverify.model import (
 from gradverify.session.aggregate import TargetState
 from gradverify.session.costing import fitting
 from gradverify.session.ended import take_end
-from gradverify.session.mutating import plant_all
 from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.request import Request, TargetProgress
@@ -101,8 +98,6 @@ def _verified(
         if small.cases:
             _run_within_budget(planned, small, request, state, progress)
         report = state.report()
-        if request.mutate and report.status is Verdict.PASSED:
-            report = _mutated(report, plant_all(planned, plan, state.settings, request), state.settings)
     except WorkerError as error:
         planned.module.close()
         bug = take_end(planned, state, error, request)
@@ -213,16 +208,6 @@ def _declared(spec: SpecFile, key: str, name: str) -> list[tuple[str, int]]:
     if not isinstance(shape, list):
         return []
     return [(f"[{', '.join(map(str, shape))}]", spec.document.line_of(("functions", key, "inputs", name)))]
-
-
-def _mutated(report: TargetReport, mutations: tuple[Mutation, ...], settings: Settings) -> TargetReport:
-    """The report with what became of the planted faults; under --strict, one that escapes fails it."""
-    escaped = sum(m.outcome is MutationOutcome.ESCAPED for m in mutations)
-    report = replace(report, mutations=mutations)
-    if not (escaped and settings.strict):
-        return report
-    which = "a planted fault" if escaped == 1 else f"{escaped} planted faults"
-    return replace(report, status=Verdict.FAILED, reason=f"its checks do not notice {which} (--strict)")
 
 
 def _not_for(plan: TargetPlan, device: str) -> str:

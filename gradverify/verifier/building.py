@@ -51,8 +51,6 @@ class Live:
     """Reference, surrogate, hooks and the objects of inputs, by the path that the spec gives."""
     kept: Kept = field(default_factory=Kept)
     """What was drawn and measured of the target so far."""
-    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
-    """What stands between the caller and the target: a planted fault, where no backward can be replaced."""
     native: str = ""
     """The dtype in which it is called from the start: who asks says that there is no float64 path."""
     worlds: Worlds | Program | None = None
@@ -74,7 +72,7 @@ def build_subject(
         reference = _named(reference, request.target, case)
     return Subject(
         target=request.target,
-        function=called.function if live.around is None else live.around(called.function),
+        function=called.function,
         settings=request.settings,
         reader=reader,
         reference=reference,

@@ -23,12 +23,9 @@ from gradverify.events import (
     Disturbed,
     Event,
     Failed,
-    Faults,
     Found,
     Infer,
     Inferred,
-    ListFaults,
-    Mutate,
     NotBound,
     NotInferred,
     Ready,
@@ -110,7 +107,7 @@ class Server:
         Raises `DisturbedError` once user code has replaced what an answer depends on, and for what it raises
         where its objects are used without a guard.
         """
-        runs = not isinstance(request, Collect | Bind | ListFaults)
+        runs = not isinstance(request, Collect | Bind)
         before = self._look() if runs else Left({}, 0, 0)
         try:
             for event in self._answer(request):
@@ -171,15 +168,6 @@ class Server:
                 from gradverify.verifier.suggest.suggest import suggest  # noqa: PLC0415
 
                 yield suggest(request.verified, self._live(request.verified))
-                self._state.restore()
-            case ListFaults():
-                from gradverify.verifier.mutation.run import NAMES  # noqa: PLC0415
-
-                yield Faults(NAMES)
-            case Mutate():
-                from gradverify.verifier.mutation.run import mutate  # noqa: PLC0415
-
-                yield from mutate(request.verified, request.fault, self._live(request.verified))
                 self._state.restore()
 
     def _collect(self, request: Collect) -> Event:

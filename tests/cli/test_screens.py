@@ -11,8 +11,6 @@ SCREENS = {
     "import failure among good modules": (2, "check", "broken.py", "right.py"),
     "list": (0, "list", "right.py"),
     "demo": (0, "demo"),
-    "selftest": (0, "selftest"),
-    "mutate": (0, "check", "right.py", "--mutate"),
     "nothing discovered": (5, "check", "nothing.py"),
     "spec error": (2, "check", "right.py", "--spec", "mistaken.yaml"),
     "explain": (0, "explain", "GV101"),

@@ -14,7 +14,7 @@ from gradverify.session.outcome import ExitCode
 COMMANDS = typer.main.get_command(app).commands
 EPILOGS = {name: page_of(name) for name in (*COMMANDS, "gradverify")}
 WIDTH = 80
-ROOM_FOR_A_LINE = WIDTH - len("  selftest  ") - 1
+ROOM_FOR_A_LINE = WIDTH - len("  suggest  ") - 1
 
 
 def test_every_command_has_a_page_and_no_page_is_left_over():

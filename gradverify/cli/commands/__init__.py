@@ -26,7 +26,6 @@ HOMES = {
     "rules": "reading",
     "schema": "reading",
     "demo": "verifying",
-    "selftest": "verifying",
 }
 """The module of each command, in the order of `gradverify --help`."""
 

@@ -34,7 +34,6 @@ from gradverify.cli.options import (
 from gradverify.cli.request import configuration, lint_request_of, random_seed, request_of
 from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write
 from gradverify.errors import InterruptedRunError
-from gradverify.model import Verdict
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
@@ -162,22 +161,6 @@ def demo(verbose: Verbose = 0, color: ColorOption = Color.AUTO) -> None:
         surprises = unintended(report)
         write(sys.stdout, _closing_of_demo(report, surprises))
     raise typer.Exit(ExitCode.BUG if surprises else ExitCode.OK)
-
-
-def selftest(color: ColorOption = Color.AUTO) -> None:
-    """Plant known faults in right Functions that ship with the package, and show that each is caught."""
-    from gradverify.demo.intended import INTENDED  # noqa: PLC0415
-    from gradverify.report.mutations import render_selftest  # noqa: PLC0415
-
-    style = style_for(color, 0)
-    with reported(style, Format.TEXT):
-        right = [name for name, (status, _) in INTENDED.items() if status is Verdict.PASSED]
-        targets = Targets([f"{_demo_module()}::{name}" for name in right])
-        planted = Options(targets, checks=Checks(mutate=True), failing=Failing(strict=True))
-        report = checked(request_of(planted))
-        write(sys.stdout, render_selftest(report, style))
-        print_bugs(report.bugs)
-    raise typer.Exit(report.exit_code)
 
 
 def _demo_module() -> str:

@@ -69,7 +69,7 @@ class Kept:
     """Changes of its backward that make it right; made where a cause is looked for."""
 
     def begin(self) -> None:
-        """Forget everything: the target is verified anew, maybe with a fault planted in it."""
+        """Forget everything: the target is verified anew."""
         for kept in (self.samples, self.points, self.findings, self.causes):
             kept.clear()
         self.repairs, self.entries, self.native = None, 0, ("", "")

@@ -24,8 +24,6 @@ from gradverify.model import (
     Location,
     Mistake,
     ModuleReport,
-    Mutation,
-    MutationOutcome,
     PassedOver,
     RaisedError,
     Severity,
@@ -107,7 +105,6 @@ def hostile_report(samples, text, status):
         capabilities=((text, text),),
         surrogate=Companion(text, (text,), (text,), text),
         swept=Swept((text,), (text, "b"), (text,)),
-        mutations=(Mutation(text, (text,), MutationOutcome.ESCAPED, text),),
         deduced=text,
     )
     mistake = Mistake(text, Location(text, 1, 1), text, 3, "import", None, text)

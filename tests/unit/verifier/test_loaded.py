@@ -22,7 +22,6 @@ HEAVY = (
 ON_REQUEST = (
     "gradverify.verifier.diagnose.findings",
     "gradverify.verifier.infer.deduce",
-    "gradverify.verifier.mutation.run",
     "gradverify.verifier.diagnose.edits",
     "gradverify.verifier.diagnose.ladder",
     "gradverify.verifier.retrying",

@@ -6,13 +6,12 @@ Hooks on views of the arguments do it, so that what the target computes and how 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from faults import Fault, Scope
 from torch import Tensor
 from torch.utils import _pytree
-
-from gradverify.verifier.mutation.faults import Fault, Scope
 
 CHANGED = 1e-10
 """A gradient that moved by less than this share of its largest entry was not changed: nothing resolves it."""
@@ -22,30 +21,27 @@ CHANGED = 1e-10
 class Planted:
     """A fault in the gradients of a call, at some positions of its arguments."""
 
-    fault: Fault | None
-    """None only watches."""
+    fault: Fault
     positions: tuple[int, ...] = ()
     changed: bool = False
     """Whether any gradient has been another one because of it."""
-    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By argument position: the shape of the last gradient that reached it."""
     started_wrong: bool = False
     """A grad_output has been another one."""
 
     def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The call of a target with the fault in its gradients."""
 
-        def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
+        def call(*arguments: Any) -> Any:
             pair: dict[int, Tensor] = {}
             watched = [self._watched(value, k, pair) for k, value in enumerate(arguments)]
             result = function(*self._swapped(watched))
-            if self.fault is None or self.fault.scope is not Scope.GRAD_OUTPUT:
+            if self.fault.scope is not Scope.GRAD_OUTPUT:
                 return result
             return _hooked(result, self._started)
 
         return call
 
-    def _watched(self, value: Any, position: int, pair: dict[int, Tensor]) -> Any:  # noqa: ANN401
+    def _watched(self, value: Any, position: int, pair: dict[int, Tensor]) -> Any:
         """An argument through whose tensors the gradient comes back with the fault in it.
 
         `pair` gets the gradients of this call that change places.
@@ -54,17 +50,13 @@ class Planted:
 
     def _started(self, grad_output: Tensor) -> Tensor:
         """What the gradient starts from, changed."""
-        assert self.fault is not None  # noqa: S101 - the caller has looked
         wrong = self.fault.change(grad_output)
         self.started_wrong = self.started_wrong or differs(grad_output, wrong)
         return wrong
 
     def _seen(self, gradient: Tensor, position: int, pair: dict[int, Tensor]) -> Tensor | None:
-        """Note a gradient that reaches an input; the changed one where the fault is planted there."""
+        """The changed gradient where the fault is planted at an input that it reaches."""
         fault = self.fault
-        self.shapes[position] = tuple(gradient.shape)
-        if fault is None:
-            return None
         if fault.scope is Scope.PAIR:
             pair |= {position: gradient} if position in self.positions else {}
             if len(pair) == 2:
@@ -85,7 +77,7 @@ class Planted:
     def _swapped(self, arguments: Sequence[Any]) -> list[Any]:
         """Two arguments with their values, each of which sends its gradient to the other one."""
         swapped = list(arguments)
-        if self.fault is None or self.fault.scope is not Scope.PAIR:
+        if self.fault.scope is not Scope.PAIR:
             return swapped
         one, other = self.positions
         if max(one, other) < len(arguments) and _may_swap(arguments[one], arguments[other]):
@@ -95,10 +87,10 @@ class Planted:
         return swapped
 
 
-def _hooked(value: Any, change: Callable[[Tensor], Tensor | None]) -> Any:  # noqa: ANN401
+def _hooked(value: Any, change: Callable[[Tensor], Tensor | None]) -> Any:
     """Views of the tensors in it, whose gradients are changed before they go on; None leaves one."""
 
-    def one(tensor: Any) -> Any:  # noqa: ANN401
+    def one(tensor: Any) -> Any:
         if not (isinstance(tensor, Tensor) and tensor.requires_grad):
             return tensor
         view = tensor.view_as(tensor)
@@ -108,7 +100,7 @@ def _hooked(value: Any, change: Callable[[Tensor], Tensor | None]) -> Any:  # no
     return _pytree.tree_map(one, value)
 
 
-def _may_swap(first: Any, second: Any) -> bool:  # noqa: ANN401
+def _may_swap(first: Any, second: Any) -> bool:
     both = isinstance(first, Tensor) and isinstance(second, Tensor)
     return both and first.requires_grad and second.requires_grad and first.shape == second.shape
 

@@ -1,1 +1,0 @@
-"""Known faults planted in a right Function, to see whether its cases would notice them."""
