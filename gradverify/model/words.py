@@ -93,9 +93,8 @@ class Engine(StrEnum):
     """Who gives the numerical verdict."""
 
     PROBE = "probe"
-    """A certificate from a few random probes; where it does not close, the full Jacobian."""
-    JACOBIAN = "jacobian"
-    """Always the full Jacobian by a six-point stencil, with a measured error for every entry."""
+    """A certificate from a few random probes; where it does not close, the full Jacobian by a six-point
+    stencil, with a measured error for every entry."""
     TORCH = "torch"
     """`torch.autograd.gradcheck` and `gradgradcheck` in slow mode; ours only locates."""
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from gradverify.model import Effort, Engine, Finding, Outcome, Point, RaisedError, Severity
+from gradverify.model import Effort, Finding, Outcome, Point, RaisedError, Severity
 from gradverify.verifier.checks.drawn_again import explained_by_draws
 from gradverify.verifier.checks.empty import refused_empty
 from gradverify.verifier.checks.float32_inside import (
@@ -78,7 +78,7 @@ def _dense(sample: Sample) -> FirstOrder:
     if refused is not None:
         return refused
     settings = sample.subject.settings
-    if settings.engine is not Engine.JACOBIAN and settings.effort is not Effort.THOROUGH:
+    if settings.effort is not Effort.THOROUGH:
         damping = damping_of(sample.problem)
         certificate = certify(sample.problem, rtol=settings.rtol, key=sample.key, damping=damping)
         if certificate is not None:

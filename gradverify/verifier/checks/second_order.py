@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from gradverify.model import Engine, Finding, Outcome, RaisedError, Severity
+from gradverify.model import Finding, Outcome, RaisedError, Severity
 from gradverify.verifier import guard
 from gradverify.verifier.checks.composite import Composite, NoComposite
 from gradverify.verifier.checks.composite_refinement import settled_second_order
@@ -81,11 +81,9 @@ def second_order(
     if isinstance(graph, CheckResult):
         return graph
     settings = sample.subject.settings
-    certificate = None
-    if settings.engine is not Engine.JACOBIAN:
-        hand_back(sample.inputs.size)
-        through = partial(second.back_each, graph)
-        certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
+    hand_back(sample.inputs.size)
+    through = partial(second.back_each, graph)
+    certificate = certify(second, rtol=settings.rtol, key=sample.key, back_each=through)
     if certificate is None and first.proven:
         first = measured_first_order(sample)
     judged = certificate or judged_jacobians(

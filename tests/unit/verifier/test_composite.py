@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradverify.model import Case, Engine, Outcome, Point, Settings, Target, TargetKind, TensorInput
+from gradverify.model import Case, Effort, Outcome, Point, Settings, Target, TargetKind, TensorInput
 from gradverify.verifier.checks.composite import (
     Composite,
     NoComposite,
@@ -55,7 +55,7 @@ def sample_of(name: str, draw: int = 0) -> Sample:
     subject = Subject(
         target=Target(name, name, TargetKind.FUNCTION, "composites.py", 1),
         function=function.apply,
-        settings=Settings(engine=Engine.JACOBIAN),
+        settings=Settings(effort=Effort.THOROUGH),
         own_forward=plain_forward(function),
     )
     sample = prepare(subject, case, Point.TYPICAL, draw)
