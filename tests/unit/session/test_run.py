@@ -63,7 +63,7 @@ def verdicts(report):
 
 
 def test_a_bug_of_ours_costs_one_target(here, monkeypatch):
-    def command(_how, *descriptors):
+    def command(*descriptors):
         package = str(Path(processes.__file__).parents[2])
         return [sys.executable, "-P", "-c", SABOTEUR.format(package=package, descriptors=descriptors)]
 
