@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from gradverify.errors import ConfigError, UsageError, did_you_mean
-from gradverify.model import Effort, shown_path
+from gradverify.model import shown_path
+from gradverify.options import KEYS
 from gradverify.toml_file import TomlFile, read_toml
 
 FILE = "pyproject.toml"
@@ -18,24 +19,14 @@ WHAT = "configuration"
 
 @dataclass(frozen=True)
 class Config:
-    """What a configuration file says; None for what it does not."""
+    """What a configuration file says."""
 
     file: Path | None = None
     """None where there is no such file."""
     named: bool = False
     """The command line names the file: a command that repeats a finding must do so too."""
-    paths: tuple[str, ...] | None = None
-    specs: str | None = None
-    exclude: tuple[str, ...] | None = None
-    select: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] | None = None
-    seed: int | str | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    device: str | None = None
-    effort: str | None = None
-    timeout: float | None = None
-    memory: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """By key, as checked by `KEYS`; lists are tuples."""
 
     @property
     def folder(self) -> Path:
@@ -84,7 +75,7 @@ def _read(file: TomlFile, table: Any) -> Config:  # noqa: ANN401
     if mistakes:
         raise ConfigError(mistakes)
     values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in table.items()}
-    return Config(file.path, **values)
+    return Config(file.path, values=values)
 
 
 def _complaints(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -92,40 +83,5 @@ def _complaints(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if key not in KEYS:
             meant = did_you_mean(key, KEYS) or f": it knows {', '.join(KEYS)}"
             yield key, f"unknown key `{key}` in {TABLE}{meant}"
-        elif not KEYS[key][0](value):
-            yield key, f"`{key}` in {TABLE} must be {KEYS[key][1]}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-Test = Callable[[object], bool]
-
-KEYS: dict[str, tuple[Test, str]] = {
-    "paths": (_are_texts, "a list of strings"),
-    "specs": (_is_text, "a string: the folder of the spec files"),
-    "exclude": (_are_texts, "a list of strings"),
-    "select": (_are_texts, "a list of strings"),
-    "ignore": (_are_texts, "a list of strings"),
-    "seed": (lambda value: value == "random" or _is_count(value), 'a whole number or "random"'),
-    "rtol": (_is_number, "a number"),
-    "atol": (_is_number, "a number"),
-    "effort": (lambda value: value in list(Effort), f"one of {', '.join(Effort)}"),
-    "device": (_is_text, "a string"),
-    "timeout": (_is_number, "a number of seconds"),
-    "memory": (_is_count, "a whole number of MiB"),
-}
-"""Every key with what it must hold."""
+        elif not KEYS[key].test(value):
+            yield key, f"`{key}` in {TABLE} must be {KEYS[key].words}"

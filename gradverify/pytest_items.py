@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from gradverify.cli.options import Options, Targets
-from gradverify.cli.request import request_of
 from gradverify.config import load_config
 from gradverify.errors import SpecError, UsageError
 from gradverify.model import Report, Settings, Verdict, shown_path
 from gradverify.report.console import TextStyle
 from gradverify.report.mistakes import render_mistakes
 from gradverify.report.text import render_text
+from gradverify.requested import request_of
 from gradverify.rules import RULES
 from gradverify.session.planning import Planned
 from gradverify.session.pool import Worker
@@ -101,7 +100,7 @@ class GradverifySpec(pytest.File):
 
         if self._session is None:
             try:
-                request = request_of(Options(Targets([str(self.path)])), load_config())
+                request = request_of({"targets": [str(self.path)]}, load_config())
                 template = _template_of(self.config, request.settings)
                 request = replace(request, started=partial(Worker, template=template))
                 self._session = prepare(request, Progress())

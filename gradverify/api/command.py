@@ -11,11 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from gradverify.api.shown import ShownReport, shown
-from gradverify.cli.options import Checks, Failing, Limits, Numbers, Options, Targets
-from gradverify.cli.request import request_of
 from gradverify.config import load_config
 from gradverify.errors import UsageError
 from gradverify.model import Report, shown_path
+from gradverify.requested import request_of
 from gradverify.session.outcome import exit_code, summary_of
 from gradverify.session.run import check as run_check
 
@@ -58,14 +57,23 @@ def check(  # noqa: PLR0913 - one keyword for each option
     texts, live = [text for text, _ in named if text], [_behind(one) for text, one in named if not text]
     if live and spec:
         raise UsageError("check: a spec names a module, and a Function without a file is in none: use verify")
-    options = Options(
-        Targets(texts or ([HERE] if live else []), [Path(file) for file in spec], no_infer=not infer),
-        checks=Checks(select=_listed(select), ignore=_listed(ignore)),
-        numbers=Numbers(device, list(dtypes), autocast, None if seed is None else str(seed), rtol, atol),
-        limits=Limits(timeout, memory=memory),
-        failing=Failing(strict=strict),
-    )
-    request = request_of(options, load_config())
+    given = {
+        "targets": texts or ([HERE] if live else []),
+        "spec": [Path(file) for file in spec],
+        "no_infer": not infer,
+        "select": _listed(select),
+        "ignore": _listed(ignore),
+        "device": device,
+        "dtype": list(dtypes),
+        "autocast": autocast,
+        "seed": seed,
+        "rtol": rtol,
+        "atol": atol,
+        "timeout": timeout,
+        "memory": memory,
+        "strict": strict,
+    }
+    request = request_of(given, load_config())
     reports = [run_check(request)] if texts or not targets else []
     if live:
         from gradverify.api.cells import check_cell  # noqa: PLC0415 - loads torch, in this process

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gradverify.cli.formats import Format
 from gradverify.errors import UsageError
+from gradverify.report.formats import Format
 
 SOURCES = frozenset({".py", ".pyi", ".ipynb", ".yaml", ".yml", ".toml"})
 """Endings of what is verified, and of what says how."""

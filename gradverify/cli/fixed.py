@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from gradverify.cli.options import Options
-from gradverify.errors import UsageError
 from gradverify.model import Verdict
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.finding import SIGNED
@@ -16,16 +14,6 @@ from gradverify.report.words import clean, plural
 
 if TYPE_CHECKING:
     from gradverify.session.fixing import Fixes
-
-
-def refuse_fixing(options: Options) -> None:
-    """Raise `UsageError` where nothing can be fixed by what is asked for."""
-    if options.fixing.unsafe_fixes and not options.fixing.fix:
-        raise UsageError("--unsafe-fixes says what --fix may write: give both")
-    if options.fixing.fix and options.since.watch:
-        raise UsageError("--fix writes into the files that --watch looks at: give one of them")
-    if options.fixing.fix and options.limits.in_process:
-        raise UsageError("--fix verifies the changed file afresh, which --in-process cannot import again")
 
 
 def _what_else(fixes: Fixes) -> str:

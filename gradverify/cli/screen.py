@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from gradverify import __version__
-from gradverify.cli.formats import MACHINES, Format, LintFormat
-from gradverify.cli.options import Color
+from gradverify.config import Config, load_config
 from gradverify.errors import SpecError, UsageError
+from gradverify.model import shown_path
+from gradverify.options import Color
 from gradverify.report.console import TextStyle, harmless
+from gradverify.report.formats import MACHINES, Format, LintFormat
 from gradverify.session.outcome import ExitCode, summary_of
 
 if TYPE_CHECKING:
@@ -87,6 +89,14 @@ def open_standard_streams() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+
+
+def configuration(given: Path | None, verbosity: int) -> Config:
+    """The configuration; -v says on stderr which file it is. Raises as `load_config` does."""
+    config = load_config(given)
+    if verbosity > 0 and config.file is not None:
+        tell(f"gradverify: configuration: {shown_path(config.file)}\n")
+    return config
 
 
 @contextlib.contextmanager

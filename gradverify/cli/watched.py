@@ -15,11 +15,11 @@ from types import ModuleType
 
 import typer
 
-from gradverify.cli.formats import MACHINES, Format
 from gradverify.cli.screen import print_report, reported, write, write_reports
 from gradverify.errors import InterruptedRunError, UsageError
 from gradverify.model import Report, Settings, Verdict, shown_path
 from gradverify.report.console import TextStyle, harmless
+from gradverify.report.formats import MACHINES, Format
 from gradverify.report.text import render_scrolled
 from gradverify.report.words import clean, listed, plural
 from gradverify.session.outcome import ExitCode

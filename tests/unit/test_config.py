@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gradverify.cli.options import Checks, Limits, Numbers, Options, Targets
-from gradverify.cli.request import request_of
 from gradverify.config import Config, load_config
 from gradverify.errors import ConfigError, UsageError
+from gradverify.requested import request_of
 from gradverify.session.planning import seed_of
 
 GOOD = """\
@@ -45,7 +44,7 @@ def wrong(here, text):
 def test_none(here):
     assert load_config() == Config()
     with pytest.raises(UsageError, match="or set `paths` in"):
-        request_of(Options(), load_config())
+        request_of({}, load_config())
 
 
 def test_nearest_upward_that_has_the_table(here, monkeypatch):
@@ -54,17 +53,17 @@ def test_nearest_upward_that_has_the_table(here, monkeypatch):
     monkeypatch.chdir(here / "src" / "gen")
     config = load_config()
     assert config.file == here / "pyproject.toml"
-    assert (config.seed, config.timeout, config.select) == (7, 5, ("GV1",))
-    request = request_of(Options(Targets(["g.py"])), config)
+    assert [config.values[k] for k in ("seed", "timeout", "select")] == [7, 5, ("GV1",)]
+    request = request_of({"targets": ["g.py"]}, config)
     assert request.specs_folder == here / "checks"
     assert request.excluded(Path("g.py"))  # patterns are relative to the file's folder
-    assert not request_of(Options(Targets(["g.py"], exclude=["*.txt"])), config).excluded(Path("g.py"))
+    assert not request_of({"targets": ["g.py"], "exclude": ["*.txt"]}, config).excluded(Path("g.py"))
 
 
 def test_command_line_before_configuration(here):
     (here / "pyproject.toml").write_text(GOOD.replace('"pkg.mod", ', ""))
     config = load_config()
-    request = request_of(Options(), config)
+    request = request_of({}, config)
     assert [(s.path.as_posix(), s.name) for s in request.selections] == [("src", ""), ("src/m.py", "F")]
     settings = request.settings
     assert (settings.rtol, settings.atol, settings.select, settings.ignore) == (
@@ -74,13 +73,15 @@ def test_command_line_before_configuration(here):
         ("GV110",),
     )
     assert (request.timeout, seed_of(request, None), request.extra_arguments) == (5, 7, ())
-    options = Options(
-        Targets(["src/m.py"]),
-        checks=Checks(["GV2,GV3"], ["GV4"]),
-        numbers=Numbers(seed="3", rtol=1e-5),
-        limits=Limits(9.0),
-    )
-    request = request_of(options, config)
+    given = {
+        "targets": ["src/m.py"],
+        "select": ["GV2,GV3"],
+        "ignore": ["GV4"],
+        "seed": "3",
+        "rtol": 1e-5,
+        "timeout": 9.0,
+    }
+    request = request_of(given, config)
     assert [s.path.as_posix() for s in request.selections] == ["src/m.py"]
     assert (request.settings.rtol, request.settings.select) == (1e-5, ("GV2", "GV3"))
     assert (request.timeout, seed_of(request, None), request.settings.ignore) == (9, 3, ("GV4",))
@@ -88,7 +89,7 @@ def test_command_line_before_configuration(here):
 
 def test_a_file_that_is_named(here):
     (here / "ci.toml").write_text("[tool.gradverify]\nseed = 'random'\nrtol = 0\n")
-    request = request_of(Options(Targets(["src/m.py"])), load_config(Path("ci.toml")))
+    request = request_of({"targets": ["src/m.py"]}, load_config(Path("ci.toml")))
     assert request.extra_arguments == ("--config", "ci.toml")
     assert request.settings.rtol == 0
     (here / "empty.toml").write_text("[tool.black]\n")
@@ -100,7 +101,7 @@ def test_a_file_that_is_named(here):
 def test_wrong_keys_and_types(here):
     text = "[tool.other]\nseeed = 1\n[tool.gradverify]\nseeed = 1\npaths = 'src'\nrtol = true\n"
     text += "effort = 'quik'\nq = 1\n"
-    keys = "paths, specs, exclude, select, ignore, seed, rtol, atol, effort, device, timeout, memory"
+    keys = "paths, specs, exclude, select, ignore, device, effort, seed, rtol, atol, timeout, memory"
     found = wrong(here, text)
     assert found[:4] == [
         (4, "unknown key `seeed` in [tool.gradverify]; did you mean `seed`?"),
@@ -124,4 +125,4 @@ def test_wrong_values(here):
     ):
         (here / "pyproject.toml").write_text(f"[tool.gradverify]\n{line}\n")
         with pytest.raises(UsageError, match=words):
-            request_of(Options(Targets(["src/m.py"])), load_config())
+            request_of({"targets": ["src/m.py"]}, load_config())

@@ -1,47 +1,57 @@
-"""`--help` as a manual page: every command has its line and what stands below, every group its options."""
+"""`--help`: short, complete, and what its pages show exists."""
 
 import re
-from dataclasses import fields
+from pathlib import Path
 
 import typer.main
+from typer.testing import CliRunner
 
 from gradverify.cli.commands import app
-from gradverify.cli.formats import Format
-from gradverify.cli.help import MANUAL, SHORT, page_of
-from gradverify.cli.options import GROUPS, HELP
+from gradverify.options import KEYS, OPTIONS
 from gradverify.session.outcome import ExitCode
 
 COMMANDS = typer.main.get_command(app).commands
-EPILOGS = {name: page_of(name) for name in (*COMMANDS, "gradverify")}
-WIDTH = 80
-ROOM_FOR_A_LINE = WIDTH - len("  suggest  ") - 1
+PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+
+LONGEST = 100
+"""Lines of the help of `check` at 100 columns."""
 
 
-def test_every_command_has_a_page_and_no_page_is_left_over():
-    assert set(SHORT) == set(COMMANDS)
-    assert {page.stem for page in MANUAL.iterdir()} == {*EPILOGS, "exit_codes", "options"}
-    assert all(EPILOGS.values())
+def test_every_option_says_what_it_does():
+    assert not [(name, p.name) for name, c in COMMANDS.items() for p in c.params if not p.help]
 
 
-def test_every_option_has_a_group_and_its_help():
-    names = [field.name for _, groups in GROUPS for group in groups for field in fields(group)]
-    assert sorted(names) == sorted(p.name for p in COMMANDS["check"].params if p.name != "help")
-    reported = {p.help for command in COMMANDS.values() for p in command.params}
-    assert {text.format(formats=", ".join(Format)) for text in HELP.values()} <= reported
+def test_every_option_of_check_has_a_panel():
+    assert not [p.name for p in COMMANDS["check"].params if p.opts[0][:1] == "-" and not p.rich_help_panel]
 
 
-def test_lines_fit_a_terminal():
-    assert max(map(len, SHORT.values())) <= ROOM_FOR_A_LINE
-    assert max(len(line) for text in EPILOGS.values() for line in text.splitlines()) <= WIDTH
+def test_the_help_of_check_is_short():
+    wide = {"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+    shown = CliRunner(env=wide).invoke(app, ["check", "--help"]).output.splitlines()
+    assert 40 < len(shown) <= LONGEST
+    assert max(map(len, shown)) <= 100
 
 
-def test_the_exit_codes_of_check_are_all_reported():
-    reported = {line.split()[0] for line in EPILOGS["check"].splitlines() if line[2:3].isdigit()}
-    assert {str(int(code)) for code in ExitCode} == reported
+def test_every_command_has_its_section():
+    assert all(f"<!-- generated: help {name} -->" in PAGE for name in COMMANDS)
+
+
+def test_the_exit_codes_of_check_are_all_named():
+    said = re.findall(r"(?:: |; )(\d+) ", " ".join(COMMANDS["check"].help.split()))
+    assert {str(int(code)) for code in ExitCode} == set(said)
 
 
 def test_examples_use_options_that_exist():
     known = {option for command in COMMANDS.values() for p in command.params for option in p.opts}
-    foreign = {"--epochs"}  # of the program that `record` runs
-    used = set(re.findall(r"--[a-z-]+", "\n".join(EPILOGS.values()))) - {"--help"}
-    assert used - known == foreign
+    foreign = {"--epochs", "--name-only"}  # of the program that `record` runs, and of git
+    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL))
+    assert set(re.findall(r"--[a-z-]+", blocks)) - known == foreign
+
+
+def test_the_table_of_options_names_parameters_of_check():
+    names = {p.name for p in COMMANDS["check"].params}
+    assert OPTIONS.keys() <= names
+    assert {option.flag for option in OPTIONS.values()} - {"TARGET"} <= {
+        option for p in COMMANDS["check"].params for option in p.opts
+    }
+    assert set(KEYS) - {"paths", "specs"} <= names

@@ -1,82 +1,45 @@
-"""The commands, each loaded when it is called: `gradverify --help` answers at once."""
+"""The program and its commands."""
 
 from __future__ import annotations
 
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from gradverify.cli.help import ManualCommand, ManualGroup
+from gradverify.cli.commands import drafting, reading, verifying
 from gradverify.cli.screen import INTERRUPTED, bug_sentence, open_standard_streams, tell, versions, write
 from gradverify.session.outcome import ExitCode
 
-HOMES = {
-    "check": "verifying",
-    "list": "verifying",
-    "suggest": "drafting",
-    "init": "drafting",
-    "lint": "verifying",
-    "record": "drafting",
-    "explain": "reading",
-    "rules": "reading",
-    "schema": "reading",
-    "demo": "verifying",
-}
-"""The module of each command, in the order of `gradverify --help`."""
-
-
-class Commands(Mapping[str, Any]):
-    """Typer's command of each name."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - a command of click's, which typer carries with it
-        """Load its module where it was not asked for before."""
-        if name not in self._loaded:
-            module = import_module(f"{__name__}.{HOMES[name]}")
-            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            # A function that would hide a builtin is called `list_`.
-            alone.command(name, cls=ManualCommand)(getattr(module, name, None) or getattr(module, f"{name}_"))
-            self._loaded[name] = typer.main.get_command(alone)
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(HOMES)
-
-    def __len__(self) -> int:
-        return len(HOMES)
-
-
-class Program(ManualGroup):
-    """The program itself, with its commands."""
-
-    def __init__(self, **given: Any) -> None:  # noqa: ANN401 - what typer gives a group
-        super().__init__(**given)
-        self.commands: Any = Commands()
-
-
 app = typer.Typer(
     name="gradverify",
-    cls=Program,
-    add_completion=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("check")(verifying.check)
+app.command("list")(verifying.list_targets)
+app.command("suggest")(drafting.suggest)
+app.command("init")(drafting.init)
+app.command("lint")(verifying.lint)
+app.command("record")(drafting.record)
+app.command("explain")(reading.explain)
+app.command("rules")(reading.rules)
+app.command("schema")(reading.schema)
+app.command("demo")(verifying.demo)
 
 
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="Print versions and exit.")] = False,
 ) -> None:
-    """Verify hand-written PyTorch backwards: is it wrong, where, why, and what to do."""
+    """Verify hand-written PyTorch backwards: whether one is wrong, where, by how much, and how to fix it.
+
+    A module that is checked is imported and run, in a process of its own: name none that you do not trust.
+    """
     if version:
         write(sys.stdout, versions() + "\n")
         raise typer.Exit

@@ -8,30 +8,32 @@ from typing import Annotated
 
 import typer
 
-from gradverify.cli import options
-from gradverify.cli.formats import Format
-from gradverify.cli.options import Color, Drafting, taking
-from gradverify.cli.request import configuration, request_of
-from gradverify.cli.screen import print_bugs, reported, style_for, tell, write
+from gradverify import options
+from gradverify.cli.screen import configuration, print_bugs, reported, style_for, tell, write
 from gradverify.model import LinePatch, Verdict
+from gradverify.options import Color
 from gradverify.report.console import TextStyle
 from gradverify.report.fixes import unified_diff
+from gradverify.report.formats import Format
 from gradverify.report.mistakes import render_mistakes
 from gradverify.report.suggestion import render_change, render_suggestion
+from gradverify.requested import request_of
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
 
 
-@taking(Drafting)
 def suggest(
-    how: Drafting,
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET::NAME", help="One Function or operator: module.py::Name.")
-    ],
+    target: options.OneTarget,
     spec: options.Specs = None,
-    diff: Annotated[bool, typer.Option("--diff", help=options.HELP["--diff"])] = False,  # noqa: FBT002
-    write_it: Annotated[bool, typer.Option("--write", help=options.HELP["--write"])] = False,  # noqa: FBT002
+    diff: Annotated[bool, typer.Option("--diff", help="Print a diff for `git apply`.")] = False,
+    write_it: Annotated[
+        bool, typer.Option("--write", help="Write the change into the file, and verify it again.")
+    ] = False,
+    config: options.ConfigFile = None,
+    device: options.DeviceOption = None,
+    seed: options.SeedOption = None,
+    timeout: options.Timeout = None,
 ) -> None:
     """Print what makes a backward right: the change of its lines where one is known, and a whole backward.
 
@@ -40,9 +42,10 @@ def suggest(
     """
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
+    given = {"targets": [target], "spec": spec, "device": device, "seed": seed, "timeout": timeout}
     style = style_for(Color.AUTO, 0)
     with reported(style, Format.TEXT):
-        request = request_of(how.of(target, spec), configuration(how.config, 0))
+        request = request_of(given, configuration(config, 0))
         if diff or write_it:
             raise typer.Exit(_change(request, style, diff=diff, write_it=write_it))
         with on_terminal(sys.stderr) as shown:
@@ -98,12 +101,14 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     return ExitCode.OK if fixes.written else ExitCode.FINDINGS
 
 
-@taking(Drafting)
 def init(
-    how: Drafting,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="module.py, or module.py::Name.")],
-    to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,  # noqa: FBT002
-    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+    to_stdout: Annotated[bool, typer.Option("--stdout", help="Print it; write no file.")] = False,
+    force: options.Force = False,
+    config: options.ConfigFile = None,
+    device: options.DeviceOption = None,
+    seed: options.SeedOption = None,
+    timeout: options.Timeout = None,
     color: options.ColorOption = Color.AUTO,
 ) -> None:
     """Draft a spec beside the module: the inputs inferred for each Function, with what was guessed.
@@ -113,8 +118,9 @@ def init(
     from gradverify.cli.drafted import write_draft  # noqa: PLC0415
     from gradverify.session.drafting import draft_spec  # noqa: PLC0415
 
+    given = {"targets": [target], "device": device, "seed": seed, "timeout": timeout}
     with reported(style_for(color, 0), Format.TEXT):
-        request = request_of(how.of(target), configuration(how.config, 0))
+        request = request_of(given, configuration(config, 0))
         with on_terminal(sys.stderr) as shown:
             draft = draft_spec(request, shown, afresh=force)
         if to_stdout:
@@ -137,7 +143,7 @@ def record(
             "folder; of installed packages it is said what was called).",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a spec that is there.")] = False,  # noqa: FBT002
+    force: options.Force = False,
 ) -> None:
     """Run a program, and write a spec of what it called.
 

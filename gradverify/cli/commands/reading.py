@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import sys
 
-from gradverify.cli import options
-from gradverify.cli.formats import Format
-from gradverify.cli.options import Color
+from gradverify import options
 from gradverify.cli.screen import reported, style_for, write
-from gradverify.report.explain import render_rule, render_rules_table
+from gradverify.options import Color
+from gradverify.report.formats import Format
 
 
 def explain(code: options.Code) -> None:
     """Say what a code means, why it matters, with an example and the remedy."""
+    from gradverify.report.explain import render_rule  # noqa: PLC0415 - loads rich
+
     with reported(style_for(Color.AUTO, 0), Format.TEXT):
         write(sys.stdout, render_rule(code))
 
 
 def rules() -> None:
     """Show the table of codes."""
+    from gradverify.report.explain import render_rules_table  # noqa: PLC0415 - loads rich
+
     with reported(style_for(Color.AUTO, 0)):
         write(sys.stdout, render_rules_table())
 

@@ -6,34 +6,26 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
+from gradverify import options
 from gradverify.cli.destinations import report_files
-from gradverify.cli.fixed import fixes_text, refuse_fixing
-from gradverify.cli.formats import Format
-from gradverify.cli.options import (
-    Checks,
-    Color,
-    ColorOption,
-    Dtypes,
-    EffortOption,
-    Failing,
-    Fixing,
-    Limits,
-    Lint,
-    Numbers,
-    Options,
-    Output,
-    Since,
-    Targets,
-    Verbose,
-    taking,
+from gradverify.cli.screen import (
+    configuration,
+    lint_text,
+    print_bugs,
+    print_report,
+    reported,
+    style_for,
+    write,
 )
-from gradverify.cli.request import configuration, lint_request_of, random_seed, request_of
-from gradverify.cli.screen import lint_text, print_bugs, print_report, reported, style_for, write
-from gradverify.errors import InterruptedRunError
+from gradverify.errors import InterruptedRunError, UsageError
+from gradverify.model import Engine
+from gradverify.options import Color, seed_number
+from gradverify.report.formats import Format, LintFormat
+from gradverify.requested import lint_request_of, request_of
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
@@ -43,78 +35,122 @@ if TYPE_CHECKING:
     from gradverify.report.console import TextStyle
 
 
-@taking(Targets, Since, Checks, Numbers, Limits, Failing, Fixing, Output)
-def check(*groups: Any) -> None:  # noqa: ANN401 - a value for each
+def check(
+    targets: options.Targets = None,
+    spec: options.Specs = None,
+    no_infer: options.NoInfer = False,
+    keyword: options.Keyword = "",
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
+    watch: options.WatchOption = False,
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    effort: options.EffortOption = None,
+    engine: options.EngineOption = Engine.PROBE,
+    device: options.DeviceOption = None,
+    dtype: options.Dtypes = None,
+    autocast: options.Autocast = False,
+    seed: options.SeedOption = None,
+    rtol: options.RelativeTolerance = None,
+    atol: options.AbsoluteTolerance = None,
+    timeout: options.Timeout = None,
+    memory: options.Memory = None,
+    jobs: options.Jobs = 1,
+    in_process: options.InProcess = False,
+    stop_at_first: options.StopAtFirst = False,
+    maxfail: options.MaxFail = None,
+    strict: options.Strict = False,
+    fix: options.Fix = False,
+    unsafe_fixes: options.UnsafeFixes = False,
+    output: options.FormatOption = Format.TEXT,
+    report_to: options.ReportTo = None,
+    durations: options.Durations = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
     """Verify the backwards of a module against the derivative of its forwards.
 
-    First and second order, a composite reference if a spec names one, what backward really returns, layouts,
-    requires_grad subsets, repeated calls and torch's transforms. What was not verified is said, and is not
-    green. The report goes to stdout, progress and messages go to stderr.
+    Exit codes: 0 everything verified, or skipped with a reason; 1 something wrong, inconclusive or unchecked;
+    2 usage, configuration, spec or import error; 3 a bug in gradverify; 5 nothing to check; 130 interrupted.
     """
-    options = Options(*groups)
-    output = options.output
-    verbosity = -1 if output.quiet else min(output.verbose, 2)
-    style = style_for(output.color, verbosity)
+    given = locals()
+    verbosity = -1 if quiet else min(verbose, 2)
+    style = style_for(color, verbosity)
     files: list[tuple[Format, Path]] = []
-    drawn = str(random_seed())
+    drawn = seed_number("random", "--seed")
 
     def asked() -> Request:
-        config = configuration(options.which.config, output.verbose)
-        config = replace(config, seed=int(drawn)) if config.seed == "random" else config
-        numbers = options.numbers
-        numbers = replace(numbers, seed=drawn) if numbers.seed == "random" else numbers
-        return request_of(replace(options, numbers=numbers), config)
+        read = configuration(config, verbose)
+        if read.values.get("seed") == "random":
+            read = replace(read, values={**read.values, "seed": drawn})
+        return request_of({**given, "seed": drawn if seed == "random" else seed}, read)
 
-    with reported(style, output.output, files):
-        refuse_fixing(options)
-        files += report_files(output.report_to)
-        if options.since.watch:
+    with reported(style, output, files):
+        _refuse_fixing(fix=fix, unsafe=unsafe_fixes, watch=watch, in_process=in_process)
+        files += report_files(report_to)
+        if watch:
             from gradverify.cli.watched import Printing, watch_and_check  # noqa: PLC0415
 
-            printing = Printing(lambda: style_for(output.color, verbosity), output.output, files)
+            printing = Printing(lambda: style_for(color, verbosity), output, files)
             raise typer.Exit(watch_and_check(asked, checked, printing))
         try:
             request = asked()
             report = checked(request)
-            if options.fixing.fix:
-                report = _fixed(report, request, options, style)
+            if fix:
+                report = _fixed(report, request, unsafe=unsafe_fixes, output=output, style=style)
         except InterruptedRunError as interrupted:
-            print_report(interrupted.report, style, output.output, files)
+            print_report(interrupted.report, style, output, files)
             raise
-        print_report(report, style, output.output, files)
+        print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
 
 
-def _fixed(report: Report, request: Request, options: Options, style: TextStyle) -> Report:
+def _refuse_fixing(*, fix: bool, unsafe: bool, watch: bool, in_process: bool) -> None:
+    """Raise `UsageError` where nothing can be fixed by what is asked for."""
+    if unsafe and not fix:
+        raise UsageError("--unsafe-fixes says what --fix may write: give both")
+    if fix and watch:
+        raise UsageError("--fix writes into the files that --watch looks at: give one of them")
+    if fix and in_process:
+        raise UsageError("--fix verifies the changed file afresh, which --in-process cannot import again")
+
+
+def _fixed(report: Report, request: Request, *, unsafe: bool, output: Format, style: TextStyle) -> Report:
     """Write the changes that a report has, and say which; return the report on the files as they are then."""
+    from gradverify.cli.fixed import fixes_text  # noqa: PLC0415 - loads rich
     from gradverify.session.fixing import fix  # noqa: PLC0415 - where it is asked for
 
-    fixes = fix(report, request, checked, unsafe=options.fixing.unsafe_fixes)
+    fixes = fix(report, request, checked, unsafe=unsafe)
     # What a program reads on stdout is the report alone.
-    stream = sys.stdout if options.output.output in (Format.TEXT, Format.CONCISE) else sys.stderr
+    stream = sys.stdout if output in (Format.TEXT, Format.CONCISE) else sys.stderr
     write(stream, fixes_text(fixes, style))
     return fixes.report
 
 
-@taking(Targets)
-def list_(
-    which: Targets,
-    dtype: Dtypes = None,
-    effort: EffortOption = None,
-    verbose: Verbose = 0,
-    color: ColorOption = Color.AUTO,
+def list_targets(
+    targets: options.Targets = None,
+    spec: options.Specs = None,
+    no_infer: options.NoInfer = False,
+    keyword: options.Keyword = "",
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
+    dtype: options.Dtypes = None,
+    effort: options.EffortOption = None,
+    verbose: options.Verbose = 0,
+    color: options.ColorOption = Color.AUTO,
 ) -> None:
-    """Show what is discovered, where inputs come from, which cases and checks would run, at what cost."""
+    """Show what is discovered, where inputs come from, which cases and checks would run."""
     from gradverify.report.listing import render_listing  # noqa: PLC0415 - `check` needs neither
     from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415
-    from gradverify.session.listing import list_targets  # noqa: PLC0415
+    from gradverify.session.listing import list_targets as listed  # noqa: PLC0415
 
+    given = locals()
     style = style_for(color, min(verbose, 2))
     with reported(style, Format.TEXT):
-        options = Options(which, checks=Checks(effort=effort), numbers=Numbers(dtype=dtype))
-        request = request_of(options, configuration(which.config, verbose))
+        request = request_of(given, configuration(config, verbose))
         with on_terminal(sys.stderr) as shown:
-            listing = list_targets(request, shown)
+            listing = listed(request, shown)
         write(sys.stdout, render_listing(listing.targets, listing.modules, style))
         if listing.errors:
             write(sys.stderr, render_mistakes(listing.errors, style))
@@ -134,28 +170,38 @@ def checked(request: Request) -> Report:
         return run_check(request, shown, chosen)
 
 
-@taking(Lint)
-def lint(options: Lint) -> None:
+def lint(
+    targets: options.Targets = None,
+    exclude: options.Exclude = None,
+    config: options.ConfigFile = None,
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    verbose: options.Verbose = 0,
+    output: options.LintFormatOption = LintFormat.TEXT,
+    color: options.ColorOption = Color.AUTO,
+) -> None:
     """Read the source of Functions for what is certainly wrong: nothing is imported, no torch is needed.
 
     What these rules cannot be certain of they do not report; the gradient itself only `check` verifies.
+    Exit codes: 0 nothing found; 1 findings; 2 usage error, or a file that is not Python; 5 no Function.
     """
     from gradverify.session.linting import lint as run_lint  # noqa: PLC0415 - with every static rule
 
-    style = style_for(options.color, 1 if options.verbose or options.select else 0)
+    given = locals()
+    style = style_for(color, min(verbose, 1))
     with reported(style):
-        found = run_lint(lint_request_of(options, configuration(options.config, options.verbose)))
-        write(sys.stdout, lint_text(found, style, options.output))
+        found = run_lint(lint_request_of(given, configuration(config, verbose)))
+        write(sys.stdout, lint_text(found, style, output))
     raise typer.Exit(found.exit_code)
 
 
-def demo(verbose: Verbose = 0, color: ColorOption = Color.AUTO) -> None:
+def demo(verbose: options.Verbose = 0, color: options.ColorOption = Color.AUTO) -> None:
     """Check a small module that ships with the package: right and wrong Functions."""
     from gradverify.demo.intended import unintended  # noqa: PLC0415
 
     style = style_for(color, min(verbose, 2))
     with reported(style, Format.TEXT):
-        request = request_of(Options(Targets([_demo_module()])))
+        request = request_of({"targets": [_demo_module()]})
         report = checked(request)
         print_report(report, style, Format.TEXT)
         surprises = unintended(report)

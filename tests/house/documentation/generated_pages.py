@@ -10,10 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import typer.main
 from constants import constants
 from spec_reference import TITLES, table
 
-from gradverify.cli.help import SHORT
+from gradverify.cli.commands import app
 from gradverify.rules import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +53,7 @@ def sections() -> dict[str, Callable[[], str]]:
         "constants": constants,
         "families": families,
         "help": partial(help_of, ""),
-        **{f"help {command}": partial(help_of, command) for command in SHORT},
+        **{f"help {command}": partial(help_of, command) for command in typer.main.get_command(app).commands},
         **{f"spec {name}": partial(table, name) for name in TITLES},
     }
 
@@ -98,4 +99,5 @@ def help_of(command: str) -> str:
     asked = [sys.executable, "-P", "-m", "gradverify", *([command] if command else []), "--help"]
     environment = {**os.environ, "COLUMNS": "80", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(asked, capture_output=True, encoding="utf-8", env=environment, check=True)
-    return f"```text\n{done.stdout.rstrip()}\n```"
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    return "\n".join(["```text", *lines, "```"])

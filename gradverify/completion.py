@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from gradverify.cli.formats import Format
+from gradverify.report.formats import Format
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 """Dtypes that targets are judged in; float64 always."""
