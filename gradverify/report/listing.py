@@ -1,4 +1,4 @@
-"""What `gradverify list` prints: the targets, where their inputs come from, and what checking would cost."""
+"""What `gradverify list` prints: the targets, where their inputs come from, and what would be checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.cells import cell_len
 from rich.text import Text
 
-from gradverify.model import Evaluations, InputSource, ModuleReport, Target, TargetPlan, memory_text
+from gradverify.model import InputSource, ModuleReport, Target, TargetPlan
 from gradverify.report.console import TextStyle, emit
 from gradverify.report.layout import field, hang
 from gradverify.report.text import module_lines, nothing_lines
@@ -28,12 +28,6 @@ class ListedTarget:
     """None where nothing could be planned; `reason` then says why."""
     checks: tuple[str, ...] = ()
     """The checks that would run, in order."""
-    cost: Evaluations | None = None
-    """About how often user code would be called; None where that is not known before running."""
-    a_point: int = 0
-    """Forwards, at most, at a point whose Jacobian must be measured; 0 where that is not known."""
-    input_bytes: int = 0
-    """What the tensors of its largest call take; 0 where that is not known."""
     too_large: tuple[str, ...] = ()
     """Why cases would not be run that cannot fit into memory."""
     reason: str = ""
@@ -98,24 +92,10 @@ def _details(one: ListedTarget, plan: TargetPlan, style: TextStyle) -> list[Text
     pairs += [("checks", checks)] if checks else []
     pairs += [("reference", plan.reference)] if plan.reference else []
     pairs += [("ignored", f"{code}: {reason}") for code, reason in plan.ignore]
-    if one.cost is not None:
-        pairs.append(("cost", f"about {_calls(one.cost)}{_in_detail(one) if style.verbosity > 0 else ''}"))
     return [Text.assemble("  ", line) for label, prose in pairs for line in field(label, prose, style)]
-
-
-def _in_detail(one: ListedTarget) -> str:
-    """Say what a point costs that probes do not settle, and how large the inputs are."""
-    more = f"; up to {one.a_point} more at a point that probes do not settle" if one.a_point else ""
-    return f"{more}; inputs of {memory_text(one.input_bytes)} a call" if one.input_bytes else more
-
-
-def _calls(cost: Evaluations) -> str:
-    return f"{plural(cost.forward, 'forward')} and {plural(cost.backward, 'backward')}"
 
 
 def _total(targets: Sequence[ListedTarget]) -> Text:
     planned = [one for one in targets if one.plan is not None and not one.plan.skip and not one.reason]
     cases = sum(len(one.plan.cases) for one in planned if one.plan is not None)
-    cost = sum((one.cost for one in planned if one.cost is not None), Evaluations())
-    words = f"{plural(len(targets), 'function')}, {plural(cases, 'case')}"
-    return Text(f"{words}, about {_calls(cost)}" if cost != Evaluations() else words)
+    return Text(f"{plural(len(targets), 'function')}, {plural(cases, 'case')}")

@@ -6,7 +6,6 @@ from gradverify.events import CaseStarted
 from gradverify.model import CasePoint, Finding, Frame, InputSource, RaisedError
 from gradverify.rules import rule
 from gradverify.session.aggregate import TargetState
-from gradverify.session.costing import cost_of, enough_time
 from gradverify.session.modules import FOR_A_BUG, NotImportedAgainError
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
@@ -22,6 +21,9 @@ from gradverify.session.worker_errors import (
 )
 
 STOPPED, ENDED = "it was here when it was stopped", "the process ended here"
+
+STEADY = 3.0
+"""Times what the first calls took, in which as many again come if none hangs: twice, and to spare."""
 
 _METHODS = ("forward", "backward", "setup_context", "vjp", "jvp")
 """Methods of a Function that a crash can happen in."""
@@ -73,7 +75,7 @@ def _finding_of(planned: Planned, state: TargetState, error: WorkerError, reques
             return _finding("GV903", message, hint, state, error, _raised(STOPPED, frames))
         case WorkerTimedOutError(calls=calls, seconds=seconds):
             message = f"not done within {request.timeout:g} s: it was stopped {stopped}"
-            hint = enough_time(calls, seconds, request.timeout, cost_of(state.plan, state.settings).usual)
+            hint = enough_time(calls, seconds, request.timeout)
             return _finding("GV902", message, hint, state, error, _raised(STOPPED, frames))
         case WorkerDeviceLostError():
             return _device_lost(state, error)
@@ -160,3 +162,18 @@ def _finding(
 
 def _case(running: CaseStarted | None) -> CasePoint | None:
     return CasePoint(running.case_id, point=running.point, draw=running.draw) if running is not None else None
+
+
+def enough_time(calls: int, seconds: float, limit: float) -> str:
+    """What to try after a timeout of `limit` seconds, of which so many calls took so many `seconds`.
+
+    The count is the last power of two that was reached: calls that go on as they began reach the next one in
+    as long again.
+    """
+    if limit > STEADY * seconds:
+        return (
+            f"A call did not return for about {limit - seconds:.2g} s: is there an endless loop? Otherwise "
+            "use smaller sizes, or a longer --timeout."
+        )
+    took = f"{calls} calls of forward and backward took {seconds:.3g} s, {seconds / calls:.2g} s each."
+    return f"{took} Use smaller sizes, or a longer --timeout."

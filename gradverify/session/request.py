@@ -69,8 +69,6 @@ class Request:
     timeout: float = 60.0
     """Seconds for each target."""
     import_timeout: float = 300.0
-    budget: float | None = None
-    """Seconds after which no further case of a target begins; None for any time."""
     memory: int = 0
     """MiB that the processes of a target may take, torch included; 0 for any amount."""
     jobs: int = 1

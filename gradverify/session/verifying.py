@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gradverify.events import BeyondStarted, CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
+from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Verify
 from gradverify.model import (
     Case,
     Effort,
@@ -19,16 +18,15 @@ from gradverify.model import (
     Verdict,
 )
 from gradverify.session.aggregate import TargetState
-from gradverify.session.costing import fitting
 from gradverify.session.ended import take_end
 from gradverify.session.outcome import INCONCLUSIVE_CODES, NOT_VERIFIED, UNCHECKED_CODES
 from gradverify.session.planning import NoInputs, Planned, infer_plan, seed_of
 from gradverify.session.request import Request, TargetProgress
 from gradverify.session.shrinking import REFUSED, shrunk
 from gradverify.session.static_findings import static_findings
+from gradverify.session.too_large import fitting
 from gradverify.session.worker_errors import WorkerError
 from gradverify.source import uses_complex
-from gradverify.spec.left_out import OPEN_SIZES
 from gradverify.spec.read import SpecFile
 
 OTHER_INPUTS = "Give it valid inputs in a spec, in an entry of its own: `Name@other:` with `target: Name`."
@@ -39,8 +37,6 @@ MOST_SHAPES = 4
 
 NOT_GREEN = UNCHECKED_CODES | INCONCLUSIVE_CODES
 """Codes that no verified target has, whatever their severity."""
-
-SPENT = "the budget was spent"
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def _verified(
         small, too_large = fitting(plan, request)
         state.findings += too_large
         if small.cases:
-            _run_within_budget(planned, small, request, state, progress)
+            _run(planned, small, request, state, progress)
         report = state.report()
     except WorkerError as error:
         planned.module.close()
@@ -108,25 +104,18 @@ def _verified(
     return Judged(replace(report, findings=tuple(reported)))
 
 
-def _run_within_budget(
+def _run(
     planned: Planned, plan: TargetPlan, request: Request, state: TargetState, progress: TargetProgress
 ) -> None:
     """Let the worker verify what a plan says of a target, and take in what it answers.
 
-    Once `--budget` is spent no further step begins, and what is not begun is said: cases make a target
-    unchecked, what comes after them is reported as left out. Raises `WorkerError`.
+    Raises `WorkerError`.
     """
     worker = planned.module.running(request)
-    started = request.clock()
     for event in worker.ask(Verify(planned.target, plan, state.settings), request.timeout, request.memory):
-        spent = request.budget is not None and request.clock() - started > request.budget
-        if spent and _begins_a_step(event, state):
-            planned.module.close()  # its worker is in the middle of an answer
-            _leave_out(event, state, request, worker.printed)
-            return
         state.add(event, worker.printed)
         if state.beside_another and _decides(event):
-            planned.module.close()
+            planned.module.close()  # its worker is in the middle of an answer
             return
         _tell(event, planned, progress)
 
@@ -149,37 +138,6 @@ def _decides(event: Event) -> bool:
     """Whether a target does not pass with this."""
     found = event.finding if isinstance(event, Found) else None
     return found is not None and (found.severity is Severity.ERROR or found.code in NOT_GREEN)
-
-
-def _begins_a_step(event: Event, state: TargetState) -> bool:
-    """Whether what comes now may be left out; the first case never is."""
-    match event:
-        case CaseStarted(case_id=case_id):
-            return bool(state.verified) and case_id not in {c.case_id for c in state.verified}
-        case BeyondStarted() | DiagnosisStarted():
-            return True
-        case _:
-            return False
-
-
-def _leave_out(
-    event: Event, state: TargetState, request: Request, printed: Callable[[int | None], str]
-) -> None:
-    """Say what does not begin for want of budget."""
-    done, cases = len(state.cases_verified), len(state.plan.cases)
-    match event:
-        case BeyondStarted(beyond=first):
-            for beyond in state.plan.beyond[state.plan.beyond.index(first) :]:
-                state.add(BeyondStarted(beyond), printed)
-                state.end_beyond(SPENT)
-        case DiagnosisStarted():
-            state.leave_out(f"the search for a cause: {SPENT}")
-        case _ if done < cases:
-            state.unchecked_because = (
-                f"its budget of {request.budget:g} s was spent with {done} of {cases} cases verified"
-            )
-        case _:
-            state.leave_out(f"{OPEN_SIZES}: {SPENT}")
 
 
 def _with_declared_shapes(finding: Finding, planned: Planned, cases: tuple[Case, ...]) -> Finding:

@@ -11,7 +11,6 @@ LIMIT = 7200
 """Seconds for one part on a busy machine."""
 
 PARTS = (
-    "tests/cli/test_budget.py",
     "tests/cli/test_compiled.py",
     "tests/cli/test_constants.py",
     "tests/cli/test_inference.py",

@@ -374,15 +374,11 @@ LISTED = (
             spec_line=7,
         ),
         ("gradcheck", "gradgradcheck", "reference", "contract"),
-        Evaluations(480, 36),
-        a_point=1848,
-        input_bytes=3_355_443,
     ),
     ListedTarget(
         target("gelu", 30),
         TargetPlan("gelu", "gelu", InputSource.INFERRED, (Case("base", 1),)),
         ("gradcheck", "gradgradcheck", "contract"),
-        Evaluations(80, 6),
     ),
     ListedTarget(target("roi_align", 90), reason="no inputs are known for `rois`"),
     ListedTarget(
