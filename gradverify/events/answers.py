@@ -12,7 +12,6 @@ from gradverify.model import (
     Outcome,
     PassedOver,
     Point,
-    Price,
     RaisedError,
     Swept,
     Target,
@@ -137,10 +136,10 @@ class Contradicted:
 
 
 @dataclass(frozen=True)
-class Priced:
-    """Every case was verified, with some error; what follows may take calls by what one costs."""
+class AllowanceSpent:
+    """A cause, or a change of backward, was not looked for to the end: errors may cost so many calls."""
 
-    price: Price
+    calls: int
 
 
 @dataclass(frozen=True)
@@ -157,8 +156,8 @@ class Retried:
 
     finding: Finding | None
     """The same mistake there, with its cause if that was asked for; None where it is not seen."""
-    calls: int = 0
-    """Of forward and of backward that this took."""
+    spent: int = 0
+    """Calls that errors may cost, where this would take more and was not looked for."""
 
 
 @dataclass(frozen=True)
@@ -248,7 +247,7 @@ Event = (
     | BeyondDoubted
     | BeyondJudged
     | Contradicted
-    | Priced
+    | AllowanceSpent
     | DiagnosisStarted
     | Retried
     | Suggested

@@ -28,10 +28,7 @@ HOMES = {
         "ACROSS_CASES LIMITING OTHER_VALUES CasePoint Entries Entry Finding Frame JacobianMap RaisedError "
         "CONTEXT LinePatch ShownInput SourceChange"
     ),
-    "plan": (
-        "POWER_OF_TWO Allowance Beyond Companion Doubt ExpectedFailure Price Ranks Settings SizeConstant "
-        "TargetPlan allowance price_of"
-    ),
+    "plan": ("POWER_OF_TWO Beyond Companion Doubt ExpectedFailure Ranks Settings SizeConstant TargetPlan"),
     "report": "SEVERAL_RANKS CaseReport LintFinding LintReport Mistake ModuleReport Report TargetReport",
     "target": "Location Parameter PassedOver Target shown_path",
     "words": (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gradverify.model.coverage import Domain, Evaluations, Swept
 from gradverify.model.finding import Finding, RaisedError
-from gradverify.model.plan import Companion, Price, Settings
+from gradverify.model.plan import Companion, Settings
 from gradverify.model.target import Location, PassedOver, Target
 from gradverify.model.words import Effort, InputSource, Outcome, Severity, Verdict
 
@@ -61,8 +61,6 @@ class TargetReport:
     spec_file: str = ""
     duration_s: float | None = None
     """Seconds that verifying it took; None unless they were asked for: no two runs agree on them."""
-    price: Price | None = None
-    """What one call costs; None where nothing was spent by it, as there was no error."""
     effort: Effort = Effort.NORMAL
     """How much of what could be swept was."""
     left_out: tuple[str, ...] = ()

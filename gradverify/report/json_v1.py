@@ -105,7 +105,6 @@ def _target(report: TargetReport) -> dict[str, Json]:
         "cases": report.cases,
         "infeasible": report.infeasible,
         "evaluations": {"forward": report.evaluations.forward, "backward": report.evaluations.backward},
-        **({} if report.price is None else {"price": report.price.shown}),
         **_number("smallest_visible_error", report.smallest_visible_error),
         "not_judged": report.not_judged,
         "domain": [*report.domain.phrases],

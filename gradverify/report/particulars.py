@@ -16,7 +16,6 @@ def particulars(report: TargetReport) -> list[tuple[str, str]]:
         swept.append(f"{plural(report.infeasible, 'case')} dropped as infeasible")
     calls = report.evaluations
     called = f"{plural(calls.forward, 'forward')}, {plural(calls.backward, 'backward')}"
-    called += f"; one of both takes {report.price.shown}" if report.price is not None else ""
     entries = plural(report.not_judged, "entry", "entries")
     unjudged = f"{entries}: round-off of the target's own operations" if report.not_judged else ""
     supports = ", ".join(_supported(report, name, answer) for name, answer in report.capabilities)

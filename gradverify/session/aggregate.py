@@ -9,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 
 from gradverify.events import (
+    AllowanceSpent,
     BeyondDoubted,
     BeyondJudged,
     BeyondStarted,
@@ -18,7 +19,6 @@ from gradverify.events import (
     DiagnosisStarted,
     Event,
     Found,
-    Priced,
 )
 from gradverify.model import (
     Beyond,
@@ -27,7 +27,6 @@ from gradverify.model import (
     Evaluations,
     Finding,
     LintFinding,
-    Price,
     Settings,
     Severity,
     Swept,
@@ -65,6 +64,10 @@ PARTIAL = "partial"
 """Of `contract`: what a compiled backward returns cannot be read before the engine sums and casts it."""
 
 
+NOT_LOOKED_FOR = "a cause, a change of backward or smaller inputs beyond {} calls (--effort thorough: more)"
+"""What is said where errors would have cost more calls than they may."""
+
+
 @dataclass
 class TargetState:
     """What is known about one target so far."""
@@ -83,8 +86,6 @@ class TargetState:
     filtered: bool = False
     """Only some of its cases were selected."""
     today: date = field(default_factory=date.today)
-    price: Price | None = None
-    """What one call costs, once there is an error."""
     contradicted: Finding | None = None
     """Evidence from before the first check, for where nothing says more."""
     diagnosing: bool = False
@@ -122,8 +123,8 @@ class TargetState:
                 self.doubted = True
             case BeyondJudged(reason=reason):
                 self.end_beyond(reason)
-            case Priced(price=price):
-                self.price = price
+            case AllowanceSpent(calls=calls):
+                self.leave_out(NOT_LOOKED_FOR.format(calls))
             case DiagnosisStarted():
                 self.diagnosing = True
             case _:
@@ -239,7 +240,6 @@ class TargetState:
             domain=domain_of(
                 self.plan, len(sizes) + len(swept.sizes) + len(swept.past), of_complex_use=self.of_complex_use
             ),
-            price=self.price,
             effort=self.settings.effort,
             left_out=tuple(one for one in self.plan.left_out if not self._has_run(one)),
             deduced=self.plan.shown,
@@ -271,9 +271,5 @@ class TargetState:
         """With the line it is about, and with commands to go on from it."""
         raised = with_shown_paths(finding.raised, self.module)
         location = finding.location or where_raised(raised, self.target.file)
-        # Elsewhere the same call may be of another class, below which ranks never are.
-        least = Price.LEAST if self.plan.ranks is None else Price.HUNDREDTHS
-        fixed = self.price if self.price is not least else self.settings.price
-        options = (*self.extra_arguments, *(() if fixed is None else ("--price", fixed.value)))
-        asked = Asked(self.target.id, self.plan, self.settings.seed, options)
+        asked = Asked(self.target.id, self.plan, self.settings.seed, self.extra_arguments)
         return with_commands(replace(finding, raised=raised, location=location), asked)

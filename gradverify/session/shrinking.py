@@ -15,14 +15,12 @@ from gradverify.model import (
     CasePoint,
     Finding,
     Point,
-    Price,
     Severity,
     TargetReport,
-    allowance,
     tensors_of,
 )
 from gradverify.rules import Family, rule
-from gradverify.session.aggregate import TargetState
+from gradverify.session.aggregate import NOT_LOOKED_FOR, TargetState
 from gradverify.session.planning import Planned
 from gradverify.session.request import Request
 from gradverify.session.traces import with_shown_paths
@@ -65,11 +63,10 @@ class _Place:
 
 @dataclass
 class _Spent:
-    """What all attempts of one target may take, and have taken."""
+    """Whether the errors of one target have taken the calls that they may."""
 
-    calls: int
-    """That may be made."""
-    made: int = 0
+    calls: int = 0
+    """That they may take, once a worker says that it would be more; 0 before."""
 
 
 @dataclass
@@ -96,7 +93,7 @@ class _Attempts:
 
         Raises `WorkerError`.
         """
-        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.made >= self.spent.calls:
+        if self.tries >= MOST_TRIES + PLAIN_DRAWS or self.spent.calls:
             return False
         self.tries += 1
         found = self.seen(place, with_cause=self.with_cause)
@@ -114,7 +111,7 @@ class _Attempts:
         asked = Retry(verified, self.finding, place.point, place.draw, with_cause)
         answers = self.planned.module.answers(asked, self.request)
         retried = next((e for e in answers if isinstance(e, Retried)), Retried(None))
-        self.spent.made += retried.calls
+        self.spent.calls = retried.spent
         return retried.finding
 
 
@@ -123,8 +120,7 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
     worker = planned.module.worker
     if worker is None or not worker.alive or state.unchecked_because:
         return report
-    allowed = allowance(state.price or Price.LEAST, state.settings.effort)
-    spent = _Spent(allowed.shrunk)
+    spent = _Spent()
     left_out: tuple[str, ...] = ()
     reported = {id(f): f for f in report.findings}
     places: dict[str, _Place] = {}
@@ -143,8 +139,10 @@ def shrunk(report: TargetReport, planned: Planned, state: TargetState, request: 
         if isinstance(error, WorkerTimedOutError):
             left_out = (TOO_SLOW.format(request.timeout),)
         planned.module.close()
+    if spent.calls:
+        left_out += (NOT_LOOKED_FOR.format(spent.calls),)
     found = tuple(reported[id(f)] for f in report.findings)
-    return replace(report, findings=found, left_out=(*report.left_out, *left_out))
+    return replace(report, findings=found, left_out=tuple(dict.fromkeys((*report.left_out, *left_out))))
 
 
 def _is_shrinkable(finding: Finding) -> bool:

@@ -26,6 +26,17 @@ DEVICE = ""
 AFTER_A_CALL: Callable[[], None] | None = None
 """What a worker does after each call of user code: counts it, and gives it back streams that it closed."""
 
+
+@dataclass
+class Calls:
+    """A count of calls."""
+
+    made: int = 0
+
+
+CALLS = Calls()
+"""Of user code, in this process."""
+
 LET_THROUGH: Callable[[BaseException], bool] | None = None
 """Whether an exception is not user code's: none is in a worker; in a caller's process, those that end it."""
 
@@ -107,6 +118,7 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     finally:
         if modes() != entered:  # those of the code's own, which ours must not run in
             leave_modes(entered)
+        CALLS.made += 1
         if AFTER_A_CALL is not None:
             AFTER_A_CALL()
 

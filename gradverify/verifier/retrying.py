@@ -34,22 +34,23 @@ def retry(request: Retry, live: Live) -> Retried:
     try:
         return _retried(request, live)
     except (OutOfStepError, NotJudgedError):  # another mistake than the one that is looked for
-        return Retried(None, 0)
+        return Retried(None)
 
 
 def _retried(request: Retry, live: Live) -> Retried:
     reported, kept = request.finding, live.kept
     place = Place(request.verified.plan.cases[0], request.point, request.draw)
     family = rule(reported.code).family
+    if not kept.allowance.covers(1):
+        return Retried(None, spent=kept.allowance.calls)
     with verifying(request.verified, live) as asked:
-        before = kept.calls(place)
         if (place, family) not in kept.findings:
             kept.findings[place, family] = _findings(place, family, kept, asked.build)
         found = next((f for f in kept.findings[place, family] if _is_the_same(f, reported)), None)
         if found is not None and request.with_cause and not _has_the_same_cause(found, reported):
             same = is_diagnosed(found) and is_of_its_cause(reported, place, kept, asked.build)
             found = found if same else None
-        return Retried(found, kept.calls(place) - before)
+        return Retried(found)
 
 
 def _findings(place: Place, family: Family, kept: Kept, build: Build) -> tuple[Finding, ...]:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from gradverify.events import CaseStarted, Contradicted, DiagnosisStarted, Event, Found, Priced, Verify
+from gradverify.events import (
+    AllowanceSpent,
+    CaseStarted,
+    Contradicted,
+    DiagnosisStarted,
+    Event,
+    Found,
+    Verify,
+)
 from gradverify.model import (
     Case,
     CasePoint,
@@ -14,15 +22,15 @@ from gradverify.model import (
     Finding,
     Outcome,
     Point,
-    Price,
     Severity,
-    allowance,
 )
 from gradverify.model.points import is_declared, points_of
 from gradverify.rules import Family
+from gradverify.verifier import guard
 from gradverify.verifier.building import Live
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.across_ranks import disagreements, not_judged, out_of_step
+from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
@@ -34,7 +42,7 @@ from gradverify.verifier.checks.precision.alone import (
     native_dtype,
     unlike_the_reference,
 )
-from gradverify.verifier.checks.pricing import SLOW, price_at, timed
+from gradverify.verifier.checks.pricing import SLOW, timed
 from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line
@@ -85,6 +93,7 @@ def _under_readings(asked: Verification, live: Live) -> Iterator[Event]:
 
 def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Event]:
     live.kept.begin()
+    before = guard.CALLS.made
     for case in request.plan.cases:
         built = asked.build(case)
         if isinstance(built, Finding):
@@ -92,25 +101,16 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
         else:
             yield from asked.noted(_listed_case(asked, case, *built), case)
     yield from extra_cases(asked)
-    if any(f.severity is Severity.ERROR for f in asked.findings):
-        yield Priced(_with_price(asked))
+    allowance = Allowance.after(guard.CALLS.made - before, request.settings.effort)
+    live.kept.allowance = allowance
     if any(map(is_diagnosed, asked.findings)):
         from gradverify.verifier.diagnose.findings import causes_of  # noqa: PLC0415 - where one failed
 
         yield DiagnosisStarted()
         causes = causes_of(request.plan, asked.build, live.kept, asked.visited, asked.findings)
         yield from map(Found, causes)
-
-
-def _with_price(asked: Verification) -> Price:
-    """What a call costs at the base case, and with that what the errors may cost."""
-    settings, kept = asked.request.settings, asked.live.kept
-    price = settings.price
-    if price is None:
-        base = next((one for one in kept.samples.values() if isinstance(one, Sample)), None)
-        price = Price.LEAST if base is None else price_at(base)
-    kept.allow(allowance(price, settings.effort))
-    return price
+        if allowance.is_short:
+            yield AllowanceSpent(allowance.calls)
 
 
 def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Case) -> Iterator[Event]:

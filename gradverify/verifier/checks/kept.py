@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gradverify.model import Allowance, Case, CasePoint, Finding, Point, Price, Target
-from gradverify.model.plan import ALLOWED
+from gradverify.model import Case, CasePoint, Finding, Point, Target
 from gradverify.rules import Family
+from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
@@ -48,7 +48,7 @@ class Kept:
     """Of one target, from the request that verifies it to the last one about its findings."""
 
     target: Target | None = None
-    allowed: Allowance = ALLOWED[Price.LEAST]
+    allowance: Allowance = field(default_factory=Allowance)
     """Calls that its errors may cost."""
     samples: dict[Place, Sample | NoSample] = field(default_factory=dict)
     points: dict[tuple[Place, int], evidence.Point | None] = field(default_factory=dict)
@@ -75,18 +75,6 @@ class Kept:
         self.repairs, self.entries, self.native = None, 0, ("", "")
         self.brief = False
         self.reader.reset()
-
-    def allow(self, allowed: Allowance) -> None:
-        """Let its errors cost so many calls."""
-        self.allowed = allowed
-        if self.repairs is not None:
-            self.repairs.most = allowed.tried
-
-    def calls(self, place: Place) -> int:
-        """Of forward and of backward that were made there."""
-        sample = self.samples.get(place)
-        counter = sample.problem.counter if isinstance(sample, Sample) else None
-        return 0 if counter is None else counter.forward + counter.backward
 
     def sample(self, place: Place, build: Build) -> Sample | NoSample | Finding:
         """What forward gives there, once: drawn where it has not been; a finding where it cannot be built."""

@@ -27,6 +27,9 @@ LARGER = 5.0
 KEY = 31
 """Of the random grad_output and direction."""
 
+CALLS = 20
+"""Of forward and of backward that a change takes at one place, about."""
+
 SHARES = (1.0, 2.0**-5)
 """Two steps: where forward has another slope at each, there is a kink or noise, and nothing is known."""
 
@@ -39,7 +42,7 @@ SAME = 1e-6
 
 def further_places(visited: Sequence[Place], kept: Kept, build: Build) -> tuple[FurtherPlace, ...]:
     """One place for each case that was verified, then one at larger values, as many as may be asked."""
-    most = kept.allowed.confirmed
+    most = kept.allowance.left // CALLS
     first = [place for place in visited if place.point is Point.TYPICAL and place.draw == 0]
     samples = [kept.sample(place, build) for place in first[:most]]
     judged = [one for one in samples if isinstance(one, Sample) and not one.disconnected]

@@ -41,11 +41,10 @@ DRAWS = (0, 1)
 
 @dataclass
 class _Measurements:
-    """Points that were measured for this diagnosis, and what may still be spent."""
+    """Points that were measured for this diagnosis, as far as the allowance goes."""
 
     build: Build
     kept: Kept
-    spent: int = 0
     taken: float = 0.0
     """The largest share of its estimated cost that a point has taken so far; 0 before the first."""
     known: dict[tuple[Place, int], tuple[Sample, evidence.Point] | None] = field(default_factory=dict)
@@ -66,7 +65,7 @@ class _Measurements:
             return None
         entries = sample.inputs.size * sample.problem.outputs.size
         cost = 0 if order in sample.judged else _cost(sample)
-        if self.spent + cost * (self.taken or 1.0) > self.kept.allowed.measured or entries > LARGEST_MEASURED:
+        if entries > LARGEST_MEASURED or not self.kept.allowance.covers(cost * (self.taken or 1.0)):
             return None
         counter = sample.problem.counter
         before = counter.forward + counter.backward
@@ -75,7 +74,6 @@ class _Measurements:
                 measured_point(sample, repairs_of(self.kept)) if order == 1 else measured_second_point(sample)
             )
         taken = counter.forward + counter.backward - before
-        self.spent += taken
         self.taken = max(self.taken, taken / cost if cost else 0.0)
         point = self.kept.points[place, order]
         return None if point is None else (sample, point)
@@ -123,7 +121,7 @@ def is_of_its_cause(finding: Finding, place: Place, kept: Kept, build: Build) ->
     No change of backward's source is looked for there but those that are known.
     """
     reported = kept.causes.get((finding.code, finding.output, finding.input))
-    repairs_of(kept).most = 0
+    repairs_of(kept).is_searched = False
     pair = None if reported is None else _pair(_Measurements(build, kept), place, finding)
     return reported is not None and pair is not None and holds_at(pair, reported)
 

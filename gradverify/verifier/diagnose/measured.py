@@ -127,9 +127,9 @@ def _constants(sample: Sample) -> tuple[tuple[str, Tensor], ...]:
 
 
 def repairs_of(kept: Kept) -> Repairs:
-    """What is known of changes of a target's backward, and how many more may be tried."""
+    """What is known of changes of a target's backward, and how many calls they may take."""
     if kept.repairs is None:
-        kept.repairs = Repairs(kept.allowed.tried)
+        kept.repairs = Repairs(kept.allowance)
     return kept.repairs
 
 

@@ -11,7 +11,6 @@ from gradverify.model import (
     InputSource,
     LiteralInput,
     Parameter,
-    Price,
     Settings,
     Target,
     TargetKind,
@@ -52,7 +51,6 @@ def findings_on(
     seed: int = 1,
     spare: bool = True,
     select: tuple[str, ...] = ("GV1",),
-    price: Price | None = Price.LEAST,
 ) -> tuple[Finding, ...]:
     target = Target(
         function.__name__, function.__name__, TargetKind.FUNCTION, "f.py", 1, tuple(map(Parameter, shapes))
@@ -64,5 +62,5 @@ def findings_on(
         (case_at(shapes, SIZES, seed, dtype),),
         spares=(case_at(shapes, OTHER_SIZES, seed + 1, dtype),) if spare else (),
     )
-    events = verify(Verify(target, plan, Settings(select=select, price=price)), Live(function))
+    events = verify(Verify(target, plan, Settings(select=select)), Live(function))
     return merge_findings([e.finding for e in events if isinstance(e, Found)])

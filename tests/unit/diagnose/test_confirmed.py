@@ -12,7 +12,6 @@ from gradverify.model import (
     InputSource,
     LiteralInput,
     Parameter,
-    Price,
     Settings,
     Target,
     TargetKind,
@@ -42,7 +41,7 @@ def _at_options(function, name, values):
         tuple(case(SIZES, k, value) for k, value in enumerate(values)),
         spares=tuple(case(OTHER_SIZES, 9 + k, value) for k, value in enumerate(values)),
     )
-    events = verify(Verify(target, plan, Settings(select=("GV1",), price=Price.LEAST)), Live(function))
+    events = verify(Verify(target, plan, Settings(select=("GV1",))), Live(function))
     return merge_findings([e.finding for e in events if isinstance(e, Found)])
 
 

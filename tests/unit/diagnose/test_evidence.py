@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gradverify.model import Price
+from gradverify.verifier.checks import allowance
 from gradverify.verifier.diagnose import findings as diagnosis
 from gradverify.verifier.diagnose.measured import measured_point
 
@@ -71,8 +71,10 @@ def test_a_case_too_large_to_be_measured_is_diagnosed_at_a_spare_one(monkeypatch
     assert _one(doubled).factor == 3.0
 
 
-@pytest.mark.parametrize(("price", "sizes"), [(Price.LEAST, {True, False}), (Price.MORE, {True})])
-def test_nothing_is_measured_beyond_the_allowance(monkeypatch, price, sizes):
+@pytest.mark.parametrize(("times", "least", "sizes"), [(2, 600, {True, False}), (0, 0, {True})])
+def test_nothing_is_measured_beyond_the_allowance(monkeypatch, times, least, sizes):
+    monkeypatch.setattr(allowance, "TIMES", times)
+    monkeypatch.setattr(allowance, "LEAST", least)
     known = []
 
     def measured(sample, repairs):
@@ -80,7 +82,7 @@ def test_nothing_is_measured_beyond_the_allowance(monkeypatch, price, sizes):
         return measured_point(sample, repairs)
 
     monkeypatch.setattr(diagnosis, "measured_point", measured)
-    found = _one(SUMMED, price=price)
+    found = _one(SUMMED)
     assert set(known) == sizes  # what verification has measured costs nothing
     assert found.cause == "constant-factor"
 

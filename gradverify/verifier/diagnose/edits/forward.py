@@ -35,7 +35,7 @@ MOST_ROWS = 400
 """Rows of a block that are still compared one by one."""
 
 SHARE = 10
-"""Of the changes that may be tried, one of so many may be one of forward: each runs forward, too."""
+"""One change of forward is tried for so many calls that are left: each runs forward and backward."""
 
 KEY = 17
 """Of the random grad_output."""
@@ -67,7 +67,7 @@ def other_derivative(pairs: Pairs) -> Cause | None:
         return None
     ordered = [first, *(pair for pair in pairs if pair is not first)]
     found = next((one for one in own.repairs.forward if _holds(one, ordered)), None)
-    if found is None and own.repairs.most:
+    if found is None and own.repairs.is_searched:
         found = next((one for one in _candidates(own, first) if _holds(one, ordered)), None)
         own.repairs.forward += [] if found is None else [found]
     return None if found is None else _reported(found, first)
@@ -91,7 +91,7 @@ def _candidates(own: OwnBackward, first: Pair) -> Iterator[ForwardEdit]:
         *((slot, None, "missing-term") for slot in places),
         *((slot, other, cause) for slot in places for other, cause in _others(_expression(slot))),
     ]
-    for slot, other, named in made[: own.repairs.most // SHARE]:
+    for slot, other, named in made[: own.repairs.allowance.left // SHARE]:
         slope = ast.Constant(None) if other is None else other
         call = ast.Call(ast.Name(_DERIVED, ast.Load()), [_expression(slot), slope], [])
         # Another derivative is another factor of the chain rule, unless a term of it is lost.

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from gradverify.verifier import guard
+from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.diagnose.edits.edit import Edit
 from gradverify.verifier.diagnose.edits.source import Source, source_of, with_helpers
 from gradverify.verifier.guard import Raised
@@ -21,16 +22,15 @@ from gradverify.verifier.numerics.problem import CallProblem, Graph
 
 Backward = Callable[..., Any]
 
-MOST_EDITS = 4000
-"""Changes that are tried for one target."""
-
 
 @dataclass
 class Repairs:
     """What is known of the changes of one backward, at all points of its target."""
 
-    most: int = MOST_EDITS
-    """Changes that may be tried; 0 where those alone are tried that are known."""
+    allowance: Allowance = field(default_factory=Allowance)
+    """Calls that they may take, with all else that follows a failure."""
+    is_searched: bool = True
+    """Changes are looked for; else those alone are tried that are known."""
     found: list[tuple[Edit, Any]] = field(default_factory=list)
     """Changes that make backward right, each with the run (`TracedBackward`) whose source it changes."""
     searched: set[frozenset[str]] = field(default_factory=set)

@@ -25,6 +25,9 @@ from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pair
 MOST_STEPS = 2_000_000
 """Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
+SHARE = 2
+"""Of the calls that are left, one of so many is kept for other gradients, and for smaller inputs."""
+
 AGREES = 1e-7
 """Gradients of multiples agree within this share of the sum of their terms."""
 
@@ -54,17 +57,19 @@ def one_edit(pairs: Pairs) -> Cause | None:
 def _searched(first: Pair, points: list[Point], own: OwnBackward) -> bool:
     """Whether a change is found; it is kept for the other gradients, and so is that there is none."""
     wrong = frozenset(pair.name for point in points for pair in point.pairs() if pair.is_wrong)
-    if own.repairs.most == 0 or wrong in own.repairs.searched:
+    if not own.repairs.is_searched or wrong in own.repairs.searched:
         return False
     own.repairs.searched.add(wrong)
     run = _traced(own)
     if run is None:
         return False
     row = int(first.wrong.sum(1).argmax())
-    most = min(own.repairs.most, MOST_STEPS // run.steps)
+    least_left = own.repairs.allowance.left // SHARE
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of generated programs
-        for edit in itertools.islice(edits_of(run), most):
+        for edit in itertools.islice(edits_of(run), MOST_STEPS // run.steps):
+            if not own.repairs.allowance.covers(least_left + 1):
+                return False
             backward = _with(edit, run)
             if backward is None or not _is_right_in(row, first, own, backward):
                 continue

@@ -1,0 +1,88 @@
+"""Cause, change and smaller inputs together take twice the calls of verifying; what is left is said."""
+
+import pytest
+import torch
+
+from gradverify.events import AllowanceSpent, DiagnosisStarted, Found, Retry, Verify
+from gradverify.model import Effort, InputSource, Parameter, Point, Settings, Target, TargetKind, TargetPlan
+from gradverify.verifier import guard
+from gradverify.verifier.building import Live
+from gradverify.verifier.checks import allowance
+from gradverify.verifier.checks.allowance import LEAST, Allowance
+from gradverify.verifier.retrying import retry
+from gradverify.verifier.run import verify
+
+from .diagnosing import OTHER_SIZES, SIZES, case_at
+
+
+class Long(torch.autograd.Function):
+    """A mistake that no small change of backward mends, in a backward with much to change."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.tanh(x) * x.exp() + x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        a = torch.tanh(x) * x.exp()
+        b = (1 - torch.tanh(x) * torch.tanh(x)) * x.exp()
+        c = x.cos() * 2 - x.sigmoid() + a.abs() * 0.3
+        return g * (a + b * 0.7 + c.exp() * 0.1)
+
+
+def asked(effort=Effort.NORMAL):
+    shapes = {"x": "bn"}
+    target = Target("Long", "Long", TargetKind.FUNCTION, "f.py", 1, tuple(map(Parameter, shapes)))
+    cases, spares = (case_at(shapes, SIZES, 1),), (case_at(shapes, OTHER_SIZES, 2),)
+    plan = TargetPlan("Long", "Long", InputSource.SPEC, cases, spares=spares)
+    return Verify(target, plan, Settings(select=("GV1",), effort=effort))
+
+
+def test_the_calls_of_verifying_decide():
+    before = guard.CALLS.made
+    assert Allowance.after(10, Effort.NORMAL).calls == LEAST
+    assert Allowance.after(1000, Effort.QUICK).calls == 2000
+    assert Allowance.after(1000, Effort.THOROUGH).calls == 10_000
+    one = Allowance.after(0, Effort.NORMAL)
+    assert one.left == LEAST
+    assert one.covers(LEAST)
+    assert not one.is_short
+    guard.call(lambda: None)
+    assert guard.CALLS.made == before + 1
+    assert not one.covers(LEAST)
+    assert one.is_short
+
+
+@pytest.mark.parametrize("effort", [Effort.NORMAL, Effort.THOROUGH])
+def test_causes_and_smaller_inputs_together_take_no_more(effort):
+    request, live = asked(effort), Live(Long)
+    start, judged, findings, said = guard.CALLS.made, 0, [], []
+    for event in verify(request, live):
+        match event:
+            case DiagnosisStarted():
+                judged = guard.CALLS.made - start
+            case Found(finding):
+                findings.append(finding)
+            case AllowanceSpent():
+                said.append(event.calls)
+    most = max(LEAST, (10 if effort is Effort.THOROUGH else 2) * judged)
+    assert said in ([], [most])
+    error = next(f for f in findings if f.code == "GV101")
+    answers = [retry(Retry(request, error, Point.PLAIN, draw, with_cause=False), live) for draw in range(9)]
+    last = 300  # what was begun before the allowance was spent
+    assert guard.CALLS.made - start - judged <= most + last
+    assert {a.spent for a in answers} <= {0, most}
+
+
+def test_what_was_not_looked_for_is_said(monkeypatch):
+    monkeypatch.setattr(allowance, "LEAST", 40)
+    monkeypatch.setattr(allowance, "TIMES", 0)
+    live, request = Live(Long), asked()
+    events = list(verify(request, live))
+    assert AllowanceSpent(40) in events
+    error = next(e.finding for e in events if isinstance(e, Found) and e.finding.code == "GV101")
+    live.kept.allowance.until = 0
+    answer = retry(Retry(request, error, Point.PLAIN, 0, with_cause=False), live)
+    assert (answer.finding, answer.spent) == (None, 40)
