@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gradverify import options
 from gradverify.cli.screen import configuration, print_bugs, reported, style_for, tell, write
-from gradverify.model import LinePatch, Verdict
 from gradverify.options import Color
-from gradverify.report.console import TextStyle
-from gradverify.report.fixes import unified_diff
 from gradverify.report.formats import Format
-from gradverify.report.mistakes import render_mistakes
-from gradverify.report.suggestion import render_change, render_suggestion
 from gradverify.requested import request_of
 from gradverify.session.outcome import ExitCode
 from gradverify.session.progress import on_terminal
 from gradverify.session.request import Progress, Request
+
+if TYPE_CHECKING:
+    from gradverify.model import LinePatch
+    from gradverify.report.console import TextStyle
 
 
 def suggest(
@@ -40,6 +39,8 @@ def suggest(
     The whole one is derived from the reference, or from forward itself, in your names. Both were executed and
     verified before they are shown.
     """
+    from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415 - `--help` needs no report
+    from gradverify.report.suggestion import render_change, render_suggestion  # noqa: PLC0415
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
 
     given = {"targets": [target], "spec": spec, "device": device, "seed": seed, "timeout": timeout}
@@ -77,6 +78,9 @@ def _change(request: Request, style: TextStyle, *, diff: bool, write_it: bool) -
     """Print, or write, the change that makes one target right."""
     from gradverify.cli.commands.verifying import checked  # noqa: PLC0415 - `init` and `record` need none of it
     from gradverify.cli.fixed import fixes_text  # noqa: PLC0415
+    from gradverify.model import Verdict  # noqa: PLC0415
+    from gradverify.report.fixes import unified_diff  # noqa: PLC0415
+    from gradverify.report.mistakes import render_mistakes  # noqa: PLC0415
     from gradverify.session.fixing import fix  # noqa: PLC0415
     from gradverify.session.suggested_change import change_of  # noqa: PLC0415
     from gradverify.session.suggesting import suggest_backward  # noqa: PLC0415
