@@ -20,6 +20,7 @@ from gradverify.verifier.diagnose.measured import own_backward_of, repairs_of, w
 from gradverify.verifier.numerics.directional_derivative import Slope, slope_along
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.probes import signed_values, tangent_of
+from gradverify.verifier.numerics.tolerance import is_known
 
 LARGER = 5.0
 """Times as large as drawn: past most thresholds of clamps and branches that ordinary values stay below."""
@@ -113,8 +114,9 @@ class FurtherPlace:
         if slope is None:
             return False
         terms = gradient * direction
-        size = max(float(terms.abs().sum()), abs(slope.value))
-        return abs(float(terms.sum()) - slope.value) > SAFETY * slope.error + SAME * size
+        size, error = max(float(terms.abs().sum()), abs(slope.value)), SAFETY * slope.error
+        known = bool(is_known(slope.value, size, error))
+        return known and abs(float(terms.sum()) - slope.value) > error + SAME * size
 
     def _direction(self, source: int) -> Tensor:
         """Every entry of one input by about its own size, the others by nothing."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
-from gradverify.verifier.numerics.tolerance import EPSILON, KINK_ROOM, UNDERFLOW, Tolerance
+from gradverify.verifier.numerics.tolerance import EPSILON, KINK_ROOM, UNDERFLOW, Tolerance, is_known
 
 COVERED = 1e-4
 """An entry is covered when an error of this share of its own size, or of its block's, would have shown."""
@@ -97,6 +97,8 @@ def compare(
     conflict = known & finite & (difference > (bound + room).clamp_min(UNDERFLOW))
     doubtful = conflict & swallowed
     conflict &= ~swallowed
+    unknown = conflict & ~is_known(numerical, analytical, bound, allowed)
+    conflict &= ~unknown
     # 0 · inf is NaN: an input by which one output has an infinite slope spoils the gradients of all of them.
     nonfinite = known & ~finite & ~vague(measured, outputs).any(dim=0, keepdim=True)
     scale = torch.maximum(numerical.abs(), _block_rms(numerical, known, inputs, outputs))
@@ -109,7 +111,7 @@ def compare(
         imprecise=conflict & (difference <= allowed + room),
         nonfinite=nonfinite,
         kinks=at_kink & ~conflict,
-        covered=known & finite & ~doubtful & (negligible | (bound <= COVERED * scale)),
+        covered=known & finite & ~doubtful & ~unknown & (negligible | (bound <= COVERED * scale)),
         visible=torch.where(negligible, torch.zeros_like(bound), bound / scale.clamp_min(1e-300)),
         not_judged=torch.zeros_like(known),
     )

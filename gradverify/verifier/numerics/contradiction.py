@@ -18,7 +18,7 @@ from gradverify.verifier.numerics.probes import signed_values, tangent_of
 from gradverify.verifier.numerics.problem import Problem
 from gradverify.verifier.numerics.refine import FIRST_STEP, KINK_STEPS, VISIBLE_KINK
 from gradverify.verifier.numerics.sampling import Sampler, Samples
-from gradverify.verifier.numerics.tolerance import SAFETY
+from gradverify.verifier.numerics.tolerance import SAFETY, is_known
 from gradverify.verifier.numerics.verdict import NotJudged, centre_of
 
 KEYS = (21, 22)
@@ -26,9 +26,6 @@ KEYS = (21, 22)
 
 LEAST = 1e-3
 """Relative difference that counts: a smaller one is left to the checks that look at entries."""
-
-KNOWN = 0.1
-"""Share of a derivative up to which its error may go: beyond, forward is too steep or too noisy to tell."""
 
 
 def contradiction(problem: Problem, among: int | None = None) -> float | None:
@@ -57,7 +54,7 @@ def contradiction(problem: Problem, among: int | None = None) -> float | None:
         u = torch.where(smooth, signed_values(centre.numel(), key).abs() * samples.derivative.sign(), 0.0)
         slope = (u * samples.derivative).sum()
         off = torch.where(smooth, u.abs() * error, 0.0).sum()
-        if not slope > 0 or not off <= KNOWN * slope:
+        if not slope > 0 or not is_known(slope, slope, off):
             return None
         pulled = problem.pull_back(problem.primals, problem.outputs.unflatten(u))
         if isinstance(pulled, Raised):

@@ -28,7 +28,7 @@ from gradverify.verifier.numerics.refine import (
 )
 from gradverify.verifier.numerics.remeasure import INDEPENDENT_STEPS, SAME, is_quiet
 from gradverify.verifier.numerics.sampling import OFFSETS, Sampler, Samples, scales_of, six_point
-from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY
+from gradverify.verifier.numerics.tolerance import EPSILON, SAFETY, is_known
 
 LONGEST_STEP = 2.0**-6
 """Step along a direction, in units of the coordinate that it moves most for its size."""
@@ -169,6 +169,7 @@ def agreement(sampler: Sampler, measured: NumericalJacobian, claimed: Tensor, mo
         main = samples[0]
         rows &= main.flat | converged(main, floor, sampler.typical)
         rows &= is_quiet(main, floor, sampler.centre, sampler.typical)
-        difference = (claimed - measured.value).abs() * tangent[:count].abs()
-        entries &= SAME * difference >= allowed[0][:, None]
+        size, room = tangent[:count].abs(), allowed[0][:, None]
+        entries &= SAME * (claimed - measured.value).abs() * size >= room
+        entries &= is_known(measured.value * size, claimed * size, room)
     return Agreement(rows | ~measured.centre.isfinite(), entries & rows[:, None])

@@ -16,7 +16,7 @@ from torch import Tensor
 from gradverify.verifier.numerics.jacobian import NumericalJacobian
 from gradverify.verifier.numerics.refine import LARGEST_NOISE, VISIBLE_KINK, converged, measured_error
 from gradverify.verifier.numerics.sampling import Sampler, Samples
-from gradverify.verifier.numerics.tolerance import SAFETY
+from gradverify.verifier.numerics.tolerance import SAFETY, is_known
 
 INDEPENDENT_STEPS = (0.41421356237309515, 0.7320508075688772)
 """Steps of the second measurement, in units of the step that was used: smaller, so that they meet no kink
@@ -46,12 +46,19 @@ ROOM = 0.1
 
 
 def remeasure(
-    sampler: Sampler, measured: NumericalJacobian, claimed: Tensor, conflicts: Tensor, count: int
+    sampler: Sampler,
+    measured: NumericalJacobian,
+    claimed: Tensor,
+    conflicts: Tensor,
+    bound: Tensor,
+    count: int,
 ) -> Tensor:
     """Conflicts (bool, M × N) that show the same difference at steps that share nothing with the first ones.
 
     A difference made by noise or by luck does not recur, a wrong formula does. At a kink it is the jump of
-    the slope that must be the same. Only the first `count` columns were measured; conflicts in others stay.
+    the slope that must be the same. `bound` (M × N) is what the first measurement left unknown; a second one
+    that knows less has no digits, and repeats nothing. Only the first `count` columns were measured;
+    conflicts in others stay.
     """
     asked = conflicts[:, :count]
     if not asked.any():
@@ -62,10 +69,12 @@ def remeasure(
     mine = asked.mT[columns] & (measured.step.mT[columns] == steps[:, None])
     repeated = mine.clone()
     first, claim, kink = measured.value.mT[columns], claimed.mT[columns], measured.kink.mT[columns]
+    allowed = bound.mT[columns]
     for factor in INDEPENDENT_STEPS:
         samples = sampler.sample(columns, factor * steps)
         error = SAFETY * measured_error(samples, measured.noise, sampler.x[columns, None], sampler.own)
         differs = (samples.derivative - claim).abs() > error
+        differs &= is_known(samples.derivative, claim, error, allowed)
         # Beside a huge claim, slopes of an oscillation that was sampled too coarsely are all alike.
         size = torch.minimum((first - claim).abs(), first.abs())
         same = (samples.derivative - first).abs() <= SAME * size + error

@@ -29,9 +29,27 @@ UNDERFLOW = torch.finfo(torch.float64).tiny / EPSILON
 KINK_ROOM = 1.2
 """A gradient at a kink is accepted within this many half-differences of the one-sided slopes."""
 
+KNOWN = 0.1
+"""Share of a derivative, or of what is claimed of it, up to which its error may go: beyond, the measurement
+has no digits."""
+
 FEW_DIGITS = 4.0
 """Differences up to this many times what random errors of 16 roundings in each operation move are explained
 by rounding: of such a value not two digits are left, and no step is small enough to show the derivative."""
+
+
+def is_known(
+    measured: Tensor | float, claimed: Tensor | float, error: Tensor | float, allowed: Tensor | float = 0.0
+) -> Tensor:
+    """Whether a measured derivative says anything of a claim (bool, elementwise); else it is unknown.
+
+    It is finite, and known to a tenth of the larger of both, or to what may be off anyway: so a zero known to
+    ± e still refutes a claim far above e. `error` is absolute with its safety factor in it; `allowed` is the
+    tolerance or the round-off.
+    """
+    value, off = torch.as_tensor(measured), torch.as_tensor(error)
+    size = torch.maximum(value.abs(), torch.as_tensor(claimed).abs().nan_to_num(0.0, 0.0, 0.0))
+    return value.isfinite() & off.isfinite() & (off <= torch.maximum(KNOWN * size, torch.as_tensor(allowed)))
 
 
 @dataclass(frozen=True)

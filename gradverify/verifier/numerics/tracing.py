@@ -16,8 +16,8 @@ from torch.utils import _pytree
 CUTS = (torch.ops.aten.detach.default, torch.ops.aten.detach_.default)
 """Operations that return their input's values and stop its gradient."""
 
-_ADDRESS = "data_ptr"
-"""A method of `Tensor`'s base class, which one of `Tensor` hides while it is there."""
+_MEMORY = ("data_ptr", "numpy")
+"""Methods of `Tensor`'s base class that hand out its memory; one of `Tensor` hides each while it is there."""
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -34,9 +34,9 @@ def recorded_graph(function: Callable[..., Any], tensors: Sequence[Tensor]) -> G
     """Record the operations that a function of tensors runs, those of autograd inside it too.
 
     Branches on data are recorded as taken. Raises whatever the function raises, and where it asks for the
-    address of a tensor.
+    memory of a tensor: its address, a NumPy array.
     """
-    with _without_addresses():
+    with _without_memory():
         return make_fx(function, _error_on_data_dependent_ops=False)(*tensors)
 
 
@@ -49,32 +49,35 @@ def functional_graph(
 
     Autograd is below it or has run already: `.data`, `no_grad` leave no trace. Branches on data are recorded
     as taken. `written_out` says how some operations are made of others. Raises whatever the function raises,
-    for operations that cannot be recorded, and where it asks for the address of a tensor.
+    for operations that cannot be recorded, and where it asks for the memory of a tensor.
     """
     table = dict(written_out or {})
-    with _without_addresses():
+    with _without_memory():
         return make_fx(functionalize(function), table, _error_on_data_dependent_ops=False)(*tensors)
 
 
 @contextmanager
-def _without_addresses() -> Iterator[None]:
-    """Have `Tensor.data_ptr` raise: a recorded tensor says 0, which a compiled kernel takes for an address.
+def _without_memory() -> Iterator[None]:
+    """Have what hands out a tensor's memory raise: nothing has been written to that of a recorded tensor.
 
-    Triton, Numba, CuPy and ctypes all ask for it; what kernels do there cannot be recorded anyway.
+    It says 0 for its address, which a compiled kernel takes for one (Triton, Numba, CuPy and ctypes ask for
+    it), and NumPy would compute with what lies there. What they do cannot be recorded anyway.
     """
-    before = vars(Tensor).get(_ADDRESS)
-    setattr(Tensor, _ADDRESS, _no_address)
+    before = {name: vars(Tensor).get(name) for name in _MEMORY}
+    for name in _MEMORY:
+        setattr(Tensor, name, _no_memory)
     try:
         yield
     finally:
-        if before is None:
-            delattr(Tensor, _ADDRESS)
-        else:
-            setattr(Tensor, _ADDRESS, before)
+        for name, own in before.items():
+            if own is None:
+                delattr(Tensor, name)
+            else:
+                setattr(Tensor, name, own)
 
 
-def _no_address(_: Tensor) -> NoReturn:
-    raise RuntimeError("a tensor of a recorded run has no address")
+def _no_memory(_: Tensor, **__: Any) -> NoReturn:  # noqa: ANN401 - `numpy` takes `force`
+    raise RuntimeError("a tensor of a recorded run has no memory of its own")
 
 
 def without_cuts(graph: GraphModule) -> GraphModule:

@@ -139,7 +139,8 @@ def remeasured(
     settled = torch.zeros_like(conflicts)
     if already is not None:
         settled[:, :count] = conflicts[:, :count] & already
-    repeated = settled | remeasure(sampler, measured, comparison.analytical, conflicts & ~settled, count)
+    asked, claimed = conflicts & ~settled, comparison.analytical
+    repeated = settled | remeasure(sampler, measured, claimed, asked, comparison.bound, count)
     dropped = conflicts & ~repeated
     seen = comparison.visible * (comparison.difference / comparison.bound)
     small = dropped & (seen > 0) & (seen <= faint)

@@ -27,6 +27,7 @@ from gradverify.verifier.numerics.calling import returned_tensors
 from gradverify.verifier.numerics.precision.formats import as_real
 from gradverify.verifier.numerics.precision.random_rounding import erring
 from gradverify.verifier.numerics.problem import CallProblem
+from gradverify.verifier.numerics.tolerance import is_known
 from gradverify.verifier.numerics.tracing import promoted
 
 AGREE = 1e-6
@@ -37,6 +38,12 @@ FOLLOW = 16.0
 
 FOLLOW_AT_MOST = 0.25
 """Relative: further away, branches may be others."""
+
+CHANGE_ROUNDINGS = 16.0
+"""Roundings of a value by which its change may be off: two of the outputs, and a few of what is inside."""
+
+SAME_CHANGE = 0.1
+"""Share of a change within which another one is the same."""
 
 OWN = "its own verified float64 path"
 
@@ -177,25 +184,38 @@ def _cast(value: Any, of: torch.dtype, to: torch.dtype) -> Any:  # noqa: ANN401 
 
 
 def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
-    """Whether a recorded forward gives forward's values at other inputs too: not what it was recorded with.
+    """Whether a recorded forward gives forward's values, and changes as forward does where inputs move.
 
-    NumPy, `.item()` and kernels leave no operation behind, only the number that they gave.
+    NumPy, `.item()` and kernels leave no operation behind, only the number that they gave: that has forward's
+    value and none of its changes. What does not change by more than rounding shows neither.
     """
-    half = float(torch.finfo(call.dtype).eps) ** 0.5
+    eps = float(torch.finfo(call.dtype).eps)
     generator = torch.Generator().manual_seed(seed % 2**63)
-    for unit in (0.0, min(FOLLOW * half, FOLLOW_AT_MOST)):
-        moved = [erring(p, unit, generator) for p in call.exact.primals]
-        short = [m.to(p.dtype) for m, p in zip(moved, call.problem.primals, strict=True)]
-        native = call.problem.evaluate(short)
-        exact = composite.evaluate([s.to(m.dtype) for s, m in zip(short, moved, strict=True)])
-        if isinstance(native, Raised) or isinstance(exact, Raised):
-            return False
-        for a, b in zip(map(as_real, native.value), map(as_real, exact.value), strict=True):
-            size = b.abs() + b.square().mean().sqrt()
-            known = b.abs() <= torch.finfo(call.dtype).max
-            if not ((a - b).abs() <= half * size)[known].all():
-                return False
-    return True
+    moved = [erring(p, min(FOLLOW * eps**0.5, FOLLOW_AT_MOST), generator) for p in call.exact.primals]
+    pairs = [_both(call, composite, primals) for primals in (call.exact.primals, moved)]
+    if not all(pairs):
+        return False
+    seen = False
+    for here, there in zip(*pairs, strict=True):
+        size = here[1].abs() + here[1].square().mean().sqrt()
+        changes = [after - before for before, after in zip(here, there, strict=True)]
+        rounding = CHANGE_ROUNDINGS * eps * size
+        apart = (changes[0] - changes[1]).abs()
+        same = apart <= SAME_CHANGE * torch.maximum(changes[0].abs(), changes[1].abs()) + rounding
+        if not (same & ((here[0] - here[1]).abs() <= eps**0.5 * size)).all():
+            return False  # NaN and infinities are nobody's values
+        seen |= bool(is_known(changes[1], changes[1], rounding).any())
+    return seen
+
+
+def _both(call: NativeCall, composite: CallProblem, primals: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """What the target and the composite give at values that are rounded for both; empty where one raises."""
+    short = [p.to(native.dtype) for p, native in zip(primals, call.problem.primals, strict=True)]
+    native = call.problem.evaluate(short)
+    exact = composite.evaluate([s.to(p.dtype) for s, p in zip(short, primals, strict=True)])
+    if isinstance(native, Raised) or isinstance(exact, Raised):
+        return []
+    return list(zip(map(as_real, native.value), map(as_real, exact.value), strict=True))
 
 
 def agree(mine: Sequence[Tensor], theirs: Sequence[Tensor], within: float = AGREE) -> bool:

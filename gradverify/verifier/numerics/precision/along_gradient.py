@@ -1,28 +1,51 @@
 """Finite differences in float32, along the gradient itself: where there is no float64 at all.
 
 Along the gradient the slope is as large as it can be, and rounding as small beside it: 25 to 45 times less
-noise than in a random direction.
+noise than in a random direction. A slope refutes only where it is known, and where forward is smooth there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-STEP = 0.02
-"""Share of the inputs' typical size by which they move; right float32 kernels were within 2.8e-6 there."""
+from gradverify.verifier.numerics.tolerance import is_known
+
+STEPS = (2.0**-5, 2.0**-7, 2.0**-9, 2.0**-11)
+"""Shares of the inputs' typical size by which they move, each one halved once, until a slope is known. Below
+the last one the rounding of ordinary outputs alone is a thousandth of the slope."""
 
 MOST = 3.0
 """Entries of the direction are cut at so many root mean squares: one of them must not take the whole step."""
+
+LEAST_SIZE = 2.0**-10
+"""Typical size of an input whose values are all smaller, zeros say: a step needs digits to be one."""
+
+ROOM = 0.5
+"""Share of the way to the end of what is valid that the longest step may take."""
 
 TRUSTED = 1e-3
 """Relative difference below which a slope in float32 is no error."""
 
 SAFETY = 10.0
 """Times its own measured error that a slope must be off as well."""
+
+HALVES = 0.6
+"""A smooth map's one-sided slopes differ by half as much after half the step, a little more with what higher
+derivatives do; those at a kink stay apart."""
+
+
+class Weighed(NamedTuple):
+    """What the outputs weigh, and the rounding of that."""
+
+    sum: Tensor
+    """Σ u·y, float64."""
+    rounding: Tensor
+    """eps · Σ |u·y|, eps of each output's dtype: how far the sum may be off by the outputs' last rounding."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +55,9 @@ class AlongGradient:
     claimed: float
     measured: float
     error: float
-    """How far `measured` may be off: what a step of half the size changes."""
+    """How far `measured` may be off: what half the step changes, and the rounding of the outputs over it."""
+    smooth: bool
+    """The one-sided slopes approach each other as the step does."""
 
     @property
     def allowed(self) -> float:
@@ -40,9 +65,19 @@ class AlongGradient:
         return max(TRUSTED * max(abs(self.claimed), abs(self.measured)), SAFETY * self.error)
 
     @property
+    def is_known(self) -> bool:
+        """Whether the slope has any digits to hold the claim against."""
+        return bool(is_known(self.measured, self.claimed, SAFETY * self.error))
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the slope is known, and the claimed one."""
+        return self.is_known and abs(self.claimed - self.measured) <= self.allowed
+
+    @property
     def is_wrong(self) -> bool:
-        """Whether they differ by more; a NaN is no agreement."""
-        return not abs(self.claimed - self.measured) <= self.allowed
+        """Whether the slope is known, forward smooth, and the claim another one."""
+        return self.smooth and self.is_known and not self.is_right
 
     @property
     def hides(self) -> float:
@@ -51,38 +86,99 @@ class AlongGradient:
 
 
 def along_gradient(
-    value: Callable[[Sequence[Tensor]], Tensor | None],
+    value: Callable[[Sequence[Tensor]], Weighed | None],
     primals: Sequence[Tensor],
     gradients: Sequence[Tensor],
+    rooms: Sequence[Tensor],
 ) -> AlongGradient | None:
     """Measure the slope of a scalar function of native tensors; None where it refuses or nothing moves.
 
-    `value` sums in float64 what the outputs weigh; `gradients` are what backward gave for it.
+    `value` sums in float64 what the outputs weigh; `gradients` are what backward gave for it. `rooms` says of
+    each entry how far it may move and stay valid (float64, shaped like the primals, infinite for any way).
+    The best of the steps counts: the first whose error is no matter, else the one with the least.
     """
-    directions = [_direction(x, g) for x, g in zip(primals, gradients, strict=True)]
-    slopes = []
-    for step in (STEP, STEP / 2):
-        up, down = (
-            [(x.double() + s * d).to(x.dtype) for x, d in zip(primals, directions, strict=True)]
-            for s in (step, -step)
-        )
-        # By the steps that were really taken.
-        moves = [(a.double() - b.double(), g.double()) for a, b, g in zip(up, down, gradients, strict=True)]
-        claimed = sum((move * g).sum().item() for move, g in moves) / (2 * step)
-        above, below = value(up), value(down)
-        if above is None or below is None or not claimed:
+    directions = [_direction(x, g, room) for x, g, room in zip(primals, gradients, rooms, strict=True)]
+    centre = value(primals)
+    if centre is None:
+        return None
+    best: AlongGradient | None = None
+    for step in STEPS:
+        pair = [_slope(value, primals, gradients, directions, s) for s in (step, step / 2)]
+        far, near = pair
+        if far is None or near is None:
+            continue
+        found = _extrapolated(far, near, centre)
+        if not found.claimed:
             return None
-        slopes.append((above - below).item() / (2 * step))
-    far, near = slopes
-    # Central differences err as h^2: a third of the change is what is left after the smaller step.
-    measured = near + (near - far) / 3
-    return AlongGradient(claimed, measured, abs(measured - near))
+        if best is None or (found.is_known, found.smooth, -found.error) > (
+            best.is_known,
+            best.smooth,
+            -best.error,
+        ):
+            best = found
+        if found.smooth and SAFETY * found.error <= TRUSTED * abs(found.measured):
+            break
+    return best
 
 
-def _direction(x: Tensor, gradient: Tensor) -> Tensor:
+class _Slope(NamedTuple):
+    """What one step shows."""
+
+    step: float
+    claimed: float
+    above: Weighed
+    below: Weighed
+
+    @property
+    def central(self) -> float:
+        return (self.above.sum - self.below.sum).item() / (2 * self.step)
+
+    @property
+    def rounding(self) -> float:
+        """Of a slope at this step."""
+        return max(self.above.rounding.item(), self.below.rounding.item()) / self.step
+
+    def gap(self, centre: Weighed) -> float:
+        """Between the slopes on both sides."""
+        return abs((self.above.sum - 2 * centre.sum + self.below.sum).item()) / self.step
+
+
+def _slope(
+    value: Callable[[Sequence[Tensor]], Weighed | None],
+    primals: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    directions: Sequence[Tensor],
+    step: float,
+) -> _Slope | None:
+    up, down = (
+        [(x.double() + s * d).to(x.dtype) for x, d in zip(primals, directions, strict=True)]
+        for s in (step, -step)
+    )
+    # By the steps that were really taken.
+    moves = [(a.double() - b.double(), g.double()) for a, b, g in zip(up, down, gradients, strict=True)]
+    claimed = sum((move * g).sum().item() for move, g in moves) / (2 * step)
+    above, below = value(up), value(down)
+    return None if above is None or below is None else _Slope(step, claimed, above, below)
+
+
+def _extrapolated(far: _Slope, near: _Slope, centre: Weighed) -> AlongGradient:
+    """The slope after a step and half of it; central differences err as the square of the step."""
+    change = near.central - far.central
+    rounding = near.rounding + abs(near.claimed - far.claimed)
+    noise = 2 * near.rounding + TRUSTED * abs(near.central)
+    smooth = near.gap(centre) <= HALVES * far.gap(centre) + noise
+    if not smooth:
+        return AlongGradient(near.claimed, near.central, abs(change) + rounding, smooth)
+    # A third of the change is what is left after the smaller step.
+    return AlongGradient(near.claimed, near.central + change / 3, abs(change) / 3 + rounding, smooth)
+
+
+def _direction(x: Tensor, gradient: Tensor, room: Tensor) -> Tensor:
     g = gradient.double()
     size = g.square().mean().sqrt()
-    if not size > 0:
+    if not size > 0 or not size.isfinite():
         return torch.zeros_like(g)
-    typical = x.double().abs().mean().clamp_min(torch.finfo(torch.float32).tiny)
-    return (g / size).clamp(-MOST, MOST) * typical
+    typical = x.double().abs().mean().clamp_min(LEAST_SIZE)
+    way = (g / size).clamp(-MOST, MOST) * typical
+    longest = ROOM * room / STEPS[0]
+    return way.clamp(-longest, longest)
