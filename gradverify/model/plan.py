@@ -116,6 +116,8 @@ class TargetPlan:
     attribute: str
     source: InputSource
     cases: tuple[Case, ...] = ()
+    declared: tuple[Case, ...] = ()
+    """All cases, where some of them were selected; empty where these are all."""
     infeasible: int = 0
     """Cases dropped because no valid inputs exist for them."""
     reference: str = ""

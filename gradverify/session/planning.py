@@ -100,6 +100,7 @@ def plan_from(planned: Planned, found: Deduced, request: Request) -> TargetPlan:
         plan,
         attribute=planned.target.attribute,
         cases=select_cases(plan.cases, planned.case_filter, planned.target.id),
+        declared=plan.cases if planned.case_filter else (),
         doubts=found.doubts,
         remarks=found.remarks,
         never=found.never,
@@ -195,6 +196,7 @@ def _limited(plan: TargetPlan, case_filter: str, target: Target, request: Reques
     every = (*plan.cases, *plan.open_sized, *plan.degenerate)
     selected = select_cases(every, case_filter, target.id)
     listed = tuple(c for c in plan.cases if c in selected)
+    plan = replace(plan, declared=plan.cases)
     if listed:
         return replace(plan, cases=listed, open_sized=(), degenerate=())
     return replace(

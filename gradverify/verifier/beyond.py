@@ -16,7 +16,6 @@ from gradverify.model import OTHER_VALUES, Beyond, Case, CasePoint, Engine, Find
 from gradverify.rules import Family, rule
 from gradverify.verifier.checks.first_order import measured_first_order
 from gradverify.verifier.checks.precision.alone import judged_alone
-from gradverify.verifier.checks.pricing import timed
 from gradverify.verifier.checks.reference import reference
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import arguments_at, prepare, prepared
@@ -24,12 +23,12 @@ from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.doubt.inferred_inputs import guarded
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.interpreter.launches import launches
+from gradverify.verifier.interpreter.launches import programs
 from gradverify.verifier.numerics.proof import certify
 from gradverify.verifier.variations.uninitialized import read_unwritten
 
-LONG = 1.0
-"""Seconds of a forward from which on a size is not tried: in an interpreter, rows cost a program each."""
+MOST_PROGRAMS = 512
+"""Programs of interpreted kernels in a forward from which on a size is not tried: some 2 ms each."""
 
 TOO_SLOW = "a call of it takes too long there"
 
@@ -45,9 +44,9 @@ def judge_beyond(
     if subject.settings.engine is Engine.TORCH:
         yield BeyondJudged("--engine torch would build its whole Jacobian")
         return
-    before = launches()
-    sample, seconds = timed(prepare, subject, case, Point.TYPICAL, 0)
-    if isinstance(sample, Sample) and launches() > before and seconds > LONG:
+    before = programs()
+    sample = prepare(subject, case, Point.TYPICAL, 0)
+    if isinstance(sample, Sample) and programs() - before > MOST_PROGRAMS:
         yield BeyondJudged(TOO_SLOW)
         return
     if isinstance(sample, NoSample):

@@ -23,7 +23,7 @@ from gradverify.rules import rule
 from gradverify.verifier import guard
 from gradverify.verifier.checks.kept import Kept
 from gradverify.verifier.checks.reading import Reader
-from gradverify.verifier.checks.subject import Subject, Surrogate, first_line
+from gradverify.verifier.checks.subject import Float64, Native, Subject, Surrogate, first_line
 from gradverify.verifier.collect.discover import defaults_of, uses_setup_context
 from gradverify.verifier.collect.forward_itself import plain_forward
 from gradverify.verifier.collect.held_state import Writes
@@ -83,9 +83,7 @@ def build_subject(
         inferred=request.inferred,
         doubts=plan.doubts,
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
-        native=live.kept.native[0] or live.native,
-        why_native=live.kept.native[1] or (NATIVE_ASKED if live.native else ""),
-        brief=live.kept.brief,
+        precision=Native(live.native, NATIVE_ASKED) if live.native else Float64(),
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

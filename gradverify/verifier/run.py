@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 
 from gradverify.events import (
     AllowanceSpent,
@@ -17,7 +16,6 @@ from gradverify.events import (
 from gradverify.model import (
     Case,
     CasePoint,
-    Effort,
     Engine,
     Finding,
     Outcome,
@@ -34,25 +32,17 @@ from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
 from gradverify.verifier.checks.early_evidence import contradicted
-from gradverify.verifier.checks.float32_inside import every_output_is_float32, float32_inside
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.alone import (
-    FLOAT32_INSIDE,
-    WRONG_IN_FLOAT64,
-    native_dtype,
-    unlike_the_reference,
-)
 from gradverify.verifier.checks.pricing import SLOW, timed
-from gradverify.verifier.checks.result import CheckResult
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject, first_line
+from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.diagnose import is_diagnosed
 from gradverify.verifier.doubt.inferred_inputs import guarded, guarded_at_undeclared
 from gradverify.verifier.extra_cases import extra_cases
 from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
-from gradverify.verifier.interpreter.launches import launches, watch_kernels
+from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.ranks.world import OutOfStepError
 from gradverify.verifier.verification import Verification, verifying
 
@@ -122,16 +112,8 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
                 yield from _at_undeclared(asked, subject, case, state, (point, draw))
             continue
         yield CaseStarted(case.id, point, draw)
-        watch_kernels()
-        before = launches()
         sample, seconds = timed(prepare, subject, case, point, draw)
-        slow = seconds > SLOW
-        if (point, draw) == (Point.TYPICAL, 0):
-            kernels = launches() > before
-            why = _why_native(asked, subject, sample, kernels=kernels, slow=slow)
-            subject = _in_native_dtype(asked, subject, case, why, slow=slow)
-            sample = prepare(subject, case, point, draw) if subject.native and why else sample
-        if slow and state.points == 0:
+        if seconds > SLOW and state.points == 0:
             yield from _early_evidence(asked, subject, case)
         if isinstance(sample, NoSample):
             if sample.no_gradient:
@@ -140,8 +122,6 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
             yield from asked.reported(_refused(sample, state))
             break
         yield from asked.reported(_judged(asked, sample, state))
-        dtype, why = asked.live.kept.native
-        subject = subject if subject.native else replace(subject, native=dtype, why_native=why)
         asked.live.kept.note(Place(planned, point, draw), sample)
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
@@ -152,10 +132,7 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     state.last = sample
     yield from _shared_values(sample, state)
     watch_kernels()  # those of a module that forward has imported
-    before = launches()
     results, not_judged = run_checks(sample, asked.wanted)
-    if launches() > before and not sample.is_native and _is_wrong(results):
-        results, not_judged = _as_trained(asked, sample) or (results, not_judged)
     if not_judged:
         state.remarks[not_judged] = None
     results = guarded(sample, results, asked.findings)
@@ -166,10 +143,6 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
         yield old_style(sample)
     yield from _shared_values(sample, state)
     state.add_point(sample, results)
-    alone = results[Family.PRECISION].swept.native and not sample.is_native
-    if alone and asked.is_first(sample.case) and every_output_is_float32(sample):
-        dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
-        asked.live.kept.native = (dtype, FLOAT32_INSIDE)
 
 
 def _shared_values(sample: Sample, state: CaseState) -> Iterator[Finding]:
@@ -177,29 +150,6 @@ def _shared_values(sample: Sample, state: CaseState) -> Iterator[Finding]:
     for finding in disagreements(sample):
         state.outcomes[Family.CONTRACT] = Outcome.FAILED
         yield finding
-
-
-def _is_wrong(results: dict[Family, CheckResult]) -> bool:
-    return any(result.outcome is Outcome.FAILED for result in results.values())
-
-
-def _as_trained(asked: Verification, sample: Sample) -> tuple[dict[Family, CheckResult], str] | None:
-    """The results in a native dtype, where kernels are right in it that are wrong in float64.
-
-    They never run in float64: pointers of it do not go with constants and atomic additions of float32.
-    """
-    if sample.subject.surrogate is not None or Family.PRECISION not in asked.wanted:
-        return None
-    dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
-    subject = replace(sample.subject, native=dtype, why_native=WRONG_IN_FLOAT64)
-    native = prepare(subject, sample.case, sample.point, sample.draw)
-    if not dtype or not isinstance(native, Sample):
-        return None
-    results = run_checks(native, asked.wanted)
-    if results[0][Family.PRECISION].outcome is not Outcome.PASSED:
-        return None
-    asked.live.kept.native = (dtype, WRONG_IN_FLOAT64)
-    return results
 
 
 def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterator[Event]:
@@ -212,32 +162,6 @@ def _early_evidence(asked: Verification, subject: Subject, case: Case) -> Iterat
     finding = contradicted(prepare(subject, case, Point.TYPICAL, 0))
     if finding is not None and asked.wants(finding.code):
         yield Contradicted(finding)
-
-
-def _why_native(
-    asked: Verification, subject: Subject, sample: Sample | NoSample, *, kernels: bool, slow: bool
-) -> str:
-    """Why there is no float64 path; empty where there is one, or it is not known yet.
-
-    Of kernels, and where a call is slow, a few calls tell before a Jacobian is measured that has no digits.
-    """
-    if subject.native or subject.surrogate is not None or Family.PRECISION not in asked.wanted:
-        return ""
-    if isinstance(sample, Sample) and kernels and subject.reference is not None:
-        return unlike_the_reference(sample)
-    if isinstance(sample, Sample):
-        return FLOAT32_INSIDE if (kernels or slow) and float32_inside(sample, kernels=kernels) else ""
-    raised = sample.raised
-    return "" if raised is None else f"forward raises {raised.type}: {first_line(raised.message)}"
-
-
-def _in_native_dtype(asked: Verification, subject: Subject, case: Case, why: str, *, slow: bool) -> Subject:
-    """The target in the first dtype that it runs in, where it lacks a float64 path; later cases follow."""
-    dtype = native_dtype(subject, case, Point.TYPICAL, 0) if why else ""
-    brief = bool(dtype) and slow and subject.settings.effort is not Effort.THOROUGH
-    if dtype and asked.is_first(case):
-        asked.live.kept.native, asked.live.kept.brief = (dtype, why), brief
-    return replace(subject, native=dtype, why_native=why, brief=brief) if dtype else subject
 
 
 def _refused(refused: NoSample, state: CaseState) -> tuple[Finding, ...]:

@@ -14,6 +14,7 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.across_ranks import disagreements
 from gradverify.verifier.checks.kept import Place
+from gradverify.verifier.checks.precision.decided import precision_of
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
@@ -69,6 +70,17 @@ class Verification:
 
     def build(self, case: Case) -> tuple[Subject, Case] | Finding:
         """The target ready to be called on a case; a finding where it cannot be built."""
+        built = self._in_float64(case)
+        if isinstance(built, Finding) or self.live.native:
+            return built
+        plan, precision = self.request.plan, self.live.kept.precision
+        if case.options not in precision:
+            declared = plan.declared or plan.cases
+            own = declared if any(c.options == case.options for c in declared) else (case,)
+            precision[case.options] = precision_of(case.options, own, self._in_float64)
+        return replace(built[0], precision=precision[case.options]), built[1]
+
+    def _in_float64(self, case: Case) -> tuple[Subject, Case] | Finding:
         return build_subject(self.request, self.live, case, self.reader)
 
     def sample(self, case: Case) -> Sample | None:

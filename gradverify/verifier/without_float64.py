@@ -9,25 +9,21 @@ from gradverify.rules import CHECK_FAMILIES, Family
 from gradverify.verifier.checks.contract import contract, stops_judgement
 from gradverify.verifier.checks.first_order import NO_FLOAT64_PATH
 from gradverify.verifier.checks.float32_inside import is_given_short
-from gradverify.verifier.checks.precision.alone import (
-    FLOAT32_INSIDE,
-    judged_alone,
-    native_dtype,
-    no_float64_path,
-)
+from gradverify.verifier.checks.precision.alone import judged_alone, no_float64_path
 from gradverify.verifier.checks.precision.autocast import autocast
+from gradverify.verifier.checks.precision.decided import FLOAT32_INSIDE, native_dtype
 from gradverify.verifier.checks.precision.truth import FromNative
 from gradverify.verifier.checks.result import CheckResult, FirstOrder
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.second_order import graph_alone
-from gradverify.verifier.checks.subject import Sample
+from gradverify.verifier.checks.subject import Native, Sample
 from gradverify.verifier.variations.sweep import early_gradient, sweep
 
 ONLY_NATIVE = (
     "second order, transforms and the reference in float64 were not judged: there is no float64 path"
 )
 BRIEF = (
-    "; a call is slow, so repeated and overlapping calls, further layouts and requires_grad sets were left "
+    "; a call is long, so repeated and overlapping calls, further layouts and requires_grad sets were left "
     "out (--effort thorough runs them)"
 )
 
@@ -82,8 +78,8 @@ def beside_float32(
     left_out = not is_swept(sample) or is_given_short(sample) or sample.subject.surrogate is not None
     if left_out or in_float64.outcome is Outcome.FAILED:
         return {}
-    dtype = native_dtype(sample.subject, sample.case, sample.point, sample.draw)
-    native = replace(sample.subject, native=dtype, why_native=FLOAT32_INSIDE)
+    dtype = native_dtype(sample.subject, sample.case)
+    native = replace(sample.subject, precision=Native(dtype, FLOAT32_INSIDE))
     again = prepare(native, sample.case, sample.point, sample.draw)
     if not dtype or not isinstance(again, Sample):
         return {}

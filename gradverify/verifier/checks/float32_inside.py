@@ -108,13 +108,14 @@ def _gives_the_same_in_float32(sample: Sample) -> bool:
     return not off.numel() or bool(off.max() <= ALIKE * size.max())
 
 
-def every_output_is_float32(sample: Sample) -> bool:
-    """Whether forward computes every output in float32, whatever it is given."""
+def every_output_is_float32(sample: Sample, *, kernels: bool) -> bool:
+    """Whether forward computes every output in float32, whatever it is given; of kernels backward counts."""
     result = sample.problem.evaluate(sample.problem.primals)
     if isinstance(result, Raised):
         return False
     short = single_precision_outputs(sample, sample.problem.outputs.flatten(result.value))
-    return short == frozenset(sample.problem.output_positions) or bool(float32_inside(sample, kernels=True))
+    whole = short == frozenset(sample.problem.output_positions)
+    return whole or bool(float32_inside(sample, kernels=kernels))
 
 
 def _informative(values: Tensor) -> Tensor:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gradverify.model import Case, CasePoint, Finding, Point, Target
+from gradverify.model.words import Scalar
 from gradverify.rules import Family
 from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.reading import Reader
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
 
 if TYPE_CHECKING:  # the hypotheses are many modules, and most targets need none
     from gradverify.verifier.diagnose import evidence
@@ -61,19 +62,16 @@ class Kept:
     """What reads its backward: a sample holds it, whichever request asks for it again."""
     entries: int = 0
     """Of the Jacobians that are kept."""
-    native: tuple[str, str] = ("", "")
-    """The dtype in which it is called where it has no float64 path, and why it has none."""
-    brief: bool = False
-    """A call of it is slow, and has no float64 path."""
+    precision: dict[tuple[tuple[str, Scalar], ...], Float64 | Native] = field(default_factory=dict)
+    """In what it is judged, by its options."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 
     def begin(self) -> None:
         """Forget everything: the target is verified anew."""
-        for kept in (self.samples, self.points, self.findings, self.causes):
+        for kept in (self.samples, self.points, self.findings, self.causes, self.precision):
             kept.clear()
-        self.repairs, self.entries, self.native = None, 0, ("", "")
-        self.brief = False
+        self.repairs, self.entries = None, 0
         self.reader.reset()
 
     def sample(self, place: Place, build: Build) -> Sample | NoSample | Finding:

@@ -10,7 +10,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SLOW = 0.2
-"""Seconds for drawing a sample and running its forward, from which on some evidence is looked for first."""
+"""Seconds for drawing a sample and running its forward, from which on some evidence is looked for first: it
+counts where the run is ended before it is through, and nowhere else."""
 
 
 def timed(do: Callable[P, T], *given: P.args, **named: P.kwargs) -> tuple[T, float]:

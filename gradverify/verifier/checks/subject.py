@@ -20,6 +20,8 @@ from gradverify.verifier.numerics.verdict import Judged
 from gradverify.verifier.ranks.across import Across
 
 __all__ = [
+    "Float64",
+    "Native",
     "NoSample",
     "Sample",
     "Subject",
@@ -46,6 +48,23 @@ class Surrogate:
 
 
 @dataclass(frozen=True)
+class Float64:
+    """It takes float64, and computes in it."""
+
+
+@dataclass(frozen=True)
+class Native:
+    """It has no float64 path."""
+
+    dtype: str
+    """The dtype in which it is called."""
+    why: str
+    """Why it has none, as the end of a sentence."""
+    brief: bool = False
+    """A call is long: of the variations only those run that find the commonest mistakes."""
+
+
+@dataclass(frozen=True)
 class Subject:
     """A target ready to be called."""
 
@@ -68,12 +87,8 @@ class Subject:
     """Of inferred inputs: cases at other sizes, at which a mismatch may be looked for again."""
     surrogate: Surrogate | None = None
     """What the spec declares about a gradient that is deliberately not the derivative."""
-    native: str = ""
-    """The dtype in which it is called where it has no float64 path; empty: float64."""
-    why_native: str = ""
-    """Why it has none."""
-    brief: bool = False
-    """A call of it is slow: of the variations only those run that find the commonest mistakes."""
+    precision: Float64 | Native = Float64()
+    """What its gradient is judged in: decided for each combination of options before any check."""
     dtypes: tuple[str, ...] = ()
     """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
     internals: str = ""
@@ -96,6 +111,21 @@ class Subject:
     """The target on several ranks; None in one process."""
     rebuilt: Callable[[str], Callable[..., Any]] | None = None
     """A module's call with the module built on another device; None for what needs no building."""
+
+    @property
+    def native(self) -> str:
+        """The dtype in which it is called where it has no float64 path; empty: float64."""
+        return self.precision.dtype if isinstance(self.precision, Native) else ""
+
+    @property
+    def why_native(self) -> str:
+        """Why it has none; empty where it has one."""
+        return self.precision.why if isinstance(self.precision, Native) else ""
+
+    @property
+    def brief(self) -> bool:
+        """Only the variations that find the commonest mistakes run."""
+        return isinstance(self.precision, Native) and self.precision.brief
 
     def on(self, device: str) -> Subject:
         """The target on another device. Raises what building a module there does."""

@@ -27,6 +27,9 @@ _SAME_FOR_ALL = [0.0, 0.0, 0.0]
 _launches = {"interpreted": 0, "compiled": 0}
 """Arguments of interpreted kernels, calls of compiled ones."""
 
+_programs = [0]
+"""Programs of interpreted kernels: each runs in Python, one after the other."""
+
 
 def interpret_kernels() -> None:
     """Have Triton interpret this process's kernels where there is no GPU, unless the user has decided."""
@@ -42,6 +45,11 @@ def launches() -> int:
 def interpreted() -> int:
     """A number that has grown where kernels were interpreted."""
     return _launches["interpreted"]
+
+
+def programs() -> int:
+    """A number that has grown by the programs of interpreted kernels that ran."""
+    return _programs[0]
 
 
 def watch_kernels() -> None:
@@ -62,6 +70,14 @@ def watch_kernels() -> None:
 
     wrapped.is_watched = True  # type: ignore[attr-defined]
     interpreter._implicit_cvt = wrapped  # noqa: SLF001 - looked up anew at each launch
+    builder: Any = interpreter.interpreter_builder
+    place = builder.set_grid_idx
+
+    def placed(*index: int) -> None:
+        _programs[0] += 1
+        place(*index)
+
+    builder.set_grid_idx = placed
     libdevice.install(interpreter)
     bounds.install(interpreter)
     autotuner: Any = sys.modules.get("triton.runtime.autotuner")

@@ -22,10 +22,11 @@ from gradverify.model import (
     TensorInput,
 )
 from gradverify.verifier.checks.composite import Composite, NoComposite, automatic_composite
-from gradverify.verifier.checks.precision.alone import judged_alone, native_dtype, no_float64_path
+from gradverify.verifier.checks.precision.alone import judged_alone, no_float64_path
 from gradverify.verifier.checks.precision.beside import beside_float64
+from gradverify.verifier.checks.precision.decided import native_dtype
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Subject
+from gradverify.verifier.checks.subject import Native, NoSample, Subject
 from gradverify.verifier.collect.forward_itself import plain_forward
 
 CASE = Case("base", 11, inputs=(TensorInput("x", (12, 16)),))
@@ -237,8 +238,8 @@ SHORT_AND_SINGLE = (torch.float32, torch.bfloat16, torch.float16)
 
 def alone(function, *dtypes, case=CASE):
     subject = subject_of(function, dtypes)
-    dtype = native_dtype(subject, case, Point.TYPICAL, 0)
-    native = replace(subject, native=dtype, why_native="forward refuses float64")
+    dtype = native_dtype(subject, case)
+    native = replace(subject, precision=Native(dtype, "forward refuses float64"))
     sample = prepare(native, case, Point.TYPICAL, 0)
     assert no_float64_path(sample).severity is Severity.NOTE
     return judged_alone(sample)

@@ -12,29 +12,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gradverify.model import Case, Closeness, Finding, Outcome, Point, Precision, Severity
+from gradverify.model import Closeness, Finding, Outcome, Point, Precision, Severity
 from gradverify.model.points import is_declared
 from gradverify.verifier.checks.first_order import backward_raised
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.precision.arithmetic import plainly
 from gradverify.verifier.checks.precision.beside import in_dtype, together
+from gradverify.verifier.checks.precision.decided import listed_dtypes
 from gradverify.verifier.checks.precision.located import located
 from gradverify.verifier.checks.precision.messages import OWN_FLOAT32
-from gradverify.verifier.checks.precision.native import NativeCall, values_at, values_of
-from gradverify.verifier.checks.precision.place import COTANGENT_SEED, Place
-from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32, agree
-from gradverify.verifier.checks.random_signs import random_signs
+from gradverify.verifier.checks.precision.native import NativeCall, values_at
+from gradverify.verifier.checks.precision.place import Place
+from gradverify.verifier.checks.precision.truth import FromNative, OwnFloat32
 from gradverify.verifier.checks.result import CheckResult
-from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import Sample, Subject
+from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.checks.wording import number
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.inputs.room import room_around
 from gradverify.verifier.numerics.precision.along_gradient import AlongGradient, Weighed, along_gradient
-
-ORDER = ("float32", "bfloat16", "float16")
-"""What a target that refuses float64 is tried in, where no dtype is listed."""
 
 LINEAR = 2.0**10
 """Factor of the grad_output for which the gradient must be multiplied exactly: a power of two."""
@@ -43,31 +38,6 @@ NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in fl
 
 EXACT = 4.0
 """Units of rounding of the largest entry that scaling may change: none in plain torch, atomics a few."""
-
-
-FLOAT32_INSIDE = "forward computes in float32 inside"
-"""Why a target that accepts float64 is judged natively."""
-
-
-WRONG_IN_FLOAT64 = "in float64 its kernels give other values than in their own dtypes"
-NOT_TO_ALL_DIGITS = "its kernels do not give the reference's values to all digits of float64"
-
-ALL_DIGITS = 1e-9
-"""Relative: float32 inside is 1e-8 off at the least."""
-
-
-def listed_dtypes(subject: Subject) -> tuple[str, ...]:
-    """The native dtypes that the command line or the spec lists."""
-    return tuple(d for d in subject.dtypes if d in NATIVE)
-
-
-def native_dtype(subject: Subject, case: Case, point: Point, draw: int) -> str:
-    """The first dtype, of the listed ones if any are, in which forward runs; empty where it runs in none."""
-    for dtype in listed_dtypes(subject) or ORDER:
-        sample = prepare(replace(subject, native=dtype), case, point, draw)
-        if isinstance(sample, Sample) and sample.is_native:
-            return dtype
-    return ""
 
 
 def judged_alone(sample: Sample) -> CheckResult:
@@ -88,22 +58,6 @@ def surely_wrong(sample: Sample) -> Finding | None:
     """The first error in the dtype it is called in, by two calls of the target; four where there is one."""
     found, _ = _alone(sample, sample.subject.native)
     return next((f for f in found if f.severity is Severity.ERROR), None)
-
-
-def unlike_the_reference(sample: Sample) -> str:
-    """Why a call in float64 does not give what the reference gives; empty where it does."""
-    subject, problem = sample.subject, sample.problem
-    reference = subject.reference_by_name([a.name for a in problem.arguments])
-    if reference is None:
-        return ""
-    signs = random_signs(problem.outputs.size, sample.case.seed + COTANGENT_SEED)
-    u = problem.outputs.unflatten(signs)
-    mine, theirs = values_of(problem, u), values_of(replace(problem, function=reference), u)
-    if isinstance(mine, Raised):
-        return f"backward raises {mine.error.type} in float64"
-    if isinstance(theirs, Raised) or len(mine) != len(theirs):
-        return ""
-    return "" if agree(mine, theirs, ALL_DIGITS) else NOT_TO_ALL_DIGITS
 
 
 def no_float64_path(sample: Sample) -> Finding:
