@@ -39,11 +39,12 @@ FOLLOW = 16.0
 FOLLOW_AT_MOST = 0.25
 """Relative: further away, branches may be others."""
 
-CHANGE_ROUNDINGS = 16.0
-"""Roundings of a value by which its change may be off: two of the outputs, and a few of what is inside."""
+CHANGE_ROUNDINGS = 4.0
+"""Roundings of a value by which its change may be off: two of the outputs, and some of what is inside."""
 
-SAME_CHANGE = 0.1
-"""Share of a change within which another one is the same."""
+SAME_CHANGE = 1e-2
+"""Share of a change within which another one is the same: both are of the same map, so only rounding is
+between them."""
 
 OWN = "its own verified float64 path"
 
@@ -198,13 +199,17 @@ def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
     seen = False
     for here, there in zip(*pairs, strict=True):
         size = here[1].abs() + here[1].square().mean().sqrt()
-        changes = [after - before for before, after in zip(here, there, strict=True)]
-        rounding = CHANGE_ROUNDINGS * eps * size
-        apart = (changes[0] - changes[1]).abs()
-        same = apart <= SAME_CHANGE * torch.maximum(changes[0].abs(), changes[1].abs()) + rounding
-        if not (same & ((here[0] - here[1]).abs() <= eps**0.5 * size)).all():
+        if not ((here[0] - here[1]).abs() <= eps**0.5 * size).all():
             return False  # NaN and infinities are nobody's values
-        seen |= bool(is_known(changes[1], changes[1], rounding).any())
+        own, recorded = (after - before for before, after in zip(here, there, strict=True))
+        off, whole = own - recorded, recorded.norm()
+        # What cancels inside leaves single entries few digits, and all of them together more.
+        near = off.abs() <= SAME_CHANGE * recorded.abs() + eps**0.5 * size
+        rounding = eps * size.max() if size.numel() else torch.zeros(())
+        along = (off * recorded).sum().abs() <= whole * (SAME_CHANGE * whole + CHANGE_ROUNDINGS * rounding)
+        if not near.all() or not along:
+            return False
+        seen |= bool(is_known(whole, whole, rounding))
     return seen
 
 
