@@ -36,6 +36,12 @@ LINEAR = 2.0**10
 
 NAME_A_REFERENCE = "Name a `reference:` of plain torch operations: it runs in float64, and shows every entry."
 
+WHICH_ENTRIES = (
+    "There is no float64 path and no composite. A `reference:` of plain torch operations would say which "
+    "entries are wrong."
+)
+"""The hint of a slope that is wrong."""
+
 EXACT = 4.0
 """Units of rounding of the largest entry that scaling may change: none in plain torch, atomics a few."""
 
@@ -121,6 +127,9 @@ def _without_composite(
     slope = _slope(place, call)
     if slope is None:
         return [_not_judged(sample, dtype, reason)], rows
+    left_out = _left_out(place, call)
+    if left_out is not None:
+        return [left_out], [Precision(dtype, "", Closeness.WRONG)]
     return _of_slope(place, slope)
 
 
@@ -165,8 +174,7 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
             f"along the gradient that backward gives in {dtype}, forward has the slope "
             f"{number(slope.measured)}, which is known to ±{number(slope.allowed)}; backward claims "
             f"{number(slope.claimed)}",
-            hint="There is no float64 path and no composite. A `reference:` of plain torch operations would "
-            "say which entries are wrong.",
+            hint=WHICH_ENTRIES,
         )
         return [finding], [Precision(dtype, "", Closeness.WRONG)]
     if not slope.is_right:
@@ -182,6 +190,26 @@ def _of_slope(place: Place, slope: AlongGradient) -> tuple[list[Finding], list[P
     return [open_still], [row]
 
 
+def _left_out(place: Place, call: NativeCall) -> Finding | None:
+    """GV101, where forward moves along what backward says does nearly nothing: at declared typical values."""
+    if place.sample.point is not Point.TYPICAL:
+        return None
+    slope = _slope(place, call, faint=True)
+    if slope is None or not slope.is_wrong:
+        return None
+    again = place.elsewhere().call()
+    repeated = _slope(place, again, faint=True) if isinstance(again, NativeCall) else None
+    if repeated is None or not repeated.is_wrong:
+        return None
+    return place.sample.finding(
+        "GV101",
+        f"where the gradient that backward gives in {place.arithmetic.name} is nearly zero, forward has the "
+        f"slope {number(slope.measured)}, which is known to ±{number(slope.allowed)}; backward claims "
+        f"{number(slope.claimed)}",
+        hint=f"Backward leaves entries out. {WHICH_ENTRIES}",
+    )
+
+
 def _unknown(slope: AlongGradient) -> str:
     """Why a slope that is not the claimed one refutes nothing."""
     claimed, measured = number(slope.claimed), number(slope.measured)
@@ -192,7 +220,7 @@ def _unknown(slope: AlongGradient) -> str:
     return f"{said}, {why}"
 
 
-def _slope(place: Place, call: NativeCall) -> AlongGradient | None:
+def _slope(place: Place, call: NativeCall, *, faint: bool = False) -> AlongGradient | None:
     """Forward's slope along the gradient, by native steps; of complex inputs both parts move."""
     problem = call.problem
     outputs = len(problem.output_positions)
@@ -216,7 +244,7 @@ def _slope(place: Place, call: NativeCall) -> AlongGradient | None:
     gradients = [g.to(p.device) for p, g in zip(parts, call.got[outputs:], strict=True)]
     rooms = room_around(place.sample.case, problem.arguments)
     rooms = [r[..., None] if p.is_complex() else r for r, p in zip(rooms, problem.primals, strict=True)]
-    return along_gradient(weighed, parts, gradients, rooms)
+    return along_gradient(weighed, parts, gradients, rooms, faint=faint)
 
 
 def _nonlinearity(place: Place, call: NativeCall) -> Finding | None:

@@ -130,7 +130,7 @@ def _correct(held: _Held, scatters: Sequence[Scatter]) -> Rounding:
     for scatter in () if rounding.correct else scatters[:1]:
         runs = scatter.inside()
         noise = None if runs is None else inside_noise(truth, held.of(runs[0]), held.of(runs[1]))
-        if noise is not None and _is_usable(noise, runs):
+        if noise is not None and _is_usable(noise, runs, scatter):
             return correct_rounding(held.got, truth, noise, form)
     return rounding
 
@@ -143,7 +143,7 @@ def _explained(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | No
     for scatter in scatters:
         runs = scatter.rounding(form)
         noise = None if runs is None else rounding_noise(truth, held.of(runs[0]), held.of(runs[1]), form)
-        if noise is None or not _is_usable(noise, runs):
+        if noise is None or not _is_usable(noise, runs, scatter):
             continue
         found = explained(held.got, truth, noise, form)
         first, guessed = first or found, guessed or scatter.guessed
@@ -200,6 +200,8 @@ def _coarse(held: _Held, scatters: Sequence[Scatter], rounding: Rounding | None)
     return held.judged(Closeness.WRONG, ratio, None, rounding=rounding, sure=sure)
 
 
-def _is_usable(noise: Noise, runs: Runs | None) -> bool:
-    """Whether the noise is a number, and operations were seen to err: else nothing is known."""
-    return runs is not None and noise.usable and bool(noise.null[: len(runs[0])].any())
+def _is_usable(noise: Noise, runs: Runs | None, scatter: Scatter) -> bool:
+    """Whether the noise is a number, and operations were seen to err, if any could: else nothing is known."""
+    if runs is None or not noise.usable:
+        return False
+    return scatter.source.plain or bool(noise.null[: len(runs[0])].any())

@@ -39,6 +39,8 @@ class Source:
     problem: CallProblem
     cotangents: Sequence[Tensor]
     seed: int
+    plain: bool = False
+    """It is made of torch's operations alone: where none of them errs, what it gives is exact."""
 
 
 @dataclass

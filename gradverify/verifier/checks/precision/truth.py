@@ -86,7 +86,7 @@ class Verified:
             other = replace(self.composite.problem, arguments=call.exact.arguments)
             theirs = values_of(other, cotangents)
             if not isinstance(theirs, Raised) and agree(own, theirs):
-                sources.insert(0, Source(self.composite.source, other, cotangents, seed))
+                sources.insert(0, Source(self.composite.source, other, cotangents, seed, plain=True))
         return Truth(own, tuple(Scatter(source) for source in sources))
 
     def plain(self, call: NativeCall) -> Composite | None:  # noqa: ARG002 - the protocol's signature
@@ -117,7 +117,7 @@ class FromNative:
             return f"{self.name} cannot be differentiated in float64: {values.error.type}"
         if self.subject.reference is None and not _follows(call, other, seed):
             return "it has no float64 path, and its forward is not made of torch operations alone"
-        source = Source(self.name, other, call.exact_cotangents, seed)
+        source = Source(self.name, other, call.exact_cotangents, seed, plain=True)
         return Truth(values, (Scatter(source),))
 
     def composite(self, call: NativeCall) -> Composite | None:
