@@ -39,6 +39,8 @@ MODULES = [
     ("sizes", "right"),
     ("sizes", "wrong"),
     ("precision", "wrong"),
+    ("single", "right"),
+    ("single", "wrong"),
     ("kernels", "right"),
     ("kernels", "wrong"),
     ("authors", "bare"),
