@@ -91,6 +91,8 @@ def reason_unchecked(
     if passed and at_points and all(c.empty for c in at_points):
         return "inputs or outputs are empty in every case: no gradient was verified"
     selected = {r.family for p in settings.select for r in matching(p)}  # each of them must have run
+    if any(c.swept.native for c in judged):
+        selected -= {Family.GRADCHECK}  # what its codes say is judged in native dtypes then
     for family in CHECK_FAMILIES:
         if family in selected and judged and outcome_of(results, family) is Outcome.NOT_RUN:
             nothing = f"nothing of the selected codes could be checked ({family.value})"
