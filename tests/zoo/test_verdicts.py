@@ -35,6 +35,8 @@ MODULES = [
     ("regimes", "wrong"),
     ("saturated", "right"),
     ("saturated", "wrong"),
+    ("cancelling", "right"),
+    ("cancelling", "wrong"),
     ("authors", "right"),
     ("sizes", "right"),
     ("sizes", "wrong"),
@@ -56,6 +58,8 @@ MODULES = [
 ]
 
 HALVES = {
+    ("cancelling", "right"): 0,
+    ("cancelling", "wrong"): 0,
     ("contract", "wrong"): 0,
     ("general", "right"): 0,
     ("modules", "right"): 0,

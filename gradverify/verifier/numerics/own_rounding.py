@@ -4,6 +4,9 @@ Where a right formula saturates, it may lose every digit: `1 + erf(x)` is exactl
 is arbitrary. What comes out says nothing about the derivative, and nothing about a wrong formula either.
 Forward and backward run again with a random error of one rounding in every operation (Parker, *Monte Carlo
 arithmetic*, 1997); a difference that this reproduces is not judged.
+
+Errors cannot be put into NumPy, C++ and kernels. There the inputs are moved by a few units in the last place:
+what backward gives on one side of x is smooth but for its rounding.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import NumericalJacobian, natural_slope
 from gradverify.verifier.numerics.precision.random_rounding import RandomRounding
 from gradverify.verifier.numerics.problem import Problem
-from gradverify.verifier.numerics.round_off import nudged
+from gradverify.verifier.numerics.round_off import ASIDE
 from gradverify.verifier.numerics.sampling import OFFSETS, Sampler
 from gradverify.verifier.numerics.tolerance import EPSILON, FEW_DIGITS
 
@@ -33,14 +36,13 @@ UNIT = 16 * EPSILON
 """Relative error put into each operation. An error of one rounding next to 1 is itself rounded away in three
 of eight draws; of sixteen roundings, in one of fifty."""
 
-PLAUSIBLE = 1e-6
-"""Share of the numbers that cancel beyond which a difference is none of their rounding: ten digits lost."""
+HOPELESS = 64.0
+"""A difference that is so many times what the first run explains is not asked about again: one draw of a
+product's error is rarely that far below the largest of four."""
 
-LAST_PLACES = 2**10
-"""Units in the last place by which inputs move (2e-13 of themselves): what loses all digits changes then."""
-
-HANGS = 1e-3
-"""Share of a difference by which that moves what loses all digits; and a rounding that is no small number."""
+POINTS = 4
+"""Points on either side of x, `ASIDE` apart, to which all inputs move together. What ties stays tied, zeros
+stay, and a step of backward at x itself is none among the points on one side."""
 
 FIRST_ROWS = 8
 """Rows whose backward is run first; where rounding explains nothing there, the others are not asked."""
@@ -69,19 +71,15 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
     doubtful = (comparison.wrong | comparison.imprecise) & off.isfinite()
     if not doubtful.any():
         return comparison
-    may_be = _may_be(sampler, measured, comparison, doubtful)
-    # Large numbers that cancel make forward constant, and backward right.
-    if not may_be and not (doubtful & measured.flat).any():
-        return comparison
     explained = doubtful & _by_forward(sampler.problem, measured, comparison)
     left = doubtful & ~explained
-    rows = left.any(dim=1).nonzero().flatten().tolist() if may_be else []
+    rows = left.any(dim=1).nonzero().flatten().tolist()
+    asked = torch.where(left, off, torch.inf)
     worst = torch.where(left, off, 0.0).amax(dim=1)
     others = sorted(rows[FIRST_ROWS:], key=lambda row: -worst[row].item())
     unasked = torch.zeros_like(left)
     for some in (rows[:FIRST_ROWS], others[:MOST_ROWS]):
-        run = partial(analytical_rows, sampler.problem, some, sampler.problem.primals)
-        explained[some] |= left[some] & (off[some] <= _explained_by(run if some else None))
+        explained[some] |= left[some] & (off[some] <= _row_round_off(sampler.problem, some, asked[some]))
         if not (explained & left).any():
             break
     else:
@@ -97,29 +95,37 @@ def without_own_rounding(sampler: Sampler, measured: NumericalJacobian, comparis
     )
 
 
-def _may_be(sampler: Sampler, measured: NumericalJacobian, comparison: Comparison, doubtful: Tensor) -> bool:
-    """Whether some doubtful entry (bool, M × N) could be round-off, before that is run for.
+def _row_round_off(problem: Problem, rows: Sequence[int], asked: Tensor) -> Tensor | float:
+    """Differences that own rounding explains in some rows of backward; `asked` are those to be explained.
 
-    It is a small share of numbers of the size of one, of the derivatives or of |f|/|x|; or a rounding of the
-    output is no small number, of which an exponential is anything. Or what is computed hangs on the last
-    digits of the inputs: moved by `LAST_PLACES`, the row or forward changes by a share of it (one call).
+    (number of rows) × N, both; infinite in `asked` where nothing is to be explained.
     """
-    problem = sampler.problem
-    off = torch.where(doubtful, comparison.difference, 0.0)
-    slope = natural_slope(measured.centre, measured.scale, problem.outputs)
-    largest = comparison.analytical.abs().nan_to_num(0.0, 0.0, 0.0).amax(dim=1, keepdim=True)
-    plausible = off <= PLAUSIBLE * torch.maximum(slope, largest).clamp_min(1.0)
-    if (doubtful & (plausible | (EPSILON * measured.centre.abs() > HANGS)[:, None])).any():
-        return True
-    generator = torch.Generator().manual_seed(RUNS)
-    x = nudged(sampler.x, sampler.inputs, generator, most=LAST_PLACES)
-    rows = doubtful.any(dim=1).nonzero().flatten().tolist()
-    there, gradients = sampler.value_at(x), analytical_rows(problem, rows, sampler.inputs.unflatten(x))
-    if isinstance(gradients, Raised):
-        return True
-    values = (there - measured.centre)[rows].abs()[:, None] / measured.scale
-    change = torch.maximum(values, (gradients.value - comparison.analytical[rows]).abs())
-    return bool((doubtful[rows] & ~(change <= HANGS * off[rows])).any())
+    if not rows:
+        return 0.0
+    explained = torch.as_tensor(
+        _explained_by(partial(analytical_rows, problem, rows, problem.primals), asked)
+    ).expand_as(asked)
+    if bool((asked.isinf() | (asked <= explained)).all()):
+        return explained
+    return torch.maximum(explained, FEW_DIGITS * _roughness(problem, rows, asked))
+
+
+def _roughness(problem: Problem, rows: Sequence[int], like: Tensor) -> Tensor:
+    """How far rows of backward are from smooth at points on the same side of x; zero where it raises.
+
+    Half of the largest second difference: of what is smooth, that is a share of 1e-18.
+    """
+    inputs = Layout.of(problem.primals)
+    x, rough = inputs.flatten(problem.primals), torch.zeros_like(like)
+    for side in (1, -1):
+        units = (side * ASIDE * k for k in range(1, POINTS + 1))
+        points = (inputs.unflatten(x * (1 + unit * inputs.rounding)) for unit in units)
+        found = [analytical_rows(problem, rows, point) for point in points]
+        values = [one.value for one in found if isinstance(one, Returned)]
+        if len(values) == POINTS:
+            second = torch.stack(values).diff(n=2, dim=0).abs().amax(dim=0) / 2
+            rough = torch.maximum(rough, second.nan_to_num(0.0, 0.0))
+    return rough
 
 
 def gradient_round_off(problem: Problem, cotangents: Sequence[Tensor | None]) -> Tensor | float:
@@ -146,7 +152,9 @@ def _value(problem: Problem) -> Returned[Tensor] | Raised:
 def _by_forward(problem: Problem, measured: NumericalJacobian, comparison: Comparison) -> Tensor:
     """Entries (bool, M × N) whose difference forward's rounding explains: its noise over the inputs' size."""
     unseen = _unseen(problem, measured, comparison)
-    spread = _spread_of(partial(_value, problem))
+    doubtful = comparison.wrong | comparison.imprecise
+    asked = torch.where(doubtful, comparison.difference * measured.scale, torch.inf).amin(dim=1)
+    spread = _spread_of(partial(_value, problem), asked)
     if spread is None:
         return unseen
     nothing = spread.values == 0
@@ -172,13 +180,18 @@ def _unseen(problem: Problem, measured: NumericalJacobian, comparison: Compariso
     return (comparison.difference <= largest) | still
 
 
-def _explained_by(run: Callable[[], Returned[Tensor] | Raised] | None) -> Tensor | float:
-    spread = None if run is None else _spread_of(run)
+def _explained_by(
+    run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None
+) -> Tensor | float:
+    spread = _spread_of(run, asked)
     return 0.0 if spread is None else FEW_DIGITS * spread.values
 
 
-def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
-    """How far the result of a run moves where every operation errs by one rounding; None where it raises."""
+def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | None = None) -> Spread | None:
+    """How far the result of a run moves where every operation errs by one rounding; None where it raises.
+
+    `asked` are the differences to be explained, entry by entry: no second run where the first is far below.
+    """
     base, seen = run(), True
     if isinstance(base, Raised):
         return None
@@ -191,4 +204,6 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised]) -> Spread | None:
         seen &= not mode.foreign
         off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
         values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
+        if asked is not None and not (asked <= HOPELESS * FEW_DIGITS * values).any():
+            break
     return Spread(values, seen)

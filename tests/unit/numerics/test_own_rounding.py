@@ -63,14 +63,13 @@ def test_rows_that_are_too_many_to_be_asked_stay_open_and_the_worst_is_asked_fir
     """Of 30 saturated rows four are asked after the first; the last one is wrong by more than the others."""
     asked = []
 
-    def explained_by(run):
-        rows = run.args[1] if run is not None else []
+    def explained_by(_, rows, __):
         asked.append(rows)
         return torch.tensor([0.0 if row == 29 else 1.0 for row in rows])[:, None]
 
     monkeypatch.setattr(own_rounding, "MOST_ROWS", 4)
     monkeypatch.setattr(own_rounding, "_by_forward", lambda *_: torch.zeros(30, 30, dtype=torch.bool))
-    monkeypatch.setattr(own_rounding, "_explained_by", explained_by)
+    monkeypatch.setattr(own_rounding, "_row_round_off", explained_by)
     x = torch.linspace(-12.0, -9.2, 30, dtype=torch.float64)
 
     def slope(x):
@@ -184,3 +183,28 @@ def test_where_an_output_is_infinite_nothing_of_its_grad_output_is_judged(maps):
 
     _, second = maps.judged_twice(LogGamma.apply, torch.tensor([-1.0, 0.3], dtype=torch.float64))
     assert not second.comparison.nonfinite.any()
+
+
+def langevin_slope(x, of):
+    return 1 / x**2 - 1 / of.sinh(x) ** 2
+
+
+@pytest.mark.parametrize("at", [1e-6, 1.3e-6, 2.7e-6, 3e-7])
+@pytest.mark.parametrize("seen", [True, False], ids=["torch", "numpy"])
+def test_what_cancels_in_backward_is_not_judged_be_its_operations_seen_or_not(maps, at, seen):
+    def slope(x):
+        return langevin_slope(x, torch) if seen else torch.from_numpy(langevin_slope(x.numpy(), np))
+
+    found = comparison_of(maps, elementwise(lambda x: 1 / x.tanh() - 1 / x, slope), at, 1.1)
+    assert not found.wrong.any()
+    assert found.covered[1, 1]
+
+
+@pytest.mark.parametrize("cut", [torch.eq, torch.gt, torch.ge, torch.lt], ids=["eq", "gt", "ge", "lt"])
+def test_a_step_of_backward_at_a_value_is_no_rounding(maps, cut):
+    """At 1 it gives 0 or twice the slope; a little beside x it may be right."""
+
+    def slope(x):
+        return x.cos() * (torch.where(cut(x, 1.0), 2.0, 1.0) - torch.where(cut(x, 1.0), 0.0, 1.0))
+
+    assert comparison_of(maps, elementwise(torch.sin, slope), 0.5, 1.0).wrong[1, 1]
