@@ -84,6 +84,7 @@ def build_subject(
         doubts=plan.doubts,
         spares=tuple(_by_name_last(s, request.target) for s in plan.spares) if request.inferred else (),
         precision=Native(live.native, NATIVE_ASKED) if live.native else Float64(),
+        short=live.kept.short,
         dtypes=request.settings.dtypes or plan.dtypes,
         internals=plan.internals,
         live=live.named,

@@ -182,7 +182,11 @@ def _run_precision(sample: Sample, results: Results) -> CheckResult:
         )
         return CheckResult(outcome=Outcome.NOT_RUN)
     truth = Verified(sample, results.composite)
-    return beside_float64(sample, results.composite).beside(autocast(sample, truth))
+    found = beside_float64(sample, results.composite)
+    if sample.subject.short and found.outcome is Outcome.NOT_RUN:
+        results.not_judged = f"what {sample.subject.short} rounds inside was not judged"
+        found = replace(found, outcome=Outcome.INCONCLUSIVE)
+    return found.beside(autocast(sample, truth))
 
 
 CHECKS: tuple[tuple[Family, Callable[[Sample, Results], CheckResult]], ...] = (

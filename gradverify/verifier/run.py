@@ -44,6 +44,7 @@ from gradverify.verifier.families import run_checks
 from gradverify.verifier.guard import NotJudgedError
 from gradverify.verifier.interpreter.launches import watch_kernels
 from gradverify.verifier.ranks.world import OutOfStepError
+from gradverify.verifier.short_inside import carried_out_in_float64, computes_in
 from gradverify.verifier.verification import Verification, verifying
 
 
@@ -122,7 +123,8 @@ def _listed_case(asked: Verification, planned: Case, subject: Subject, case: Cas
             yield from asked.reported(_refused(sample, state))
             break
         yield from asked.reported(_judged(asked, sample, state))
-        asked.live.kept.note(Place(planned, point, draw), sample)
+        subject = replace(subject, short=asked.live.kept.short)
+        asked.live.kept.note(Place(planned, point, draw), state.last or sample)
     yield from asked.reported(state.never_judged())
     yield state.verified(case)
 
@@ -133,6 +135,11 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     yield from _shared_values(sample, state)
     watch_kernels()  # those of a module that forward has imported
     results, not_judged = run_checks(sample, asked.wanted)
+    in_float64 = carried_out_in_float64(sample, results, asked.wanted)
+    if in_float64 is not None:
+        sample, results, not_judged = in_float64
+        asked.live.kept.short, state.last = sample.subject.short, sample
+        yield computes_in(sample)
     if not_judged:
         state.remarks[not_judged] = None
     results = guarded(sample, results, asked.findings)

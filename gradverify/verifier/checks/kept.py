@@ -64,6 +64,8 @@ class Kept:
     """Of the Jacobians that are kept."""
     precision: dict[tuple[tuple[str, Scalar], ...], Float64 | Native] = field(default_factory=dict)
     """In what it is judged, by its options."""
+    short: str = ""
+    """The format of 16 bits or fewer in which it computes inside."""
     repairs: Repairs | None = None
     """Changes of its backward that make it right; made where a cause is looked for."""
 
@@ -72,6 +74,7 @@ class Kept:
         for kept in (self.samples, self.points, self.findings, self.causes, self.precision):
             kept.clear()
         self.repairs, self.entries = None, 0
+        self.short = ""
         self.reader.reset()
 
     def sample(self, place: Place, build: Build) -> Sample | NoSample | Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from gradverify.verifier.inputs.hooks import call_hook
 from gradverify.verifier.inputs.native_values import drawn_value, native_arguments
 from gradverify.verifier.numerics.calling import foreign_kind
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.in_float64 import InFloat64
 from gradverify.verifier.numerics.problem import CallProblem, Counter, is_nested, returned_tensors, substitute
 
 
@@ -49,7 +51,8 @@ def prepared(
     states = guard.RandomStates(case.seed)
     states.replay()
     leaves = [a.value.detach().clone().requires_grad_() for a in arguments if a.differentiable]
-    with torch.enable_grad():
+    around = InFloat64 if subject.short else nullcontext
+    with torch.enable_grad(), around():
         result = guard.call(subject.call, *substitute(arguments, [leaf.clone() for leaf in leaves]))
     if isinstance(result, Raised):
         return forward_raised(arguments, result.error, where, inferred=subject.inferred)
@@ -79,6 +82,7 @@ def prepared(
         outputs=Layout.of([returned[i] for i in judged]),
         random_states=states,
         counter=Counter(forward=1),
+        around=around,
     )
     disconnected = tuple(i for i in judged if i not in connected)
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)

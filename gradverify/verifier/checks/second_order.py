@@ -117,7 +117,8 @@ def _graph_of(sample: Sample, second: VjpProblem) -> Graph | CheckResult:
     graph = second.graph(second.primals)
     if isinstance(graph, Raised):
         return _raised(sample, graph.error, "under create_graph=True")
-    refused = refusal(graph.value)
+    with second.around():
+        refused = refusal(graph.value)
     if refused is not None:
         return _raised(sample, refused, "at the second differentiation")
     if _ran_kernels(sample, before) and not any(g.requires_grad for g in graph.value.outputs):

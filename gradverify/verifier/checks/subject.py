@@ -89,6 +89,9 @@ class Subject:
     """What the spec declares about a gradient that is deliberately not the derivative."""
     precision: Float64 | Native = Float64()
     """What its gradient is judged in: decided for each combination of options before any check."""
+    short: str = ""
+    """The format of 16 bits or fewer in which it computes inside: its float64 path has those operations in
+    float64. Empty for none."""
     dtypes: tuple[str, ...] = ()
     """Dtypes it is judged in, as the command line or the spec lists them; empty for the default."""
     internals: str = ""

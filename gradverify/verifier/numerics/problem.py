@@ -8,6 +8,7 @@ inputs. Every call gets fresh tensors, so no call can spoil another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -37,6 +38,9 @@ __all__ = ["CallProblem", "Gradients", "Tensors", "VjpProblem", "is_nested", "re
 
 Cotangents = Sequence[Tensor | None]
 """One grad_output for each output; None leaves that output undefined."""
+
+Around = Callable[[], AbstractContextManager[Any]]
+"""A context in which user code runs, forward and backward: another arithmetic."""
 
 Part = Callable[[Gradients], Gradients]
 """What is kept of the gradients."""
@@ -95,6 +99,7 @@ class _Map:
 
     counter: Counter
     random_states: guard.RandomStates
+    around: Around
     evaluate_fresh: Callable[[Sequence[Tensor]], Returned[Tensors] | Raised]
     graph: Callable[[Sequence[Tensor]], Returned[Graph] | Raised]
 
@@ -116,7 +121,8 @@ class _Map:
     ) -> Returned[Gradients] | Raised:
         self.counter.backward += 1
         self.random_states.replay_for_backward()
-        return guard.call(through, graph.outputs, graph.leaves, cotangents)
+        with self.around():
+            return guard.call(through, graph.outputs, graph.leaves, cotangents)
 
     def back_each(
         self, graph: Graph, cotangents: Iterable[Cotangents], part: Part = whole
@@ -140,6 +146,7 @@ class CallProblem(_Map):
     outputs: Layout
     random_states: guard.RandomStates
     counter: Counter = field(default_factory=Counter)
+    around: Around = nullcontext
 
     @cached_property
     def _differentiable(self) -> tuple[Argument, ...]:
@@ -167,7 +174,7 @@ class CallProblem(_Map):
         """Forward under `no_grad`, on the tensors given; held entries stay as they are."""
         self.counter.forward += 1
         self.random_states.replay()
-        with torch.no_grad():
+        with torch.no_grad(), self.around():
             kept = self.without_held(primals) if self._holds else primals
             result = guard.call(self.function, *self._called_with(kept))
         return result if isinstance(result, Raised) else self._pick(result.value)
@@ -192,7 +199,7 @@ class CallProblem(_Map):
         self.random_states.replay()
         for leaf in leaves:
             leaf.requires_grad_()
-        with torch.enable_grad():
+        with torch.enable_grad(), self.around():
             arguments = self._called_with([leaf.clone() for leaf in leaves])
             result = guard.call(self.function, *arguments)
         if isinstance(result, Raised):
@@ -257,6 +264,11 @@ class VjpProblem(_Map):
     def random_states(self) -> guard.RandomStates:  # type: ignore[override]
         """Those of the first order."""
         return self.first_order.random_states
+
+    @property
+    def around(self) -> Around:  # type: ignore[override]
+        """That of the first order."""
+        return self.first_order.around
 
     def evaluate_fresh(self, primals: Sequence[Tensor]) -> Returned[Tensors] | Raised:
         """The first-order gradients, the tensors given as leaves; a missing one counts as zeros."""

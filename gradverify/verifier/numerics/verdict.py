@@ -16,7 +16,7 @@ from gradverify.verifier.numerics.column_compression import Columns, Compression
 from gradverify.verifier.numerics.compare import Comparison, compare
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.jacobian import KnownColumns, NumericalJacobian, numerical_jacobian
-from gradverify.verifier.numerics.operations import short_dtype
+from gradverify.verifier.numerics.operations import short_format
 from gradverify.verifier.numerics.own_rounding import without_own_rounding
 from gradverify.verifier.numerics.probes import tangent_of
 from gradverify.verifier.numerics.problem import CallProblem, Problem
@@ -102,7 +102,7 @@ def judge_claim(
         comparison = compare(claimed, measured, inputs, outputs, careful)
         comparison = remeasured(sampler, measured, comparison, count, found.confirmed, tolerance.rtol)
         comparison = without_own_rounding(sampler, measured, comparison)
-        short = short_dtype(problem) if comparison.wrong.any() else ""
+        short = short_format(problem) if comparison.wrong.any() else ""
         if short:
             return NotJudged(f"forward computes in {short} inside, too coarsely for any finite difference")
     return Judged(comparison, measured, inputs, outputs)

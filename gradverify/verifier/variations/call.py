@@ -83,7 +83,7 @@ def called(
     leaves, passed = _fresh(arguments, frozen, arrange)
     problem.counter.forward += 1
     problem.random_states.replay()
-    with torch.enable_grad():
+    with torch.enable_grad(), problem.around():
         result = guard.call(problem.function, *arguments_of_call(arguments, passed))
     if isinstance(result, Raised):
         return result
@@ -129,7 +129,8 @@ def backward(
     problem.random_states.replay_for_backward()
     before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
-    result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
+    with problem.around():
+        result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
     if isinstance(result, Raised):
         return result
     for key, remark in {} if reader is None else reader.remarks.items():

@@ -57,7 +57,7 @@ def transforms(sample: Sample, first: FirstOrder) -> CheckResult:
     subject = sample.subject
     wanted = [t for t in _TRANSFORMS if _is_asked(t, subject)]
     is_module = subject.target.kind is TargetKind.MODULE
-    if is_module or subject.surrogate is not None or not first.verified or not wanted:
+    if is_module or subject.short or subject.surrogate is not None or not first.verified or not wanted:
         return CheckResult()
     base = verified(sample)
     if base is None:

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from gradverify.verifier.inputs.native_values import NATIVE
-
 AUTOCAST = ("bfloat16", "float16")
 """The dtypes to which `torch.autocast` casts."""
 
@@ -37,7 +35,7 @@ class Arithmetic:
     @property
     def dtype(self) -> torch.dtype:
         """What operations round to."""
-        made: torch.dtype = NATIVE[self.rounds_to]
+        made: torch.dtype = getattr(torch, self.rounds_to)
         return made
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -53,9 +51,10 @@ class Arithmetic:
         return called
 
 
-def plainly(dtype: str) -> Arithmetic:
-    """Inputs and operations in one dtype."""
-    return Arithmetic(dtype, dtype)
+def plainly(dtype: str, inside: str = "") -> Arithmetic:
+    """Inputs and operations in one dtype; those inside in a shorter format, if it is one."""
+    formats = (dtype, inside) if inside else (dtype,)
+    return Arithmetic(dtype, max(formats, key=lambda name: torch.finfo(getattr(torch, name)).eps))
 
 
 def under_autocast(kind: str, dtype: str) -> Arithmetic:

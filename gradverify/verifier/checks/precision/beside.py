@@ -30,7 +30,7 @@ def dtypes_of(sample: Sample) -> tuple[tuple[str, bool], ...]:
     if subject.dtypes:
         return tuple((name, True) for name in subject.dtypes if name in NATIVE)
     cheap = subject.settings.effort is Effort.QUICK or subject.settings.engine is Engine.TORCH
-    return () if cheap else ((DEFAULT, False),)
+    return () if cheap and not subject.short else ((DEFAULT, False),)
 
 
 def beside_float64(sample: Sample, composite: Composite | NoComposite) -> CheckResult:
@@ -67,7 +67,7 @@ def in_dtype(
     """Findings and rows of one dtype at all its places."""
     findings: list[Finding] = []
     rows: list[Precision] = []
-    for place in places_of(Place.typical(sample, truth, plainly(dtype), asked=asked)):
+    for place in places_of(Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked)):
         judged = place.judged()
         if isinstance(judged, str):
             if not rows:
@@ -92,7 +92,7 @@ def wrong_natively(sample: Sample) -> tuple[Finding, ...]:
     truth = Verified(sample, NoComposite("none is searched for at unlisted sizes"))
     findings: list[Finding] = []
     for dtype, asked in dtypes_of(sample):
-        call = Place.typical(sample, truth, plainly(dtype), asked=asked).call()
+        call = Place.typical(sample, truth, plainly(dtype, sample.subject.short), asked=asked).call()
         if isinstance(call, NoCall):
             continue
         exact = values_of(call.exact, call.exact_cotangents)

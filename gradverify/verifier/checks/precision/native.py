@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -61,7 +62,8 @@ class NativeCall:
     def as_called(self, problem: CallProblem) -> CallProblem:
         """Another problem over the same inputs, at the same native values and in the same arithmetic."""
         function = self.arithmetic.of(problem.function)
-        return replace(problem, function=function, arguments=self.problem.arguments)
+        arguments = self.problem.arguments
+        return replace(problem, function=function, arguments=arguments, around=self.problem.around)
 
     @property
     def exact_cotangents(self) -> Tensors:
@@ -93,7 +95,8 @@ def native_call(
     if pair is None:
         return NoCall("its inputs cannot be rounded to it")
     exact = replace(problem, arguments=pair[1])
-    native = replace(problem, arguments=pair[0], function=arithmetic.of(problem.function))
+    function = arithmetic.of(problem.function)
+    native = replace(problem, arguments=pair[0], function=function, around=nullcontext)
     graph = native.graph(native.primals)
     if isinstance(graph, Raised):
         return _raised(graph.error)

@@ -21,7 +21,6 @@ from gradverify.verifier.checks.precision.value_ranges import (
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.inputs.arguments import Argument
-from gradverify.verifier.inputs.native_values import NATIVE
 from gradverify.verifier.interpreter.launches import interpreted, wrong_product
 
 COTANGENT_SEED = 61
@@ -72,7 +71,7 @@ class Place:
             lambda argument: self.values.moves(argument, free),
             self.seed,
         )
-        if interpreted() > before and (why := wrong_product(NATIVE[self.arithmetic.rounds_to])):
+        if interpreted() > before and (why := wrong_product(self.arithmetic.dtype)):
             return NoCall(why)
         if isinstance(made, NativeCall) and _ties(made, self.arguments, distinct):
             return NoCall("rounding its inputs makes equal what the spec says is distinct")
