@@ -37,6 +37,8 @@ MODULES = [
     ("saturated", "wrong"),
     ("cancelling", "right"),
     ("cancelling", "wrong"),
+    ("short", "right"),
+    ("short", "wrong"),
     ("authors", "right"),
     ("sizes", "right"),
     ("sizes", "wrong"),
