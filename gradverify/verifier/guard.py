@@ -180,6 +180,20 @@ class RandomStates:
         """Whether nothing has drawn a random number since the last replay."""
         return self._last.untouched()
 
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave every generator as it is for what runs inside, as a checkpoint does for a second forward."""
+        last, now = self._last, _Generators.now()
+        numpy = sys.modules.get("numpy")
+        of_numpy = None if numpy is None else numpy.random.get_state()
+        try:
+            yield
+        finally:
+            now.set_back()
+            if numpy is not None:
+                numpy.random.set_state(of_numpy)
+            self._last = last
+
     def forwards_alone(self) -> RandomStates:
         """The same where backward finds what forward found, too: it draws the same numbers there."""
         return _ForwardsAlone(self)
@@ -203,8 +217,13 @@ class _Generators:
         torch.default_generator.manual_seed(seed % 2**63)
         if cuda_in_use():
             torch.cuda.manual_seed_all(seed % 2**63)
+        return cls.now(seed % 2**32)
+
+    @classmethod
+    def now(cls, numpy_seed: int = 0) -> _Generators:
+        """As they are; of NumPy's only the seed is known."""
         cuda = torch.cuda.get_rng_state_all() if cuda_in_use() else []
-        return cls(random.getstate(), torch.get_rng_state(), cuda, seed % 2**32)
+        return cls(random.getstate(), torch.get_rng_state(), cuda, numpy_seed)
 
     def set_back(self) -> None:
         random.setstate(self.of_python)

@@ -11,19 +11,32 @@ from gradverify.rules import rule
 MOST_NAMED = 3
 """Guesses that one sentence names."""
 
+IF_VALID = "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts."
+
 _SPEC = "Write a spec with valid inputs (domain, range) and run again."
 
 
-def invented(finding: Finding, invented: Sequence[str]) -> Finding:
+def invented(finding: Finding, invented: Sequence[str], hint: str = IF_VALID) -> Finding:
     """The finding on inputs of which something was guessed."""
     named = list(invented)
     if len(named) > MOST_NAMED:  # `gradverify init` writes them all
         named = [*named[: MOST_NAMED - 1], f"{len(named) - MOST_NAMED + 1} others"]
     what = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    return _inconclusive(
-        finding,
-        f"inputs inferred: {finding.message}; but gradverify guessed {what}",
-        "If such inputs are valid, this is a mistake: confirm them in the spec `gradverify init` drafts.",
+    said = f"inputs inferred: {finding.message}; but gradverify guessed {what}"
+    return _inconclusive(finding, said, hint)
+
+
+def undeclared(finding: Finding, why: str, declared: str) -> Finding:
+    """The finding at values that a spec neither declares nor excludes; `declared` is what excludes them."""
+    said = f"at values that the spec does not declare, {finding.message}; but {why}, so they may not be valid"
+    return _inconclusive(finding, said, declare(declared))
+
+
+def declare(what: str) -> str:
+    """How a spec tells a domain from a mistake."""
+    return (
+        f"If such values are not valid, say so in a spec: {what}. If they are, this is a mistake: declare "
+        "them, and it fails."
     )
 
 
@@ -58,10 +71,10 @@ def unsteady(finding: Finding) -> Finding:
     return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
 
 
-def doubted(finding: Finding) -> Finding:
-    """The finding that is not there at inputs of another kind."""
+def doubted(finding: Finding, declared: str) -> Finding:
+    """The finding that is not there at inputs of another kind, which a spec declares as `declared`."""
     said = "but not at inputs of another kind, so these may not be valid"
-    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", _SPEC)
+    return _inconclusive(finding, f"on inferred inputs {finding.message}; {said}", declare(declared))
 
 
 def _inconclusive(finding: Finding, message: str, hint: str) -> Finding:

@@ -16,6 +16,9 @@ NO_VALUE = "Leave out the sizes or values at which it is nan or inf: they have n
 OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, another `domain`."
 """What to try where values are to blame."""
 
+NOT_REPEATED = "not-repeated"
+"""The cause of a gradient that is never the derivative, and another one each time."""
+
 ROUNDED_AWAY = (
     "the gradient and the numerical derivative differ by no more than the round-off of the target's own "
     "operations, which leaves no digit of either (a saturated function, or numbers that cancel)"

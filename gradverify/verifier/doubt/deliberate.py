@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,15 +11,9 @@ from torch import Tensor
 from gradverify.model import Finding
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import with_values
-from gradverify.verifier.doubt.unread import STEPS
+from gradverify.verifier.doubt.plateaus import FLAT, JUMPS, is_flat, moved_by_any
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Tensors
-
-FLAT = (1e-5, -1e-5)
-"""How far all entries are moved to see whether forward is flat: short beside the distance to a step."""
-
-JUMPS = (*STEPS, 1.1, -1.1, 2.3, -2.3, 61.0, -61.0)
-"""How far they are moved to see whether forward is a step: between two bounds there may be one step alone."""
 
 SCALES = (-1.0, 64.0)
 """Factors on grad_output: a gradient that is cut off, normalised or rectified is no multiple any more. Powers
@@ -32,19 +26,19 @@ LINEAR = 1e-6
 """Relative difference up to which a backward is linear: far above what rounding makes of a sum."""
 
 
+DRAWN = "backward draws random numbers, and forward none"
+
+
 def looks_deliberate(sample: Sample, finding: Finding) -> str:
     """How forward shows that its gradient is a choice, as the beginning of `... was guessed`; empty for not.
 
     What forward returns as it got it needs no backward, and a step has no derivative to give: with such a
     forward somebody wrote a gradient that is meant to be another one.
     """
-    if finding.code == "GV106":
-        if finding.cause == "grad-output-ones":
-            return ""  # the derivative itself is there: no other one was chosen
-        if _adds_a_constant(sample, finding.input):
-            return ""  # nor does anybody add to a gradient what does not scale with the loss
-        return "that backward should be the derivative (it cuts off or normalises grad_output)"
     problem, name = sample.problem, finding.input
+    if finding.code == "GV106":
+        shown = _shown_by_grad_output(sample, finding)
+        return f"that backward should be the derivative ({shown})" if shown else ""
     if name not in problem.input_names or finding.output not in problem.output_positions:
         return ""
     output = problem.output_positions.index(finding.output)
@@ -53,28 +47,40 @@ def looks_deliberate(sample: Sample, finding: Finding) -> str:
     base = problem.evaluate(problem.primals)
     if isinstance(base, Raised) or primal.is_complex() or not primal.numel():
         return ""
-    shown = _shown(sample, place, output, base.value)
+    shown = next(_shown(sample, place, output, base.value), "")
     return f"that backward should be the derivative ({shown})" if shown else ""
 
 
-def _shown(sample: Sample, place: int, output: int, values: Tensors) -> str:
-    """What shows it; empty for nothing."""
+def _shown_by_grad_output(sample: Sample, finding: Finding) -> str:
+    """What shows it of a backward that is not linear.
+
+    Nothing where the derivative itself is there, and no other one was chosen; nor does anybody add to a
+    gradient what does not scale with the loss.
+    """
+    if finding.cause == "grad-output-ones" or _adds_a_constant(sample, finding.input):
+        return ""
+    return DRAWN if _draws(sample) else "it cuts off or normalises grad_output"
+
+
+def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator[str]:
+    """What shows it, the plainest first."""
     name, value = sample.problem.input_names[place], values[output]
     if torch.equal(value, sample.problem.primals[place]):
-        return f"forward returns `{name}` as it is"
-    if _is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
-        return f"forward is a step in `{name}`, flat between"
-    if _is_cut_short(sample, place, output, value):
-        return "it hands grad_output on where forward cuts off"
+        yield f"forward returns `{name}` as it is"
+    if is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
+        yield f"forward is a step in `{name}`, flat between"
+    if not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
+        yield f"no output depends on `{name}`, and backward gives it a gradient"
+    if _draws(sample):
+        yield DRAWN
     alone = _backward_alone_reads(sample, place)
     if alone:
-        return f"backward goes by `{alone}`, and forward does not"
-    stepped = next(
-        (k for k in range(len(values)) if k != output and _is_spiking(sample, place, k, values[k])), None
-    )
-    if stepped is not None:
-        return "another output is a step, and backward gives it a gradient"
-    return "it cuts off or normalises grad_output" if _is_not_linear(sample, place) else ""
+        yield f"backward goes by `{alone}`, and forward does not"
+    others = (k for k in range(len(values)) if k != output)
+    if any(_is_spiking(sample, place, k, values[k]) for k in others):
+        yield "another output is a step, and backward gives it a gradient"
+    if _is_not_linear(sample, place):
+        yield "it cuts off or normalises grad_output"
 
 
 def _adds_a_constant(sample: Sample, name: str | None) -> bool:
@@ -108,7 +114,7 @@ def _adds_a_constant(sample: Sample, name: str | None) -> bool:
 def _is_spiking(sample: Sample, place: int, output: int, value: Tensor) -> bool:
     """Whether an output is a step in all that it goes by, and backward gives it a gradient all the same."""
     places = range(len(sample.problem.primals))
-    if not all(_is_flat(sample, p, output, value) for p in places):
+    if not all(is_flat(sample, p, output, value) for p in places):
         return False
     if not any(_moves(sample, p, output, value, JUMPS) for p in places):
         return False
@@ -129,9 +135,10 @@ def _backward_alone_reads(sample: Sample, place: int) -> str:
     if isinstance(base, Raised) or own is None:
         return ""
     for argument in sample.arguments:
-        if argument.differentiable or not _is_real(argument.value):
+        other = None if argument.differentiable else _other(argument.value)
+        if other is None:
             continue
-        moved = with_values(sample, {argument.name: argument.value * OTHER[0] + OTHER[1]})
+        moved = with_values(sample, {argument.name: other})
         result = moved.problem.evaluate(problem.primals)
         if isinstance(result, Raised) or not all(map(torch.equal, result.value, base.value)):
             continue
@@ -141,21 +148,32 @@ def _backward_alone_reads(sample: Sample, place: int) -> str:
     return ""
 
 
-def _is_real(value: Any) -> bool:  # noqa: ANN401 - an argument
-    return isinstance(value, float) or (
-        isinstance(value, Tensor) and value.layout is torch.strided and value.is_floating_point()
-    )
+def _other(value: Any) -> Any:  # noqa: ANN401 - an argument
+    """Another value of a real number, a real tensor or a mask; None for anything else."""
+    if isinstance(value, float):
+        return value * OTHER[0] + OTHER[1]
+    if not isinstance(value, Tensor) or value.layout is not torch.strided:
+        return None
+    if value.dtype is torch.bool:
+        return ~value
+    return value * OTHER[0] + OTHER[1] if value.is_floating_point() else None
 
 
-def _is_cut_short(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether backward is the identity, as forward is at some entries and not at others."""
-    primal = sample.problem.primals[place]
-    if value.shape != primal.shape or not (value == primal).any():
+def _draws(sample: Sample) -> bool:
+    """Whether backward draws random numbers where forward draws none: its gradient is a sample.
+
+    By the states that every call starts from, or, of a source of its own, by another gradient each time. A
+    forward that draws has drawn a mask, say, which backward must not draw again.
+    """
+    problem = sample.problem
+    base = problem.evaluate(problem.primals)
+    if isinstance(base, Raised) or not problem.random_states.untouched():
         return False
     cotangents = _cotangents(sample)
-    alone = [c if k == output else None for k, c in enumerate(cotangents)]
-    gradient = _gradient(sample, place, alone)
-    return gradient is not None and torch.equal(gradient, cotangents[output].to(gradient))
+    found = problem.pull_back(problem.primals, cotangents)
+    if isinstance(found, Raised):
+        return False
+    return not problem.random_states.untouched()
 
 
 def _is_not_linear(sample: Sample, place: int) -> bool:
@@ -187,27 +205,6 @@ def _cotangents(sample: Sample) -> Tensors:
     return tuple(torch.randn(v.shape, generator=generator, dtype=torch.float64).to(v) for v in values)
 
 
-def _is_flat(sample: Sample, place: int, output: int, value: Tensor) -> bool:
-    """Whether an output stays as it is when an input moves a little: most of its entries on both sides.
-
-    A few may lie at a step itself, and change on one side of it.
-    """
-    sides = [_changed(sample, place, output, value, step) for step in FLAT]
-    ahead, behind = (torch.zeros_like(value, dtype=torch.bool) if s is None else s for s in sides)
-    at_a_step = int((ahead | behind).count_nonzero())
-    return not bool((ahead & behind).any()) and 2 * at_a_step <= value.numel()
-
-
 def _moves(sample: Sample, place: int, output: int, value: Tensor, steps: Sequence[float]) -> bool:
     """Whether an output changes when all entries of an input are moved, each by another distance."""
-    changed = (_changed(sample, place, output, value, step) for step in steps)
-    return any(c is not None and bool(c.any()) for c in changed)
-
-
-def _changed(sample: Sample, place: int, output: int, value: Tensor, step: float) -> Tensor | None:
-    """Entries of an output that change then; None where forward raises."""
-    moved = [p.clone() for p in sample.problem.primals]
-    distance = step * torch.linspace(1.0, 1.5, moved[place].numel(), dtype=torch.float64)
-    moved[place] += distance.to(moved[place]).reshape(moved[place].shape)
-    result = sample.problem.evaluate(moved)
-    return None if isinstance(result, Raised) else result.value[output] != value
+    return bool(moved_by_any(sample, place, output, value, steps).any())

@@ -1,4 +1,7 @@
-"""The verdict on inferred inputs: a mismatch is a failure only if the guess cannot have made it."""
+"""The verdict on values that nobody gave: a mismatch is a failure only if the guess cannot have made it.
+
+All of inferred inputs is a guess; of a spec, the values that it does not declare.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
-from gradverify.model import Doubt, Finding, Outcome, Severity
+from gradverify.model import Doubt, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.inconclusive import invented
 from gradverify.verifier.checks.result import CheckResult
@@ -14,7 +17,15 @@ from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.inventions import OF_THE_COUNT, inventions_of
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.nothing_seen import HIDDEN, NOTHING, depends_on_nothing, hidden_inputs
-from gradverify.verifier.doubt.reasons import AT_DECLARED, AT_UNDECLARED, Reason, guess_behind, past_an_end
+from gradverify.verifier.doubt.reasons import (
+    AT_DECLARED,
+    AT_UNDECLARED,
+    UNDER_A_SPEC,
+    UNDER_A_SPEC_AT_UNDECLARED,
+    Reason,
+    guess_behind,
+    past_an_end,
+)
 
 CERTAIN = ("GV105", "GV4", "GV502", "GV503", "GV505")
 """Codes that do not hang on the values of the inputs: no guess can have made them."""
@@ -26,14 +37,15 @@ OF_THE_MATRIX = frozenset({"GV410"})
 def guarded(
     sample: Sample, results: dict[Family, CheckResult], reported: Iterable[Finding] = ()
 ) -> dict[Family, CheckResult]:
-    """On inferred inputs, turn errors that the guess may have made into inconclusive findings.
+    """Turn errors that a guess may have made into inconclusive findings.
 
     An error that was `reported` at another point of the target remains: no guess made it there, and the
     target fails by it whatever is found here.
     """
-    if not sample.subject.inferred:
-        return results
     near = Neighbours(sample)
+    if not sample.subject.inferred:
+        typical = sample.point is Point.TYPICAL
+        return {f: _excused(near, r, UNDER_A_SPEC) for f, r in results.items()} if typical else results
     certain_elsewhere = {_mistake(f) for f in reported if f.severity is Severity.ERROR}
 
     def is_certain(finding: Finding) -> bool:
@@ -50,7 +62,8 @@ def guarded(
 
 def guarded_at_undeclared(sample: Sample, result: CheckResult) -> CheckResult:
     """The same of findings at undeclared values."""
-    return _excused(Neighbours(sample), result, AT_UNDECLARED) if sample.subject.inferred else result
+    reasons = AT_UNDECLARED if sample.subject.inferred else UNDER_A_SPEC_AT_UNDECLARED
+    return _excused(Neighbours(sample), result, reasons)
 
 
 def _excused(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gradverify.model import Doubt, Finding
+from gradverify.model import Doubt, Finding, tensors_of
+from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.deliberate import looks_deliberate
 
@@ -25,6 +26,8 @@ WRITES = frozenset({"GV401", "GV402", "GV403"})
 
 def signs_of(sample: Sample, finding: Finding) -> list[str]:
     """What shows that the gradient is not meant to be the derivative: in the source, in the numbers."""
+    if finding.cause == NOT_REPEATED:
+        return ["that backward should be the derivative (it gives another gradient each time)"]
     if finding.code not in OF_THE_DERIVATIVE:
         return []
     said = [d.what for d in sample.subject.doubts if d.intent][:1]
@@ -43,6 +46,13 @@ def inventions_of(sample: Sample) -> tuple[Doubt, ...]:
         and not (d.optional and options.get(d.name, ...) is None)
         and not (d.differ and len({sizes.get(n) for n in d.differ}) == 1)
     )
+
+
+def size_in_doubt(sample: Sample) -> str:
+    """The input of which a size of 0 was guessed, which says nothing of any other size; else empty."""
+    empty = (t.name for i in sample.case.inputs for t in tensors_of(i) if 0 in t.shape)
+    name = next(empty, "")
+    return f"that `{name}` may be empty" if name else ""
 
 
 def count_in_doubt(sample: Sample, finding: Finding) -> str:

@@ -3,18 +3,20 @@
 A Function of unit vectors or of symmetric matrices has a gradient that need be right only along that
 manifold. Inputs guessed off it make a right backward look wrong. So the mismatch is measured again at
 row-normalised and at symmetrised inputs, and only its part along the manifold counts. A forward that
-projects its inputs onto the manifold itself is made for inputs off it, and nothing is measured again.
+projects its inputs onto the manifold itself is made for inputs off it, if backward goes by where they were:
+nothing is measured again. If backward does not, forward normalises only what is normal already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from gradverify.verifier.checks.grad_output import ignoring_grad_output
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.neighbours import is_square, one_like
 from gradverify.verifier.guard import Raised
@@ -31,28 +33,49 @@ TAKES_BACK = 1e-2
 """Relative change of the outputs below which forward projects its inputs onto the manifold: the epsilon
 under a root, and the like, may change them a little."""
 
+BLIND = 1e-6
+"""Relative change of a gradient, and of the outputs, that is rounding alone."""
+
 LOPSIDED = 3.0
 """Factor between the rows of an input that is tried: another one for each row."""
 
 
-def persists(sample: Sample) -> bool:
-    """Whether the mismatch at this sample is there on both kinds of manifold, as far as they apply."""
-    kinds: list[tuple[Move, Projection]] = []
-    if not all(_takes_back(sample, place, _row_normalised) for place in _wrong_places(sample)):
-        kinds.append((_row_normalised, _along_sphere))
+@dataclass(frozen=True)
+class _Manifold:
+    """How a spec declares it, how inputs get there, and what counts along it."""
+
+    declared: str
+    move: Move
+    along: Projection
+
+
+def right_along(sample: Sample) -> str:
+    """The structure, as a spec declares it, along which the mismatch is not there; empty for none.
+
+    Only those count that may be meant: unit rows unless forward normalises them, and backward knows; rows
+    with the sum 1 if both are blind to how long rows are; symmetric matrices.
+    """
+    kinds: list[_Manifold] = []
+    wrong = _wrong_places(sample)
+    blind = all(_is_blind_to_lengths(sample, place) for place in wrong)
+    if blind or not all(_takes_back(sample, place, _row_normalised) for place in wrong):
+        kinds.append(_UNIT_ROWS)
+    if blind:
+        kinds.append(_SIMPLEX)
     if any(is_square(p) for p in sample.problem.primals):
-        kinds.append((_symmetrised, _along_symmetric))
-    return all(_mismatch_along(sample, move, project) for move, project in kinds)
+        kinds.append(_SYMMETRIC)
+    right = (k.declared for k in kinds if not _mismatch_along(sample, k.move, k.along))
+    return next(right, "")
 
 
-def right_at_definite(sample: Sample) -> bool:
-    """Whether backward is right along symmetric matrices where the square inputs are positive definite.
+def right_at_definite(sample: Sample) -> str:
+    """The structure of positive definite matrices, if backward is right along symmetric ones there; or empty.
 
     An iteration that solves with such a matrix alone overflows, or divides by zero, at any other one.
     """
     if not any(is_square(p) and not p.is_complex() for p in sample.problem.primals):
-        return False
-    return not _mismatch_along(sample, _definite, _along_symmetric)
+        return ""
+    return "" if _mismatch_along(sample, _definite, _along_symmetric) else "`structure: spd`"
 
 
 def _wrong_places(sample: Sample) -> list[int]:
@@ -72,10 +95,8 @@ def _takes_back(sample: Sample, place: int, move: Move) -> bool:
     primal = problem.primals[place]
     if not primal.dim():
         return False
-    rows = torch.linspace(1.0, LOPSIDED, max(1, primal[..., 0].numel()), dtype=torch.float64)
-    off = primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal)
     outputs = []
-    for value in (off, move(primal)):
+    for value in (_lopsided(primal), move(primal)):
         result = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
         if isinstance(result, Raised):
             return False
@@ -84,6 +105,33 @@ def _takes_back(sample: Sample, place: int, move: Move) -> bool:
         a.shape == b.shape and bool(((a - b).norm() <= TAKES_BACK * b.norm()).all())
         for a, b in zip(*outputs, strict=True)
     )
+
+
+def _lopsided(primal: Tensor) -> Tensor:
+    """Every row longer than it was, each by another factor."""
+    rows = torch.linspace(1.0, LOPSIDED, max(1, primal[..., 0].numel()) + 1, dtype=torch.float64)[1:]
+    return primal * rows.reshape(primal.shape[:-1]).unsqueeze(-1).to(primal)
+
+
+def _is_blind_to_lengths(sample: Sample, place: int) -> bool:
+    """Whether neither forward nor the gradient of an input goes by how long its rows are.
+
+    Where forward does not, the derivative is the smaller the longer the row.
+    """
+    problem = sample.problem
+    primal = problem.primals[place]
+    if not primal.dim() or primal.is_complex():
+        return False
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = []
+    for value in (primal, _lopsided(primal)):
+        moved = (*problem.primals[:place], value, *problem.primals[place + 1 :])
+        values, gradients = problem.evaluate(moved), problem.pull_back(moved, u)
+        gradient = None if isinstance(gradients, Raised) else gradients.value[place]
+        if isinstance(values, Raised) or gradient is None:
+            return False
+        found.append((*values.value, gradient))
+    return all(a.shape == b.shape and torch.allclose(a, b, rtol=BLIND) for a, b in zip(*found, strict=True))
 
 
 def _mismatch_along(sample: Sample, move: Move, project: Projection) -> bool:
@@ -123,6 +171,16 @@ def _along_sphere(difference: Tensor, x: Tensor) -> Tensor:
     return difference - (difference * x).sum(dim=-1, keepdim=True) * x
 
 
+def _sharing_one(x: Tensor) -> Tensor:
+    """Positive rows with the sum 1."""
+    return x.abs() / x.abs().sum(dim=-1, keepdim=True) if x.dim() and not x.is_complex() else x
+
+
+def _along_simplex(difference: Tensor, x: Tensor) -> Tensor:
+    """Without the mean of each row: a sum that remains 1 changes by none."""
+    return difference - difference.mean(dim=-1, keepdim=True) if x.dim() else difference
+
+
 def _symmetrised(x: Tensor) -> Tensor:
     return (x + x.mT) / 2 if is_square(x) else x
 
@@ -135,3 +193,8 @@ def _definite(x: Tensor) -> Tensor:
 
 def _along_symmetric(difference: Tensor, x: Tensor) -> Tensor:
     return (difference + difference.mT) / 2 if is_square(x) else difference
+
+
+_UNIT_ROWS = _Manifold("`structure: unit-norm`", _row_normalised, _along_sphere)
+_SIMPLEX = _Manifold("`structure: simplex`", _sharing_one, _along_simplex)
+_SYMMETRIC = _Manifold("`structure: symmetric`", _symmetrised, _along_symmetric)

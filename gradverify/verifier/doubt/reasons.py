@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gradverify.model import Doubt, Finding, Point, TensorInput
-from gradverify.verifier.checks.inconclusive import deliberate, doubted, invented, joined, refused, unsteady
+from gradverify.verifier.checks.inconclusive import (
+    declare,
+    deliberate,
+    doubted,
+    invented,
+    joined,
+    refused,
+    undeclared,
+    unsteady,
+)
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.accidents import is_accident
 from gradverify.verifier.doubt.complex_inputs import at_complex_inputs
@@ -24,18 +33,25 @@ from gradverify.verifier.doubt.inventions import (
     count_in_doubt,
     inventions_of,
     signs_of,
+    size_in_doubt,
     write_in_doubt,
 )
-from gradverify.verifier.doubt.iterations import iterates_alone, right_where_converged
-from gradverify.verifier.doubt.manifolds import persists, right_at_definite
-from gradverify.verifier.doubt.minus_signs import needless_minus_signs
+from gradverify.verifier.doubt.manifolds import right_along, right_at_definite
+from gradverify.verifier.doubt.meaningless_parts import padded_inputs, unread_slice
 from gradverify.verifier.doubt.neighbours import Neighbours
 from gradverify.verifier.doubt.other_sizes import at_even_sizes, at_other_shapes, odd_sizes_alone, right_at
 from gradverify.verifier.doubt.other_values import MEASURED, whatever_invented
 from gradverify.verifier.doubt.repeatable import is_repeatable
 from gradverify.verifier.doubt.returned_shapes import names_of_other_shapes, of_returned_ranks
 from gradverify.verifier.doubt.steadiness import is_steady
-from gradverify.verifier.doubt.unread import unread_slice
+from gradverify.verifier.doubt.undeclared_values import (
+    declares_values,
+    is_locally_constant,
+    iterates_alone,
+    needless_minus_signs,
+    right_inside,
+    right_where_converged,
+)
 from gradverify.verifier.doubt.written_sizes import at_written_sizes
 
 OF_AN_EXCEPTION = "GV102"
@@ -64,13 +80,19 @@ SLIGHT = 1e-3
 one that protects a division by zero is off by so much at tiny ones, and only a spec says that they count."""
 
 NOT_CONVERGED = "that forward's iteration converges at such values"
+CONVERGES_ELSEWHERE = "forward repeats a step, which need not converge at such values"
+CONSTANT = "forward is constant wherever it is wrong, as outside of a domain"
+SOME_RANGE = "a narrower `range:`"
+
+OF_A_DOMAIN = OF_A_SLOPE | {OF_NO_VALUE}
+"""Codes that values outside of a domain can have made."""
 
 Reason = Callable[[Neighbours, Finding], Finding | None]
 
 
 def guess_behind(sample: Sample, finding: Finding) -> str:
     """What was guessed if this very finding is meant; else empty."""
-    return write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
+    return size_in_doubt(sample) or write_in_doubt(sample, finding) or count_in_doubt(sample, finding)
 
 
 def past_an_end(sample: Sample) -> tuple[str, ...]:
@@ -149,9 +171,46 @@ def _other_sizes(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    """Where forward stops before it converges, its derivative is another one than that of the fixed point."""
-    right = finding.code in OF_A_SLOPE and near.once(iterates_alone) and near.once(right_where_converged)
-    return _if_guessed(finding, [NOT_CONVERGED] if right else ())
+    """Where forward stops before it converges, its derivative is another one than that of the fixed point.
+
+    A spec without a range for any input does not say that it converges, either.
+    """
+    sample = near.sample
+    if finding.code not in OF_A_SLOPE or (declares_values(sample) and not sample.subject.inferred):
+        return None
+    right = near.once(iterates_alone) and near.once(right_where_converged)
+    return _not_converged(near, finding, right) if right else None
+
+
+def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
+    iterates = finding.code in OF_A_SLOPE and near.once(iterates_alone)
+    return _not_converged(near, finding, SOME_RANGE) if iterates else None
+
+
+def _not_converged(near: Neighbours, finding: Finding, declared: str) -> Finding:
+    if near.sample.subject.inferred:
+        return invented(finding, [NOT_CONVERGED], declare(declared))
+    return undeclared(finding, CONVERGES_ELSEWHERE, declared)
+
+
+def _outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
+    inside = right_inside(near, finding) if finding.code in OF_A_DOMAIN else ""
+    what = f"that `{finding.input}` has other values (forward is constant wherever backward is wrong)"
+    return invented(finding, [what], declare(inside)) if inside else None
+
+
+def _constant_there(near: Neighbours, finding: Finding) -> Finding | None:
+    """At undeclared values, beside those at which backward is right."""
+    constant = finding.code in OF_A_DOMAIN and is_locally_constant(near.sample, finding)
+    return undeclared(finding, CONSTANT, f"a `range:` of `{finding.input}`") if constant else None
+
+
+def _padding(near: Neighbours, finding: Finding) -> Finding | None:
+    padded = near.once(padded_inputs, finding.input) if finding.code in OF_A_SLOPE else ()
+    names = " and ".join(f"`{name}`" for name in padded)
+    what = f"that {names} may hold values where forward and backward give zeros"
+    hint = declare(f"a `make:` function for {names} that leaves zeros there")
+    return invented(finding, [what], hint) if padded else None
 
 
 def _minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
@@ -169,9 +228,10 @@ def _refused(near: Neighbours, finding: Finding) -> Finding | None:
 
 
 def _manifold(near: Neighbours, finding: Finding) -> Finding | None:
-    along = not finding.code.startswith(ON_NO_MANIFOLD) and not near.once(persists)
-    definite = finding.code == OF_NO_VALUE and right_at_definite(near.sample)
-    return doubted(finding) if along or definite else None
+    along = "" if finding.code.startswith(ON_NO_MANIFOLD) else near.once(right_along)
+    if not along and finding.code == OF_NO_VALUE:
+        along = near.once(right_at_definite)
+    return doubted(finding, along) if along else None
 
 
 def _unsteady(near: Neighbours, finding: Finding) -> Finding | None:
@@ -225,10 +285,6 @@ def _such_values(near: Neighbours, finding: Finding) -> Finding | None:
     )
 
 
-def _any_iterations(near: Neighbours, finding: Finding) -> Finding | None:
-    return _if_guessed(finding, [NOT_CONVERGED] if near.once(iterates_alone) else ())
-
-
 def _any_minus_signs(near: Neighbours, finding: Finding) -> Finding | None:
     names = near.sample.problem.input_names if finding.code in OF_A_SLOPE else ()
     return _if_guessed(finding, needless_minus_signs(near, finding.input, names))
@@ -238,6 +294,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     _no_derivative_meant,
     _too_small,
     _meant,
+    _outside_domain,
     _invented_values,
     _real_inputs,
     _returned_shapes,
@@ -251,6 +308,7 @@ AT_DECLARED: tuple[Reason, ...] = (
     _unsteady,
     _constants,
     _unread,
+    _padding,
 )
 
 AT_UNDECLARED: tuple[Reason, ...] = (
@@ -259,8 +317,14 @@ AT_UNDECLARED: tuple[Reason, ...] = (
     _such_values,
     _any_iterations,
     _any_minus_signs,
+    _constant_there,
     _unsteady,
 )
+
+UNDER_A_SPEC: tuple[Reason, ...] = (_iterations,)
+"""At values that are drawn because a spec gives no range."""
+
+UNDER_A_SPEC_AT_UNDECLARED: tuple[Reason, ...] = (_any_iterations, _constant_there)
 
 
 def _is_of_shapes(finding: Finding) -> bool:

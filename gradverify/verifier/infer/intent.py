@@ -38,10 +38,6 @@ _PROSE = re.compile(
 """What in a name or a docstring goes with such a gradient; in lines of code these are ordinary words."""
 
 
-_DRAWS = re.compile(r"\b(multinomial|bernoulli_?|randn?(?:_like)?|randint|normal_|uniform_|poisson)\(")
-"""Calls that draw random numbers."""
-
-
 def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: ANN401
     """The words by which the class, or the module it stands in, calls its gradient deliberate; else empty."""
     name, place = getattr(value, "__qualname__", ""), getattr(module, "__name__", "").rpartition(".")[2]
@@ -55,14 +51,4 @@ def deliberate_gradient(value: Any, module: ModuleType | None) -> str:  # noqa: 
         found = words.search(_HUMP.sub(" ", text))
         if found is not None:
             return " ".join(found[0].lower().split())
-    return _drawn_in_backward(value)
-
-
-def _drawn_in_backward(value: Any) -> str:  # noqa: ANN401
-    """The call by which backward draws random numbers where forward draws none: a sample of the gradient."""
-    try:
-        forward, backward = (inspect.getsource(getattr(value, n)) for n in ("forward", "backward"))
-    except (AttributeError, OSError, TypeError):
-        return ""
-    drawn = _DRAWS.search(backward)
-    return drawn[1] if drawn is not None and _DRAWS.search(forward) is None else ""
+    return ""

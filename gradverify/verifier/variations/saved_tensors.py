@@ -1,8 +1,9 @@
 """GV413: what backward saved comes back as another tensor, from memory elsewhere or from a second forward.
 
 Activation offloading packs and unpacks what `save_for_backward` was given; a checkpoint
-(`torch.utils.checkpoint`, not reentrant) drops it and runs forward again. Neither keeps what hangs on the
-tensor object itself, or on a call. The checkpoint is written out here: importing torch's takes a second.
+(`torch.utils.checkpoint`, not reentrant) drops it and runs forward again, and leaves the random states as
+backward has them. Neither keeps what hangs on the tensor object itself, or on a call. The checkpoint is
+written out here: importing torch's takes a second.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _recomputed(sample: Sample) -> Iterator[None]:
 
     def unpack(number: int) -> Tensor:
         if not again:
-            with saved_tensors_hooks(pack_again, lambda t: t):
+            states = sample.problem.random_states.aside()
+            with states, saved_tensors_hooks(pack_again, lambda t: t):
                 called(sample)
             if len(again) != len(saved):
                 message = f"forward saved {len(saved)} tensors at first, {len(again)} when it ran again"
