@@ -23,6 +23,7 @@ from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Native, NoSample, Sample
 from gradverify.verifier.checks.undeclared import at_undeclared
 from gradverify.verifier.checks.unlisted import at_unlisted
+from gradverify.verifier.doubt.inferred_inputs import guarded_at_unlisted
 from gradverify.verifier.variations.across_cases import MOST_CASES
 from gradverify.verifier.variations.across_cases import overlapping_cases as overlapped
 from gradverify.verifier.verification import Verification
@@ -62,11 +63,13 @@ def extra_cases(asked: Verification) -> Iterator[Event]:
 def _unlisted_sizes(sample: Sample | NoSample, state: CaseState, *, open_sized: bool) -> Iterator[Finding]:
     """The first order at unlisted sizes, and native dtypes where symbolic shapes leave them open."""
     found = at_unlisted(sample, open_sized=open_sized)
-    yield from found.result.findings
     if isinstance(sample, NoSample):
+        yield from found.result.findings
         return
+    result = guarded_at_unlisted(sample, found.result)
+    yield from result.findings
     state.last = sample
-    state.add(sample.family, found.result)
+    state.add(sample.family, result)
     state.points = int(found.judged)
     state.swept = Swept(sizes=(sample.case.id,) if found.judged else ())
     native = wrong_natively(sample) if open_sized and found.is_right else ()

@@ -66,6 +66,11 @@ def guarded_at_undeclared(sample: Sample, result: CheckResult) -> CheckResult:
     return _excused(Neighbours(sample), result, reasons)
 
 
+def guarded_at_unlisted(sample: Sample, result: CheckResult) -> CheckResult:
+    """The same of findings at sizes that nobody listed."""
+    return _excused(Neighbours(sample), result, AT_DECLARED if sample.subject.inferred else UNDER_A_SPEC)
+
+
 def _excused(
     near: Neighbours,
     result: CheckResult,

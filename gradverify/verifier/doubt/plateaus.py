@@ -34,6 +34,8 @@ def moved_by_any(sample: Sample, place: int, output: int, value: Tensor, steps: 
     """Entries of an output that change for any of several moves of an input."""
     moved = torch.zeros_like(value, dtype=torch.bool)
     for step in steps:
+        if moved.all():
+            break
         here = changed(sample, place, output, value, step)
         moved = moved if here is None else moved | here
     return moved

@@ -17,13 +17,21 @@ from torch import Tensor
 
 from gradverify.model import Finding, tensors_of
 from gradverify.source import iterates
+from gradverify.verifier.checks.jacobians import judged_jacobians
+from gradverify.verifier.checks.random_signs import random_signs
 from gradverify.verifier.checks.reading import own_backward
 from gradverify.verifier.checks.subject import Sample
-from gradverify.verifier.doubt.neighbours import Neighbours, mismatched, one_like, with_values, wrong_inputs
+from gradverify.verifier.doubt.neighbours import (
+    LARGEST_JACOBIAN,
+    Neighbours,
+    mismatched,
+    one_like,
+    with_values,
+    wrong_inputs,
+)
 from gradverify.verifier.doubt.plateaus import JUMPS, moved_by_any
 from gradverify.verifier.guard import Raised
-from gradverify.verifier.numerics.tolerance import Tolerance
-from gradverify.verifier.numerics.verdict import Judged, judge
+from gradverify.verifier.numerics.verdict import Judged
 
 SMALL = 0.1
 """Factor on inputs at which most iterations converge, alone or added to one: slopes are below one there."""
@@ -181,11 +189,11 @@ def _is_right(sample: Sample, values: dict[str, Tensor], name: str) -> bool:
     moved = with_values(sample, values)
     if mismatched(moved, name) is not False:
         return False
-    judged = judge(moved.problem, Tolerance(sample.subject.settings.rtol))
-    if not isinstance(judged, Judged):
-        return False
-    block = judged.inputs.blocks[moved.problem.input_names.index(name)]
-    return bool(judged.comparison.telling[:, block.start : block.stop].any(dim=0).all())
+    problem = moved.problem
+    u = problem.outputs.unflatten(random_signs(problem.outputs.size, sample.key))
+    found = problem.pull_back(problem.primals, u)
+    gradient = None if isinstance(found, Raised) else found.value[problem.input_names.index(name)]
+    return gradient is not None and bool((gradient != 0).all())
 
 
 def _block(sample: Sample, finding: Finding) -> _Block | None:
@@ -196,7 +204,7 @@ def _block(sample: Sample, finding: Finding) -> _Block | None:
     output = problem.outputs.blocks[problem.output_positions.index(finding.output)]
     if problem.primals[problem.input_names.index(finding.input)].is_complex() or output.dtype.is_complex:
         return None
-    judged = sample.judged.get(1) or judge(problem, Tolerance(sample.subject.settings.rtol))
+    judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
     if not isinstance(judged, Judged) or judged.in_groups or judged.inputs.size != sample.inputs.size:
         return None
     columns = judged.inputs.blocks[problem.input_names.index(finding.input)]

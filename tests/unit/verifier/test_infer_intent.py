@@ -2,8 +2,6 @@
 
 import types
 
-import torch
-
 from gradverify.verifier.infer.intent import deliberate_gradient
 
 
@@ -45,31 +43,6 @@ def test_the_module_may_say_it_for_all_its_classes():
     module = types.ModuleType("nets.gradient_reversal", "Layers.")
     assert deliberate_gradient(Reversed, module) == "gradient reversal"
     assert not deliberate_gradient(Reversed, types.ModuleType("nets.layers", "Layers with steps."))
-
-
-class Sampled:
-    @staticmethod
-    def forward(ctx, x):
-        return x.logsumexp(-1)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * torch.multinomial(ctx.p, 1)
-
-
-class Redrawn:
-    @staticmethod
-    def forward(ctx, x):
-        return x * (torch.rand_like(x) > 0.5)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * (torch.rand_like(g) > 0.5)
-
-
-def test_numbers_drawn_in_backward_alone_are_a_sample_and_a_mask_drawn_again_is_none():
-    assert deliberate_gradient(Sampled, None) == "multinomial"
-    assert not deliberate_gradient(Redrawn, None)
 
 
 class RedirectedReLU:
