@@ -49,7 +49,7 @@ _Integers = Callable[[Tensor, int], Tensor]
 
 
 def _increasing(given: Tensor, bound: int) -> Tensor:
-    return (torch.arange(given.numel()) % bound).to(given.dtype).reshape(given.shape)
+    return (torch.arange(given.numel(), device=given.device) % bound).to(given.dtype).reshape(given.shape)
 
 
 def _alike(given: Tensor, bound: int) -> Tensor:
@@ -62,7 +62,8 @@ def _decreasing(given: Tensor, bound: int) -> Tensor:
 
 
 def _spread(given: Tensor, bound: int) -> Tensor:
-    return torch.linspace(0, bound - 1, given.numel()).round().to(given.dtype).reshape(given.shape)
+    spread = torch.linspace(0, bound - 1, given.numel(), device=given.device)
+    return spread.round().to(given.dtype).reshape(given.shape)
 
 
 INTEGERS: tuple[_Integers, ...] = (

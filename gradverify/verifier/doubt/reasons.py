@@ -201,8 +201,13 @@ def _outside_domain(near: Neighbours, finding: Finding) -> Finding | None:
 
 def _constant_there(near: Neighbours, finding: Finding) -> Finding | None:
     """At undeclared values, beside those at which backward is right."""
-    constant = finding.code in OF_A_DOMAIN and is_locally_constant(near.sample, finding)
-    return undeclared(finding, CONSTANT, f"a `range:` of `{finding.input}`") if constant else None
+    if finding.code not in OF_A_DOMAIN or not is_locally_constant(near.sample, finding):
+        return None
+    declared = f"a `range:` of `{finding.input}`"
+    if near.sample.subject.inferred:
+        what = f"that `{finding.input}` has such values (forward is constant wherever backward is wrong)"
+        return invented(finding, [what], declare(declared))
+    return undeclared(finding, CONSTANT, declared)
 
 
 def _padding(near: Neighbours, finding: Finding) -> Finding | None:

@@ -1,0 +1,21 @@
+"""What is tried instead of a guess lies on the device of what was guessed."""
+
+import pytest
+import torch
+
+from gradverify.verifier.doubt.constants import KINDS
+from gradverify.verifier.doubt.other_values import INTEGERS
+
+ELSEWHERE = torch.device("meta")
+"""A device beside the CPU that every machine has."""
+
+
+@pytest.mark.parametrize("make", INTEGERS)
+def test_other_integers(make):
+    assert make(torch.zeros(2, 3, dtype=torch.int64, device=ELSEWHERE), 4).device == ELSEWHERE
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.words)
+def test_other_constants(kind):
+    found = [kind.of(torch.zeros(shape, device=ELSEWHERE)) for shape in ([4, 4], [4, 4, 3])]
+    assert all(one is None or one.device == ELSEWHERE for one in found)
