@@ -87,7 +87,7 @@ TABLE = """
 verifier.variations | Varied() | across_cases.overlapping_cases aliasing.same_tensor_twice
     grad_output_layouts.grad_output_layouts input_layouts.input_layouts retention.growing_memory
     retention.tensor_on_ctx writes.mutation other_devices.other_devices repetition.first_call
-    repetition.interleaved repetition.kept_gradient repetition.repeated_backward repetition.repeated_runs
+    repetition.interleaved repetition.kept_results repetition.repeated_backward repetition.repeated_runs
     requires_grad.requires_grad_subsets uninitialized.unwritten_memory
 verifier.variations | () | sweep.unrepeatable uninitialized.read_unwritten
 verifier.variations | CheckResult(outcome=Outcome.NOT_RUN) | sweep.on_other_devices

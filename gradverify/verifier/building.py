@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -89,6 +89,7 @@ def build_subject(
         internals=plan.internals,
         live=live.named,
         defaults=defaults_of(value),
+        options=_options(plan.cases),
         own_forward=called.own_forward,
         function_class=value if kind is TargetKind.FUNCTION and across is None else None,
         operator=operator_of(value) if kind is TargetKind.CUSTOM_OP and across is None else None,
@@ -97,6 +98,13 @@ def build_subject(
         binds_defaults=kind is TargetKind.FUNCTION and uses_setup_context(value),
         across=across,
     ), replace(case, inputs=(*case.inputs, *called.parameters))
+
+
+def _options(cases: Iterable[Case]) -> dict[str, tuple[Any, ...]]:
+    found: dict[str, dict[Any, None]] = {}
+    for name, value in (pair for case in cases for pair in case.options):
+        found.setdefault(name, {})[value] = None
+    return {name: tuple(values) for name, values in found.items()}
 
 
 @dataclass(frozen=True)

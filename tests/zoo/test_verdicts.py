@@ -17,6 +17,8 @@ SEED = 0
 """`tests/exhaustive` has other seeds."""
 
 MODULES = [
+    ("calls", "right"),
+    ("calls", "wrong"),
     ("contract", "right"),
     ("contract", "wrong"),
     ("sweep", "right"),

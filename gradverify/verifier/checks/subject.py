@@ -100,6 +100,8 @@ class Subject:
     """The objects that the spec's inputs name, by their path."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Every parameter of forward in call order; those with a default have it as value, the others `...`."""
+    options: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The values of each option in all cases, by its name."""
     own_forward: Callable[..., Any] | None = None
     """A Function's forward without autograd's wrapping; None for anything else."""
     function_class: type[Function] | None = None

@@ -185,19 +185,29 @@ def _concatenated(spec: ConcatInput, parts: list[Tensor]) -> Argument:
 def arguments_of_call(arguments: Sequence[Argument], values: Sequence[Any]) -> list[Any]:
     """Positional arguments: one value for each `Argument`, items of one list argument joined into it.
 
-    A dictionary is a fresh one for each call, as a caller makes it: forward may take its options out of it.
+    Dictionaries, lists and sets are fresh ones for each call, as a caller makes them: forward may take what
+    it needs out of them.
     """
     call: list[Any] = []
     open_list = ""
     for argument, value in zip(arguments, values, strict=True):
         if not argument.in_list:
-            call.append(dict(value) if type(value) is dict else value)
+            call.append(_own(value))
         elif argument.in_list == open_list:
             call[-1].append(value)
         else:
             call.append([value])
         open_list = argument.in_list
     return call
+
+
+def _own(value: Any) -> Any:  # noqa: ANN401 - any argument
+    kind = type(value)
+    if kind is dict:
+        return {key: _own(one) for key, one in value.items()}
+    if kind in (list, tuple, set):
+        return kind(map(_own, value))
+    return value
 
 
 def shown_inputs(arguments: Sequence[Argument]) -> tuple[ShownInput, ...]:

@@ -106,27 +106,37 @@ def _grad(
     *,
     keep: bool,
     create: bool,
+    itself: bool = False,
 ) -> Gradients:
     ends: list[Tensor] = []
     given: list[Tensor] = []
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if cotangent is not None and output.requires_grad:
             ends.append(output)
-            given.append(cotangent)
+            given.append(cotangent if itself else cotangent.clone())
     if not ends:
         return (None,) * len(leaves)
     found = vjp(ends, leaves, given, keep=keep, create=create)
-    return tuple(map(_as_laid_out, found, leaves))
+    taken = _as_laid_out if itself or create else _as_ours
+    return tuple(map(taken, found, leaves))
 
 
 differentiate = partial(_grad, keep=False, create=False)
-"""Backward of the outputs that have a grad_output and a graph; None where nothing connects."""
+"""Backward of the outputs that have a grad_output and a graph; None where nothing connects.
+
+User code gets copies of the grad_outputs, and what it returns is copied: what it writes into later is no
+one else's.
+"""
 
 differentiate_again = partial(_grad, keep=True, create=False)
 """The same, leaving the graph for another backward."""
 
 differentiate_with_graph = partial(_grad, keep=True, create=True)
 """The same, with a graph of backward itself."""
+
+differentiate_in_place = partial(_grad, keep=True, create=False, itself=True)
+"""Leaving the graph, with the very tensors that are given and returned: for who looks at what becomes of
+them, or gives them their places in memory."""
 
 
 def differentiate_each(
@@ -141,8 +151,9 @@ def differentiate_each(
         if given is None or given.shape != output.shape or given.dtype is not output.dtype:
             found.append(differentiate_again(outputs, leaves, cotangents))
         else:
-            gradients = ENGINE(outputs, (given,), True, False, leaves, True, accumulate_grad=False)  # noqa: FBT003
-            found.append(tuple(map(_as_laid_out, gradients, leaves)))
+            own = (given.clone(),)
+            gradients = ENGINE(outputs, own, True, False, leaves, True, accumulate_grad=False)  # noqa: FBT003
+            found.append(tuple(map(_as_ours, gradients, leaves)))
     return found
 
 
@@ -154,6 +165,12 @@ def copies(tensors: Sequence[Tensor]) -> Tensors:
 def with_zeros(gradients: Gradients, like: Sequence[Tensor]) -> Tensors:
     """Gradients with zeros in place of missing ones."""
     return tuple(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, like, strict=True))
+
+
+def _as_ours(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:
+    """A gradient in memory that user code does not know: the next call may write into what it returned."""
+    taken = _as_laid_out(gradient, leaf)
+    return taken if taken is None or taken is not gradient else taken.clone()
 
 
 def _as_laid_out(gradient: Tensor | None, leaf: Tensor) -> Tensor | None:

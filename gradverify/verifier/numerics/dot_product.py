@@ -168,16 +168,15 @@ class DotProductTest:
             return found
         probes = cotangents_of(self.asked.outputs, magnitudes, unit, self.keys)
         lines = [probe.weighed(weighed.size) for probe in probes]
-        expected = [_expected(p, u, change) for p, u in zip(probes, lines, strict=True)]
         gradients = self.pull_back(probes, lines) if known is None else [known] * len(probes)
         if gradients is None:
             return found
         same = self.ladder.repeats and _same_again(probes, gradients)
         reported = slice(0, 1) if same else slice(None)
-        closed = self._closed(found, taken, probes[reported], expected[reported], gradients[reported])
+        closed = self._closed(found, taken, probes[reported], lines[reported], gradients[reported])
         if closed is None or not self.ladder.repeats or same or magnitudes is ALONE:
             return closed or found
-        again = self.pull_back(probes[:1], [probes[0].weighed(weighed.size)])
+        again = self.pull_back(probes[:1], lines[:1])
         return closed if again is not None and identical(gradients[0], again[0], 1.0) else found
 
     def _closed(
@@ -185,7 +184,7 @@ class DotProductTest:
         found: Along,
         taken: Differences,
         probes: Sequence[Cotangent],
-        expected: Sequence[float],
+        lines: Sequence[Tensor],
         gradients: Sequence[Gradients],
     ) -> Along | None:
         """By which attempt forward along the line, weighed by the probes, is what backward gave for them."""
@@ -198,12 +197,10 @@ class DotProductTest:
                     continue
             if attempt.step != first.step:
                 taken = Differences(self.asked, found.line.stretched(attempt.step))
-            if attempt is not first:
-                change = taken.by(attempt.stencil)
-                if change is None or not change.any():
-                    continue
-                weights = [probe.weighed(weighed.size) for probe in probes]  # user code may write into u
-                expected = [_expected(p, u, change) for p, u in zip(probes, weights, strict=True)]
+            change = taken.by(attempt.stencil)
+            if change is None or (attempt is not first and not change.any()):
+                continue
+            expected = [_expected(p, u, change) for p, u in zip(probes, lines, strict=True)]
             unit = weighed.unit / taken.line.length
             residual = 0.0
             shares: list[float] = []

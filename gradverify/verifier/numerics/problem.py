@@ -33,6 +33,7 @@ from gradverify.verifier.numerics.calling import (
     with_zeros,
 )
 from gradverify.verifier.numerics.flat import Layout
+from gradverify.verifier.numerics.snapshots import Kept
 
 __all__ = ["CallProblem", "Gradients", "Tensors", "VjpProblem", "is_nested", "returned_tensors", "substitute"]
 
@@ -127,8 +128,17 @@ class _Map:
     def back_each(
         self, graph: Graph, cotangents: Iterable[Cotangents], part: Part = whole
     ) -> Returned[list[Gradients]] | Raised:
-        rows = []
+        """From one graph while backward leaves what forward kept as it was; else forward runs again."""
+        rows: list[Gradients] = []
+        kept: Kept | None = None
+        is_one = isinstance(cotangents, Sequence) and len(cotangents) == 1
         for given in cotangents:
+            if kept is not None and kept.is_written:
+                made = self.graph(graph.leaves)
+                if isinstance(made, Raised):
+                    return made
+                graph, kept = made.value, None
+            kept = Kept.of(graph.outputs) if kept is None and not is_one else kept
             result = self.back(graph, given, differentiate_again)
             if isinstance(result, Raised):
                 return result
@@ -177,7 +187,8 @@ class CallProblem(_Map):
         with torch.no_grad(), self.around():
             kept = self.without_held(primals) if self._holds else primals
             result = guard.call(self.function, *self._called_with(kept))
-        return result if isinstance(result, Raised) else self._pick(result.value)
+        picked = result if isinstance(result, Raised) else self._pick(result.value)
+        return picked if isinstance(picked, Raised) else Returned(copies(picked.value))
 
     @cached_property
     def _takes_primals_alone(self) -> bool:

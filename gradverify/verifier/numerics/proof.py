@@ -153,7 +153,7 @@ class _Proof(DotProductTest):
     def holds(self, line: Line) -> bool:
         """Whether backward gives exact zeros to entries that are not finite, which no step moves."""
         probe = cotangents_of(self.asked.outputs, ALONE, 1.0, self.keys)[0]
-        found = self.pull_back([probe], [probe.values.clone()])
+        found = self.pull_back([probe], [probe.values])
         return found is not None and all(
             g is None or not vector_of(g, block)[~x.reshape(-1).isfinite()].any()
             for g, x, block in zip(found[0], line.here, line.inputs.blocks, strict=True)
@@ -217,7 +217,7 @@ class _Proof(DotProductTest):
         the same each time.
         """
         probes = cotangents_of(self.asked.outputs, MAGNITUDES, 1.0, self.keys)
-        gradients = self.pull_back(probes, [probe.values.clone() for probe in probes])
+        gradients = self.pull_back(probes, [probe.values for probe in probes])
         if gradients is None:
             return False
         own = [given if number is None else given[number : number + 1] for given in gradients]
@@ -227,7 +227,7 @@ class _Proof(DotProductTest):
             most = min(self.atol, OF_ONE) * probe.scale / math.sqrt(probe.rows.stop - probe.rows.start)
             if not all(g is None or bool((g.abs() <= most).all()) for g in given):
                 return False
-        again = self.pull_back(probes[:1], [probes[0].values.clone()])
+        again = self.pull_back(probes[:1], [probes[0].values])
         return again is not None and identical(gradients[0], again[0], 1.0)
 
 

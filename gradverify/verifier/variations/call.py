@@ -19,7 +19,7 @@ from gradverify.verifier.numerics.calling import (
     Gradients,
     Tensors,
     copies,
-    differentiate_again,
+    differentiate_in_place,
     returned_tensors,
 )
 
@@ -130,7 +130,7 @@ def backward(
     before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
     with problem.around():
-        result = guard.call(differentiate_again, call.outputs, wanted, grad_outputs)
+        result = guard.call(differentiate_in_place, call.outputs, wanted, grad_outputs)
     if isinstance(result, Raised):
         return result
     for key, remark in {} if reader is None else reader.remarks.items():

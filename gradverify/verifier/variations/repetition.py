@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
@@ -15,10 +15,10 @@ from gradverify.verifier import guard
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients, copies
+from gradverify.verifier.numerics.snapshots import Snapshot
 from gradverify.verifier.variations.call import backward, called, is_accident
 from gradverify.verifier.variations.variation import Variant, Varied
 from gradverify.verifier.variations.verified import Verified
-from gradverify.verifier.variations.writes import Snapshot
 
 RUNS = 2
 """Runs after the verified one that must repeat it."""
@@ -192,28 +192,53 @@ def repeated_backward(base: Verified) -> Varied:
     return Varied(() if found is None else (found,), Swept(calls=("backward twice",)))
 
 
-def kept_gradient(base: Verified) -> Varied:
-    """GV408: a gradient that was returned stays as it is while the Function is used again.
+def kept_results(base: Verified) -> Varied:
+    """GV408: what forward and backward returned stays as it is while the Function is used again.
 
-    It changes where backward returns a buffer of the class, which the next call writes into.
+    It changes where they return a buffer of the class, which the next call writes into.
     """
     first = called(base.sample)
-    result = first if isinstance(first, Raised) else backward(base.sample, first.value, base.grad_outputs())
+    if isinstance(first, Raised):
+        return Varied()
+    several = base.sample.outputs_returned > 1
+    positions = base.sample.problem.output_positions
+    held = [
+        _Held("forward", f"output {p}" if several else "the result", Snapshot.of(o.detach()), output=p)
+        for p, o in zip(positions, first.value.outputs, strict=True)
+    ]
+    result = backward(base.sample, first.value, base.grad_outputs())
     if isinstance(result, Raised):
         return Varied()
-    held = [(name, Snapshot.of(g)) for name, g in zip(base.names, result.value, strict=True) if g is not None]
-    second = called(base.sample)
+    held += [
+        _Held("backward", f"the gradient of `{name}`", Snapshot.of(g), input=name)
+        for name, g in zip(base.names, result.value, strict=True)
+        if g is not None
+    ]
+    second = called(base.sample, another_draw(base.sample) or ())
     if not isinstance(second, Raised):
-        backward(base.sample, second.value, base.grad_outputs(-2 * base.u))
-    for name, snapshot in held:
-        if snapshot.rewritten:
-            finding = base.finding(
-                "GV408",
-                f"the gradient of `{name}` that backward returned changes when backward runs again: it is a "
-                "buffer that the next call writes into",
-                hint="Return a tensor of its own (clone it): what was returned belongs to the caller, and "
-                "may already be a .grad.",
-                input=name,
-            )
-            return Varied((finding,))
-    return Varied(swept=Swept(calls=("kept gradient",)))
+        backward(base.sample, second.value, [-2 * torch.ones_like(o) for o in second.value.outputs])
+    finding = next((_overwritten(base, one) for one in held if one.snapshot.rewritten), None)
+    return Varied(() if finding is None else (finding,), Swept(calls=("kept gradient",)))
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Something that was returned."""
+
+    by: str
+    """`forward` or `backward`."""
+    words: str
+    snapshot: Snapshot
+    output: int | None = None
+    input: str | None = None
+
+
+def _overwritten(base: Verified, one: _Held) -> Finding:
+    return base.finding(
+        "GV408",
+        f"{one.words} that {one.by} returned changes when {one.by} runs again: it is a buffer that the next "
+        "call writes into",
+        hint="Return a tensor of its own (clone it): what was returned is the caller's, who may keep it.",
+        output=one.output,
+        input=one.input,
+    )

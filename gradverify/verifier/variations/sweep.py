@@ -24,7 +24,7 @@ from gradverify.verifier.variations.ranks import late_ranks, other_group
 from gradverify.verifier.variations.repetition import (
     first_call,
     interleaved,
-    kept_gradient,
+    kept_results,
     repeated_backward,
     repeated_runs,
 )
@@ -53,12 +53,12 @@ VARIATIONS = (
     Variation(mutation, brief=True),
     Variation(late_ranks, unless=UNREPEATABLE),
     Variation(other_group, unless=UNREPEATABLE),
-    Variation(grad_output_layouts, unless=UNREPEATABLE | {"GV401"}, brief=True),
+    Variation(grad_output_layouts, unless=UNREPEATABLE, unless_noted=frozenset({"GV401"}), brief=True),
     Variation(input_layouts, unless=UNREPEATABLE | {"GV402"}, brief=True),
     Variation(requires_grad_subsets, unless=UNREPEATABLE, brief=True),
     Variation(repeated_backward, unless=UNREPEATABLE | WRITES),
     Variation(interleaved, unless=UNREPEATABLE | WRITES),
-    Variation(kept_gradient, unless=UNREPEATABLE | WRITES),
+    Variation(kept_results, unless=UNREPEATABLE | WRITES),
     Variation(saved_elsewhere, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(same_tensor_twice, unless=UNREPEATABLE | WRITES, on_ranks=False),
     Variation(other_devices, unless=UNREPEATABLE | WRITES, brief=True),
@@ -118,7 +118,8 @@ def _swept(sample: Sample, variations: tuple[Variation, ...]) -> CheckResult:
         if (sample.subject.brief and not variation.brief) or (on_ranks and not variation.on_ranks):
             continue
         found = {f.code for f in result.findings if f.severity is not Severity.NOTE}
-        if not found & variation.unless:
+        noted = {f.code for f in result.findings}
+        if not found & variation.unless and not noted & variation.unless_noted:
             hand_back(sample.inputs.size)
             varied = variation.run(base)
             outcome = outcome_of(varied.findings)

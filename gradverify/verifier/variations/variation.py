@@ -30,6 +30,8 @@ class Variation:
     run: Callable[[Verified], Varied]
     unless: frozenset[str] = frozenset()
     """Codes that explain what it would find: it is left out where one of them was found."""
+    unless_noted: frozenset[str] = frozenset()
+    """Codes that do so as a note as well."""
     on_ranks: bool = True
     """It says something of a target on several ranks, whose memory and ctx are in other processes."""
     brief: bool = False

@@ -1,13 +1,12 @@
 """GV401 to GV403: forward or backward writes into what is not its own.
 
-Seen by content, bit by bit, as well as by torch's version counter: memory written through NumPy, a raw
-pointer or `.data` does not move the counter, and a write that happens to change nothing moves it alone.
+How a write is seen is told in `numerics/snapshots.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,7 +16,9 @@ from gradverify.model import Finding, Severity, TargetKind, tensors_of
 from gradverify.verifier import guard
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
+from gradverify.verifier.numerics.snapshots import Snapshot
 from gradverify.verifier.variations.call import Call, backward, called
+from gradverify.verifier.variations.on_request import asked_by
 from gradverify.verifier.variations.variation import Varied
 from gradverify.verifier.variations.verified import Verified
 
@@ -34,56 +35,6 @@ REMEDY_SAVED = (
     "Clone it before writing: it is still needed, by a second backward (retain_graph) or by whoever else "
     "holds it."
 )
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A tensor as it was."""
-
-    tensor: Tensor
-    copy: Tensor
-    version: int
-
-    @staticmethod
-    def of(tensor: Tensor) -> Snapshot:
-        """Remember a tensor's content and version."""
-        return Snapshot(tensor, tensor.detach().clone(), tensor._version)  # noqa: SLF001 - its only name
-
-    @property
-    def rewritten(self) -> bool:
-        """Whether its content is another now."""
-        return not same_bits(self.tensor.detach(), self.copy)
-
-    @property
-    def counted(self) -> bool:
-        """Whether torch's counter saw a write."""
-        return self.tensor._version != self.version  # noqa: SLF001
-
-    @property
-    def changed(self) -> bool:
-        """Whether it was written to, even if only with the values it had."""
-        return self.counted or self.rewritten
-
-    @property
-    def by_how_much(self) -> str:
-        """`: 6 of 6 entries changed`, or that only the counter shows it."""
-        now, before = self.tensor.detach(), self.copy
-        if now.shape != before.shape:
-            return f": its shape is {list(now.shape)} now, {list(before.shape)} before"
-        count = int((now != before).sum())
-        if not count:
-            return " (with the values it has at these inputs; its version counter moved)"
-        return f": {count} of {now.numel()} entries changed"
-
-
-def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors hold the same, NaN equal to itself."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if torch.equal(a, b):
-        return True
-    both = (t.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8) for t in (a, b))
-    return torch.equal(*both)
 
 
 def mutation(base: Verified) -> Varied:
@@ -115,7 +66,7 @@ def mutation(base: Verified) -> Varied:
     for words, position, snapshot in given:
         if snapshot.changed:
             said = f"backward writes into {words}{snapshot.by_how_much}"
-            findings.append(sample.finding("GV401", said, hint=REMEDY_GRAD_OUTPUT, output=position))
+            findings.append(_written_grad_output(base, said, position))
             break
     saved = [one for one in held if one[2].changed and one[1] not in _declared(sample)]
     if saved:
@@ -125,6 +76,20 @@ def mutation(base: Verified) -> Varied:
     else:
         findings += _written_by_backward(sample, now)
     return Varied(tuple(findings))
+
+
+def _written_grad_output(base: Verified, said: str, position: int) -> Finding:
+    """An error; a note where an option of the call asks for it."""
+    asked = asked_by(base)
+    made = base.finding("GV401", said, hint=REMEDY_GRAD_OUTPUT, output=position)
+    if not asked:
+        return made
+    return replace(
+        made,
+        severity=Severity.NOTE,
+        message=f"{said}; {asked}",
+        hint="Right only where nobody else holds that grad_output: autograd hands one tensor to several.",
+    )
 
 
 def saved_tensors(call: Call) -> tuple[Tensor, ...]:

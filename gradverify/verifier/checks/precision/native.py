@@ -104,18 +104,18 @@ def native_call(
     if not all(o.is_floating_point() or o.is_complex() for o in graph.value.outputs):
         return NoCall("an output is not floating in this dtype")
     outputs = Layout.of(graph.value.outputs)
+    values = tuple(as_real(o).clone() for o in graph.value.outputs)  # before backward can write into them
     cotangents = outputs.unflatten(random_signs(outputs.size, seed))
     back = native.back(graph.value, cotangents)
     if isinstance(back, Raised):
         return _raised(back.error, in_backward=True)
     if forward_draws or not native.random_states.untouched():
         return NoCall("it draws random numbers, which are others in another dtype")
-    got = (*graph.value.outputs, *_free(native, with_zeros(back.value, graph.value.leaves)))
+    got = (*values, *map(as_real, _free(native, with_zeros(back.value, graph.value.leaves))))
     form = format_of(arithmetic.dtype)
-    values = [Value(p, None, form) for p in problem.output_positions]
-    values += [Value(None, name, form) for name in problem.input_names]
-    real = tuple(as_real(t) for t in got)
-    return NativeCall(native, exact, cotangents, tuple(values), real, arithmetic)
+    named = [Value(p, None, form) for p in problem.output_positions]
+    named += [Value(None, name, form) for name in problem.input_names]
+    return NativeCall(native, exact, cotangents, tuple(named), got, arithmetic)
 
 
 def _raised(error: RaisedError, *, in_backward: bool = False) -> NoCall:
@@ -134,12 +134,13 @@ def values_at(
     graph = problem.graph(primals)
     if isinstance(graph, Raised):
         return graph
+    values = tuple(as_real(o).clone() for o in graph.value.outputs)  # before backward can write into them
     given = [u.to(o.dtype) for u, o in zip(cotangents, graph.value.outputs, strict=True)]
     back = problem.back(graph.value, given)
     if isinstance(back, Raised):
         return back
     gradients = _free(problem, with_zeros(back.value, graph.value.leaves))
-    return tuple(as_real(t) for t in (*graph.value.outputs, *gradients))
+    return (*values, *map(as_real, gradients))
 
 
 def _free(problem: CallProblem, gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -19,6 +19,7 @@ from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import differentiate_again
 from gradverify.verifier.numerics.flat import Layout
 from gradverify.verifier.numerics.problem import CallProblem, Graph
+from gradverify.verifier.numerics.snapshots import Kept
 
 Backward = Callable[..., Any]
 
@@ -56,7 +57,7 @@ class OwnBackward:
     mended: dict[Edit, bool] = field(default_factory=dict)
     """Whether everything is right here with a change in it."""
     _graph: Graph | None = None
-    _versions: list[int] | None = None
+    _kept: Kept | None = None
     _has_failed: bool = False
     _shapes: list[tuple[int, ...] | None] = field(default_factory=list)
     """What the class's own backward returns, by position; None for what is no tensor."""
@@ -81,7 +82,7 @@ class OwnBackward:
         if isinstance(made, Raised):
             return False
         self._graph, self._shapes = made.value, []
-        self._versions = _versions(made.value)
+        self._kept = Kept.of(made.value.outputs)
         returned: list[Any] = []
 
         def noting(ctx: Any, *given: Any) -> Any:  # noqa: ANN401
@@ -139,11 +140,10 @@ class OwnBackward:
         self.problem.random_states.replay_for_backward()
         with instead(self.function, self.name, backward):
             result = guard.call(differentiate_again, graph.outputs, graph.leaves, given)
-        if _versions(graph) != self._versions:
-            # An edited program wrote into what forward had kept.
+        if self._kept is None or self._kept.is_written:  # by an edited program
             made = self.problem.graph(self.problem.primals)
             self._graph = None if isinstance(made, Raised) else made.value
-            self._versions = None if self._graph is None else _versions(self._graph)
+            self._kept = None if self._graph is None else Kept.of(self._graph.outputs)
         if isinstance(result, Raised) or self._has_failed:
             return None
         found = Layout.of(graph.leaves).flatten(result.value)
@@ -153,18 +153,6 @@ class OwnBackward:
 def _shapes_of(returned: Any) -> list[tuple[int, ...] | None]:  # noqa: ANN401 - what backward returns
     values = returned if isinstance(returned, tuple | list) else [returned]
     return [tuple(v.shape) if isinstance(v, Tensor) else None for v in values]
-
-
-def _versions(graph: Graph) -> list[int] | None:
-    """How often each tensor was written into that a graph keeps; None where backward would refuse one."""
-    found: list[int] = []
-    for node in {id(o.grad_fn): o.grad_fn for o in graph.outputs}.values():
-        try:
-            kept = [*(getattr(node, "saved_tensors", ()) or ()), *vars(node).values()]
-        except (RuntimeError, TypeError):
-            return None
-        found += [t._version for t in kept if isinstance(t, Tensor)]  # noqa: SLF001 - no public name
-    return found
 
 
 @contextmanager
