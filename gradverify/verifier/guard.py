@@ -6,7 +6,7 @@ import contextlib
 import random
 import sys
 from bdb import BdbQuit
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
@@ -95,7 +95,7 @@ def is_device_lost(error: BaseException) -> bool:
     return raised_by_torch or any(words in str(error) for words in LOST_WORDS)
 
 
-def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  # noqa: ANN401
+def call(function: Callable[..., T], *arguments: Any, **named: Any) -> Returned[T] | Raised:  # noqa: ANN401
     """Call user code and turn every exception into a value.
 
     `SystemExit` and `KeyboardInterrupt` too: the terminal's Ctrl-C never reaches this process, so one
@@ -105,7 +105,7 @@ def call(function: Callable[..., T], *arguments: Any) -> Returned[T] | Raised:  
     """
     entered = modes()
     try:
-        result = function(*arguments) if not DEVICE else _with_its_device(function, arguments)
+        result = function(*arguments, **named) if not DEVICE else _with_its_device(function, arguments, named)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
         return Returned(result)
@@ -128,9 +128,9 @@ def lets_through(error: BaseException) -> bool:
     return LET_THROUGH is not None and LET_THROUGH(error)
 
 
-def _with_its_device(function: Callable[..., T], arguments: Sequence[Any]) -> T:
+def _with_its_device(function: Callable[..., T], arguments: Sequence[Any], named: Mapping[str, Any]) -> T:
     with torch.device(DEVICE):
-        return function(*arguments)
+        return function(*arguments, **named)
 
 
 class LeavingTheCallers:

@@ -19,6 +19,8 @@ SEED = 0
 MODULES = [
     ("calls", "right"),
     ("calls", "wrong"),
+    ("recomputed", "right"),
+    ("recomputed", "wrong"),
     ("contract", "right"),
     ("contract", "wrong"),
     ("sweep", "right"),

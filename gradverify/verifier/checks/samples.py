@@ -83,6 +83,7 @@ def prepared(
         random_states=states,
         counter=Counter(forward=1),
         around=around,
+        of_module=subject.target.kind is TargetKind.MODULE,
     )
     disconnected = tuple(i for i in judged if i not in connected)
     return Sample(subject, case, where.point, where.draw, arguments, problem, len(returned), disconnected)
@@ -172,5 +173,6 @@ def placed_on(device: str, sample: Sample) -> Returned[Sample] | Raised:
         outputs=Layout(tuple(replace(b, device=where) for b in sample.problem.outputs.blocks)),
         random_states=guard.RandomStates(sample.case.seed),
         counter=sample.problem.counter,
+        of_module=sample.problem.of_module,
     )
     return Returned(replace(sample, subject=subject.value, arguments=same, problem=problem))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 
 from gradverify.model import Parameter, TensorInput
 from gradverify.verifier.collect.held_state import HeldState, Writes
@@ -21,6 +21,11 @@ _PLAIN = (bool, int, float, str, type(None), list, dict, set)
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module holds: its parts, its hooks, whether it is in training mode."""
+
+MOST_OUTSTANDING = 8
+"""Instances that are waited for. What is held beyond them lives for as long as its holders do."""
+
+Build = Callable[[], nn.Module]
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class BuiltModule:
 
 
 def build_module(
-    make: Callable[[], nn.Module],
+    make: Build,
     *,
     parameters: Sequence[Parameter] = (),
     device: str = "cpu",
@@ -45,56 +50,188 @@ def build_module(
 ) -> BuiltModule:
     """Build the module in float64 and turn it into a function.
 
-    `parameters` are those of its forward. Its own are drawn like inputs, frozen ones as constants.
+    `parameters` are those of its forward. Its own are drawn like inputs, frozen ones as constants. `make`
+    gives the same module whenever it is called: what backward evaluates again must find the parameters of
+    its own call, so each call has an instance for as long as its graph lives.
     `first_arguments` gives what forward is called with, for lazy modules, which take their shapes from it;
     `held` is what another building of the module wrote at its first call. Raises whatever building raises,
     and the first call of a lazy module.
     """
-    model = make().to(device=device, dtype=torch.float64)
-    if first_arguments is not None and any(map(is_lazy, (*model.parameters(), *model.buffers()))):
-        with torch.no_grad():
-            with_keywords(model, parameters, ())(*first_arguments())
-    names = [name for name, _ in model.named_parameters()]
-    declared = [(tuple(p.shape), p.requires_grad) for p in model.parameters()]
-    plain = _plain_attributes(model)
+
+    def built() -> nn.Module:
+        model = make().to(device=device, dtype=torch.float64)
+        if first_arguments is not None and any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+            with torch.no_grad():
+                with_keywords(model, parameters, ())(*first_arguments())
+        return model
+
+    pool = _Pool(built)
+    model = pool.first
+    declared = [(name, tuple(p.shape), p.requires_grad) for name, p in model.named_parameters()]
     writes: list[Writes] = [] if held is None else held
 
     def call(*arguments: Any) -> Any:  # noqa: ANN401 - user code's arguments and result
-        count = len(arguments) - len(names)
-        state: dict[str, Tensor] = dict(zip(names, arguments[count:], strict=True))
-        # What forward writes into (running statistics, counters) would make the second call another one.
-        buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-        for part, attributes in plain:
-            vars(part).update({name: _copied(value) for name, value in attributes.items()})
-        noted: Writes = []
-        mode = HeldState(tuple(buffers.values()), writes[0] if writes else None, noted)
+        count = len(arguments) - len(declared)
+        given, values = arguments[:count], arguments[count:]
+        if torch.compiler.is_compiling():
+            named = {name: value for (name, *_), value in zip(declared, values, strict=True)}
+            named |= {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
 
-        def forward(*given: Any, **named: Any) -> Any:  # noqa: ANN401
-            with mode if buffers else nullcontext():
-                return torch.func.functional_call(model, state | buffers, given, named)
+            def forward(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+                return torch.func.functional_call(model, named, args, kwargs)
 
-        result = with_keywords(forward, parameters, ())(*arguments[:count])
-        if not writes:
-            writes.append(noted)
-        return result
+            return with_keywords(forward, parameters, ())(*given)
+        return _called(pool, values, writes, lambda one: with_keywords(one, parameters, ())(*given))
 
     trained = tuple(
-        TensorInput(
-            f"self.{name}",
-            shape,
-            requires_grad=None if requires_grad else False,
-        )
-        for name, (shape, requires_grad) in zip(names, declared, strict=True)
+        TensorInput(f"self.{name}", shape, requires_grad=None if requires_grad else False)
+        for name, shape, requires_grad in declared
     )
     return BuiltModule(call, trained, writes)
 
 
-def _plain_attributes(model: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
-    """Numbers, strings, collections and plain tensors that the module and its parts hold before any call."""
-    return [
-        (part, {k: _copied(v) for k, v in vars(part).items() if _is_plain(v) and k not in _OF_TORCH})
-        for part in model.modules()
-    ]
+def _called(
+    pool: _Pool, values: Sequence[Tensor], writes: list[Writes], run: Callable[[nn.Module], Any]
+) -> Any:  # noqa: ANN401 - what user code returned
+    """Run an instance with parameters and fresh buffers; what it writes into them is held to the first."""
+    instance = pool.taken()
+    lease = _Lease(pool, instance)
+    buffers = instance.fill(values)
+    if not buffers or writes == [[]]:
+        result = run(instance.model)
+    else:
+        noted: Writes = []
+        with HeldState(buffers, writes[0] if writes else None, noted):
+            result = run(instance.model)
+        if not writes:
+            writes.append(noted)
+    lease.bind(result)
+    return result
+
+
+Slot = tuple[dict[str, Any], str]
+"""Where a module keeps a tensor."""
+
+
+@dataclass(frozen=True)
+class _Instance:
+    """A module that a graph may evaluate again, whole or in part."""
+
+    model: nn.Module
+    parts: tuple[nn.Module, ...]
+    parameters: tuple[tuple[Slot, ...], ...]
+    """Where each parameter is: in several places where parts share it."""
+    buffers: tuple[tuple[Slot, ...], ...]
+    own: tuple[tuple[Slot, Any], ...]
+    """What is there between calls."""
+    plain: tuple[dict[str, Any], ...]
+    """Numbers, strings, collections and plain tensors that each part holds before any call."""
+
+    @staticmethod
+    def of(model: nn.Module) -> _Instance:
+        """An instance that nothing has called yet."""
+        parts = tuple(model.modules())
+        parameters = _places([p._parameters for p in parts])  # noqa: SLF001 - torch has no other name
+        buffers = _places([p._buffers for p in parts])  # noqa: SLF001
+        slots = [slot for places in (*parameters, *buffers) for slot in places]
+        own = tuple((slot, slot[0][slot[1]]) for slot in slots)
+        plain = tuple(
+            {k: _copied(v) for k, v in vars(part).items() if _is_plain(v) and k not in _OF_TORCH}
+            for part in parts
+        )
+        return _Instance(model, parts, parameters, buffers, own, plain)
+
+    def fill(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """Give it parameters, and buffers and attributes as they were; returns the buffers."""
+        self.reset()
+        for places, value in zip(self.parameters, values, strict=True):
+            for where, key in places:
+                where[key] = value
+        buffers = []
+        for places in self.buffers:
+            # What forward writes into (running statistics, counters) would make the second call another one.
+            buffers.append(places[0][0][places[0][1]].detach().clone())
+            for where, key in places:
+                where[key] = buffers[-1]
+        for part, attributes in zip(self.parts, self.plain, strict=True):
+            vars(part).update({name: _copied(value) for name, value in attributes.items()})
+        return buffers
+
+    def reset(self) -> None:
+        """Let go of the tensors of a call."""
+        for (where, key), tensor in self.own:
+            where[key] = tensor
+
+
+class _Pool:
+    """The instances of a module: those that are free, and in order of their calls those that are not."""
+
+    def __init__(self, build: Build) -> None:
+        self._build = build
+        self._free = [_Instance.of(build())]
+        self.first = self._free[0].model
+        self._busy: dict[int, _Instance] = {}
+
+    def taken(self) -> _Instance:
+        """One that no graph needs: built, where there is none."""
+        if not self._free:
+            with torch.enable_grad():
+                self._free.append(_Instance.of(self._build()))
+        instance = self._free.pop()
+        self._busy[id(instance)] = instance
+        if len(self._busy) > MOST_OUTSTANDING:
+            del self._busy[next(iter(self._busy))]
+        return instance
+
+    def give_back(self, number: int) -> None:
+        """Let an instance go that was taken, by its `id`; one that is waited for no longer stays away."""
+        instance = self._busy.pop(number, None)
+        if instance is not None:
+            instance.reset()
+            self._free.append(instance)
+
+
+class _Lease:
+    """What an instance is taken for: it ends with the graph of the call.
+
+    It does not hold the instance. One that keeps its own result would live forever.
+    """
+
+    def __init__(self, pool: _Pool, instance: _Instance) -> None:
+        self._pool, self._number = pool, id(instance)
+
+    def bind(self, result: Any) -> None:  # noqa: ANN401 - what user code returned
+        """Last for as long as the graph behind a result."""
+        for node in filter(None, map(_node, _tensors(result))):
+            node.metadata.setdefault(_Lease, []).append(self)
+
+    def __del__(self) -> None:
+        self._pool.give_back(self._number)
+
+
+def _tensors(result: Any) -> Iterator[Tensor]:  # noqa: ANN401 - what user code returned
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors([getattr(leaf, f.name) for f in fields(leaf)])
+
+
+def _node(tensor: Tensor) -> Any:  # noqa: ANN401 - any node of a graph
+    try:
+        return tensor.grad_fn
+    except RuntimeError:  # a view whose base was written to: backward raises the same
+        return None
+
+
+def _places(kept: Sequence[dict[str, Any]]) -> tuple[tuple[Slot, ...], ...]:
+    """The slots of each tensor, in the order in which modules name them."""
+    found: dict[int, list[Slot]] = {}
+    for where in kept:
+        for key, tensor in where.items():
+            if tensor is not None:
+                found.setdefault(id(tensor), []).append((where, key))
+    return tuple(map(tuple, found.values()))
 
 
 def _is_plain(value: Any) -> bool:  # noqa: ANN401

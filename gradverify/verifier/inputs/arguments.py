@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -150,9 +152,19 @@ def _made(build: Callable[..., Any], init: Sequence[Any], seed: int, device: str
 
 def seeded(seed: int, build: Callable[..., Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
     """What user code builds, from random numbers that are the same each time; others go on as before."""
+    numpy, of_python = sys.modules.get("numpy"), random.getstate()
+    of_numpy = None if numpy is None else numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % 2**63)
-        return build(*given, **named)
+        try:
+            torch.manual_seed(seed % 2**63)
+            random.seed(seed)
+            if numpy is not None:
+                numpy.random.seed(seed % 2**32)
+            return build(*given, **named)
+        finally:
+            random.setstate(of_python)
+            if numpy is not None:
+                numpy.random.set_state(of_numpy)
 
 
 def _tensor(spec: TensorInput, value: Tensor) -> Argument:

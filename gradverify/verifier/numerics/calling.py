@@ -13,7 +13,7 @@ from torch._C import _disabled_torch_dispatch_impl, _disabled_torch_function_imp
 from torch.overrides import has_torch_function
 from torch.utils._pytree import tree_leaves
 
-from gradverify.verifier.engine import ENGINE, vjp
+from gradverify.verifier.engine import ENGINE, run_every_node, vjp
 from gradverify.verifier.inputs.arguments import Argument, arguments_of_call, tied
 
 Tensors = tuple[Tensor, ...]
@@ -107,7 +107,9 @@ def _grad(
     keep: bool,
     create: bool,
     itself: bool = False,
+    training: bool = False,
 ) -> Gradients:
+    """`training`: as a training step goes through a module, by `.backward()`."""
     ends: list[Tensor] = []
     given: list[Tensor] = []
     for output, cotangent in zip(outputs, cotangents, strict=True):
@@ -116,9 +118,28 @@ def _grad(
             given.append(cotangent if itself else cotangent.clone())
     if not ends:
         return (None,) * len(leaves)
-    found = vjp(ends, leaves, given, keep=keep, create=create)
+    if training and not create:
+        found = _by_backward(ends, leaves, given)
+    else:
+        found = vjp(ends, leaves, given, keep=keep, create=create)
     taken = _as_laid_out if itself or create else _as_ours
     return tuple(map(taken, found, leaves))
+
+
+def _by_backward(
+    ends: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """What `.backward()` leaves in the `.grad` of leaves, as a training step has it.
+
+    Reversible blocks and checkpoints call it again inside, for parameters that no input of theirs leads to.
+    """
+    for leaf in leaves:
+        leaf.grad = None
+    run_every_node(ends, given)
+    found = tuple(leaf.grad for leaf in leaves)
+    for leaf in leaves:
+        leaf.grad = None
+    return found
 
 
 differentiate = partial(_grad, keep=False, create=False)

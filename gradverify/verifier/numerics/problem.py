@@ -93,6 +93,10 @@ class Graph:
     leaves: Tensors
     outputs: Tensors
     """The differentiable outputs."""
+    behind: Tensors = ()
+    """Outputs of the graph that this one is the backward of: what that evaluates lives as long as they do."""
+    of_module: bool = False
+    """Of a module: its backward is that of a training step."""
 
 
 class _Map:
@@ -123,7 +127,7 @@ class _Map:
         self.counter.backward += 1
         self.random_states.replay_for_backward()
         with self.around():
-            return guard.call(through, graph.outputs, graph.leaves, cotangents)
+            return guard.call(through, graph.outputs, graph.leaves, cotangents, training=graph.of_module)
 
     def back_each(
         self, graph: Graph, cotangents: Iterable[Cotangents], part: Part = whole
@@ -157,6 +161,8 @@ class CallProblem(_Map):
     random_states: guard.RandomStates
     counter: Counter = field(default_factory=Counter)
     around: Around = nullcontext
+    of_module: bool = False
+    """It is a call of a module."""
 
     @cached_property
     def _differentiable(self) -> tuple[Argument, ...]:
@@ -216,7 +222,11 @@ class CallProblem(_Map):
         if isinstance(result, Raised):
             return result
         picked = self._pick(result.value)
-        return picked if isinstance(picked, Raised) else Returned(Graph(leaves, picked.value))
+        return (
+            picked
+            if isinstance(picked, Raised)
+            else Returned(Graph(leaves, picked.value, of_module=self.of_module))
+        )
 
     @cached_property
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -304,7 +314,7 @@ class VjpProblem(_Map):
         if isinstance(result, Raised):
             return result
         gradients = with_zeros(result.value, graph.value.leaves)
-        return Returned(Graph((*graph.value.leaves, *cotangents), gradients))
+        return Returned(Graph((*graph.value.leaves, *cotangents), gradients, graph.value.outputs))
 
     @property
     def _count(self) -> int:

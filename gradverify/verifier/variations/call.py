@@ -130,7 +130,9 @@ def backward(
     before = frozenset() if reader is None else frozenset(reader.remarks)
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
     with problem.around():
-        result = guard.call(differentiate_in_place, call.outputs, wanted, grad_outputs)
+        result = guard.call(
+            differentiate_in_place, call.outputs, wanted, grad_outputs, training=problem.of_module
+        )
     if isinstance(result, Raised):
         return result
     for key, remark in {} if reader is None else reader.remarks.items():

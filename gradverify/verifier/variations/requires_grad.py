@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from gradverify.model import Finding, Severity, Swept
@@ -60,5 +61,8 @@ def _with_subset(base: Verified, chosen: frozenset[int]) -> Finding | None:
     if isinstance(found, Finding):
         return found
     if found is not None:
-        return variant.raised(base, found, serious=is_accident(found) or not is_refusal(found))
+        said = variant.raised(base, found, serious=is_accident(found) or not is_refusal(found))
+        # Whoever freezes parameters of a module reads what it raises at once, and no gradient is wrong.
+        is_loud = base.sample.problem.of_module and said.severity is Severity.ERROR
+        return replace(said, severity=Severity.WARNING) if is_loud else said
     return variant.forward(base, call.value.outputs)
