@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 _COMPILER = "torch._dynamo"
 
@@ -19,9 +20,17 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     nobody else has loaded it, it is nowhere near.
     """
 
+    missed = False
+    """A call raised while it was on, and was made again without: it has not seen that one."""
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._apart: Callable[..., Any] | None = None
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether a call may be made again without it."""
+        return True
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation, an OpOverload, and return its result."""
@@ -36,3 +45,40 @@ class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _should_skip_dynamo(cls) -> bool:
         """Whether torch is to load its compiler to keep it away: we do that above."""
         return False
+
+
+def active() -> tuple[Dispatched, ...]:
+    """The modes of ours that are on, the outermost first; none where one of another's is on as well."""
+    if not torch._C._len_torch_dispatch_stack():  # noqa: SLF001 - it has no public name
+        return ()
+    stack = _get_current_dispatch_mode_stack()
+    ours = tuple(mode for mode in stack if isinstance(mode, Dispatched))
+    return ours if len(ours) == len(stack) else ()
+
+
+@contextmanager
+def left(modes: Sequence[Dispatched]) -> Iterator[None]:
+    """Without these modes, as user code runs in a program of its own."""
+    for mode in reversed(modes):
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        mode.missed = True
+    try:
+        yield
+    finally:
+        for mode in modes:
+            mode.__enter__()  # type: ignore[no-untyped-call]
+
+
+def is_compiler_loaded() -> bool:
+    """Whether anybody has loaded torch's compiler."""
+    return _COMPILER in sys.modules
+
+
+def is_of_compiler(error: BaseException) -> bool:
+    """Whether torch's compiler raised it."""
+    return type(error).__module__.startswith(_COMPILER)
+
+
+def forget_compiled() -> None:
+    """Let the compiler begin anew: it gives up on what it has compiled for many layouts, sizes and dtypes."""
+    sys.modules[_COMPILER].reset()

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from gradverify.model import RaisedError
+from gradverify.verifier import dispatching
 from gradverify.verifier.global_state import leave_modes, modes
 from gradverify.verifier.raised_errors import describe
 
@@ -99,28 +100,67 @@ def call(function: Callable[..., T], *arguments: Any, **named: Any) -> Returned[
     """Call user code and turn every exception into a value.
 
     `SystemExit` and `KeyboardInterrupt` too: the terminal's Ctrl-C never reaches this process, so one
-    that arrives here was raised by the code itself.
+    that arrives here was raised by the code itself. Where it may be for us that it raises, the call is made
+    again as in a program of its own: without the modes that watch it, and with a compiler that has not seen
+    all our layouts and sizes. Not where something was written by then.
     Raises `DeviceLostError` where nothing can be asked of the device any more: kernels are waited for, so
     that it is this call's.
     """
+    watching = dispatching.active()
+    versions = _versions(arguments) if watching or dispatching.is_compiler_loaded() else ()
+    found, is_compilers = _attempt(function, arguments, named)
+    if isinstance(found, Returned) or not (watching or is_compilers):
+        return found
+    if not all(mode.may_leave for mode in watching) or versions != _versions(arguments):
+        return found
+    if is_compilers:
+        dispatching.forget_compiled()
+    with dispatching.left(watching):
+        return _attempt(function, arguments, named)[0]
+
+
+def _attempt(
+    function: Callable[..., T], arguments: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[Returned[T] | Raised, bool]:
+    """What a call came back with, and whether torch's compiler raised it."""
     entered = modes()
     try:
         result = function(*arguments, **named) if not DEVICE else _with_its_device(function, arguments, named)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
-        return Returned(result)
+        return Returned(result), False
     except BaseException as error:
         if lets_through(error) or isinstance(error, EndsTheTargetError):
             raise
         if is_device_lost(error):
             raise DeviceLostError(describe(error)) from error
-        return Raised(describe(error))
+        return Raised(describe(error)), dispatching.is_of_compiler(error)
     finally:
         if modes() != entered:  # those of the code's own, which ours must not run in
             leave_modes(entered)
         CALLS.made += 1
         if AFTER_A_CALL is not None:
             AFTER_A_CALL()
+
+
+def _versions(arguments: Sequence[Any]) -> list[int]:
+    """How often each tensor among some arguments was written to."""
+    several = (a if isinstance(a, list | tuple) else (a,) for a in arguments)
+    tensors = (one for values in several for one in values if isinstance(one, torch.Tensor))
+    return [t._version for t in tensors if not t.is_inference()]  # noqa: SLF001 - its only name
+
+
+def under(
+    mode: contextlib.AbstractContextManager[Any], function: Callable[[], T], otherwise: Callable[[], T]
+) -> T:
+    """Call user code under a mode of ours; where it raises, `otherwise` without. Raises what that raises."""
+    try:
+        with mode:
+            return function()
+    except Exception as error:
+        if is_device_lost(error) or lets_through(error) or isinstance(error, EndsTheTargetError):
+            raise
+    return otherwise()
 
 
 def lets_through(error: BaseException) -> bool:

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from gradverify.model import Parameter, TensorInput
+from gradverify.verifier import guard
 from gradverify.verifier.collect.held_state import HeldState, Writes
 from gradverify.verifier.collect.named import with_keywords
 
@@ -100,12 +101,30 @@ def _called(
     if not buffers or writes == [[]]:
         result = run(instance.model)
     else:
-        noted: Writes = []
-        with HeldState(buffers, writes[0] if writes else None, noted):
-            result = run(instance.model)
-        if not writes:
-            writes.append(noted)
+        result = _held(instance, buffers, values, writes, run)
     lease.bind(result)
+    return result
+
+
+def _held(
+    instance: _Instance,
+    buffers: Sequence[Tensor],
+    values: Sequence[Tensor],
+    writes: list[Writes],
+    run: Callable[[nn.Module], Any],
+) -> Any:  # noqa: ANN401 - what user code returned
+    """Run it while what it writes into its buffers is held to what the first call wrote there."""
+    noted: Writes = []
+
+    def without() -> Any:  # noqa: ANN401
+        noted.clear()
+        instance.fill(values)
+        return run(instance.model)
+
+    mode = HeldState(buffers, writes[0] if writes else None, noted)
+    result = guard.under(mode, lambda: run(instance.model), without)
+    if not writes:
+        writes.append(noted)
     return result
 
 

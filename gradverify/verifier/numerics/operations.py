@@ -56,7 +56,7 @@ def operations(problem: Problem, primals: Sequence[Tensor]) -> int | None:
     """How many it runs at these inputs; None where it raises. A loop runs more at a larger size."""
     with _Watched() as seen:
         result = problem.evaluate(primals)
-    return None if isinstance(result, Raised) else seen.count
+    return None if isinstance(result, Raised) or seen.missed else seen.count
 
 
 def is_straight(counts: Sequence[int | None]) -> bool:

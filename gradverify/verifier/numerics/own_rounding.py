@@ -201,7 +201,7 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
             result = run()
         if isinstance(result, Raised):
             return None
-        seen &= not mode.foreign
+        seen &= not (mode.foreign or mode.missed)
         off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
         values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
         if asked is not None and not (asked <= HOPELESS * FEW_DIGITS * values).any():

@@ -31,21 +31,17 @@ Argument = Callable[[Any, Sequence[Tensor]], Any]
 """What the target is passed for an item of a request, given the tensors of the call."""
 
 
-class _Arrive(torch.autograd.Function):
-    """Gives a leaf its layout in memory: what the target gets may be written to, the leaf may not."""
+def _laid_out(leaf: Tensor, like: Tensor) -> Tensor:
+    """A leaf's values as a caller's tensor: no view and no leaf, which the target may write into.
 
-    @staticmethod
-    def forward(ctx: Any, leaf: Tensor, laid_out: list[Tensor]) -> Tensor:  # noqa: ANN401, ARG004
-        return laid_out.pop()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, None]:  # noqa: ANN401, ARG004
-        return grads[0], None
-
-
-def _arrive(leaf: Tensor, laid_out: Tensor) -> Tensor:
-    arrived: Tensor = _Arrive.apply(leaf, [laid_out])  # type: ignore[no-untyped-call]
-    return arrived
+    In the layout of another tensor, where no two of its entries are one; else as a view of fewer.
+    """
+    shape = like.shape
+    for dim, stride in enumerate(like.stride()):
+        if not stride and shape[dim] > 1:
+            leaf, like = leaf.narrow(dim, 0, 1), like.narrow(dim, 0, 1)
+    fresh = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(leaf)
+    return fresh if like.shape == shape else fresh.expand(shape)
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Calls:
 
     def answer(self, asked: Forward | Gradient) -> Answer | Refused:
         """Do what is asked; what the target raises is an answer, too."""
-        self._watched.late = asked.late
+        self._watched.late, self._watched.told = asked.late, False
         states = _states(asked.seed)
         states.replay()
         with self._watched:
@@ -98,7 +94,7 @@ class Calls:
         ]
         with torch.set_grad_enabled(wanted):
             passed = [
-                _arrive(leaf, t) if leaf.requires_grad else t for leaf, t in zip(leaves, given, strict=True)
+                _laid_out(leaf, t) if leaf.requires_grad else t for leaf, t in zip(leaves, given, strict=True)
             ]
             arguments = tree_map(lambda one: self._argument(one, passed), asked.arguments)
             returned = self._function(*arguments)
@@ -106,7 +102,9 @@ class Calls:
         outputs = tuple(map(_arrived, returned_tensors(returned)))
         if wanted:
             self._calls[asked.number] = _Called(tuple(leaves), outputs)
-        return _packed(outputs), _written(asked.tensors, dict(enumerate(passed)))
+        # What is marked as dirty comes back as itself, with what was written.
+        own = {n: t for n, t in enumerate(passed) if not any(one is t for one in outputs)}
+        return _packed(outputs), _written(asked.tensors, own)
 
     def _gradient(self, asked: Gradient) -> tuple[tuple[PackedTensor | None, ...], dict[int, PackedTensor]]:
         called = self._calls[asked.of]

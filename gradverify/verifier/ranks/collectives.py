@@ -51,6 +51,13 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
         super().__init__()
         self._tell = tell
         self.late = False
+        self.told = False
+        """It has told of a collective since this was set back."""
+
+    @property
+    def may_leave(self) -> bool:
+        """Not after a collective: other ranks would not enter it again."""
+        return not self.told
 
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Tell of a collective, then run it."""
@@ -58,6 +65,7 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
         if namespace in NAMESPACES and name not in NOT_REPORTED:
             if self.late:
                 time.sleep(LATE_SECONDS)
+            self.told = True
             self._tell(entered(name, (*args, *given.values())))
         return func(*args, **given)
 

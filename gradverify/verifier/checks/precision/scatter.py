@@ -97,7 +97,7 @@ class Scatter:
             values, mode = result.value
             self.draws |= mode.draws
             self.guessed |= mode.guessed
-            if isinstance(values, Raised) or mode.foreign:
+            if isinstance(values, Raised) or mode.foreign or mode.missed:
                 return []
             runs.append(values)
         return runs
