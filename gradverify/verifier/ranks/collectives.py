@@ -18,11 +18,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from gradverify.verifier.dispatching import Dispatched
 from gradverify.verifier.ranks.messages import Entered
 
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
+
+WRITING = "c10d"
+"""Those that take memory as it lies; the others copy what is not contiguous."""
 
 NOT_REPORTED = frozenset({"wait_tensor", "monitored_barrier_", "recv_any_source_"})
 """What waits for no other rank, is a barrier of torch's own, or says not for which rank it waits."""
@@ -66,8 +71,19 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
             if self.late:
                 time.sleep(LATE_SECONDS)
             self.told = True
+            if namespace == WRITING:
+                _refuse_gaps(name, tree_leaves((args, given)))
             self._tell(entered(name, (*args, *given.values())))
         return func(*args, **given)
+
+
+def _refuse_gaps(name: str, values: Sequence[Any]) -> None:
+    """Raise as NCCL does for a tensor with gaps in its memory: gloo sends, and overwrites, what lies there."""
+    for value in values:
+        is_whole: Any = torch.ops.aten.is_non_overlapping_and_dense
+        if isinstance(value, Tensor) and not is_whole(value):
+            said = f"{NAMED.get(name.strip('_'), name.strip('_'))}: tensors must be contiguous"
+            raise ValueError(f"{said}; NCCL raises this, gloo sends the memory between their entries")
 
 
 def entered(name: str, args: Sequence[Any]) -> Entered:
