@@ -39,12 +39,12 @@ def vjp(
     return found
 
 
-def run_every_node(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> None:
-    """What `torch.autograd.backward` does, keeping the graph: nodes that lead to no wanted input run too."""
+def run_every_node(outputs: Sequence[Tensor], cotangents: Sequence[Tensor], *, keep: bool = True) -> None:
+    """What `torch.autograd.backward` does: nodes that lead to no wanted input run too."""
     if not _fit(outputs, (), cotangents):
-        torch.autograd.backward(outputs, cotangents, retain_graph=True)
+        torch.autograd.backward(outputs, cotangents, retain_graph=keep)
         return
-    keep, create, allow_unreachable = True, False, True
+    create, allow_unreachable = False, True
     ENGINE(tuple(outputs), tuple(cotangents), keep, create, (), allow_unreachable, accumulate_grad=True)
 
 

@@ -119,7 +119,7 @@ def _grad(
     if not ends:
         return (None,) * len(leaves)
     if training and not create:
-        found = _by_backward(ends, leaves, given)
+        found = _by_backward(ends, leaves, given, keep=keep)
     else:
         found = vjp(ends, leaves, given, keep=keep, create=create)
     taken = _as_laid_out if itself or create else _as_ours
@@ -127,7 +127,7 @@ def _grad(
 
 
 def _by_backward(
-    ends: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor]
+    ends: Sequence[Tensor], leaves: Sequence[Tensor], given: Sequence[Tensor], *, keep: bool
 ) -> tuple[Tensor | None, ...]:
     """What `.backward()` leaves in the `.grad` of leaves, as a training step has it.
 
@@ -135,7 +135,7 @@ def _by_backward(
     """
     for leaf in leaves:
         leaf.grad = None
-    run_every_node(ends, given)
+    run_every_node(ends, given, keep=keep)
     found = tuple(leaf.grad for leaf in leaves)
     for leaf in leaves:
         leaf.grad = None
@@ -155,9 +155,9 @@ differentiate_again = partial(_grad, keep=True, create=False)
 differentiate_with_graph = partial(_grad, keep=True, create=True)
 """The same, with a graph of backward itself."""
 
-differentiate_in_place = partial(_grad, keep=True, create=False, itself=True)
-"""Leaving the graph, with the very tensors that are given and returned: for who looks at what becomes of
-them, or gives them their places in memory."""
+differentiate_in_place = partial(_grad, keep=False, create=False, itself=True)
+"""Backward with the very tensors that are given and returned: for who looks at what becomes of them, or gives
+them their places in memory."""
 
 
 def differentiate_each(

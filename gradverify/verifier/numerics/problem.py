@@ -144,6 +144,8 @@ class _Map:
                 graph, kept = made.value, None
             kept = Kept.of(graph.outputs) if kept is None and not is_one else kept
             result = self.back(graph, given, differentiate_again)
+            if isinstance(result, Raised):  # a compiled backward may refuse to leave its graph
+                result = self.pull_back(graph.leaves, given)
             if isinstance(result, Raised):
                 return result
             rows.append(part(result.value))

@@ -16,6 +16,7 @@ from gradverify.verifier import guard
 from gradverify.verifier.engine import vjp
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import returned_tensors
+from gradverify.verifier.numerics.snapshots import same_bits
 from gradverify.verifier.ranks.collectives import Watched
 from gradverify.verifier.ranks.messages import (
     Answer,
@@ -31,17 +32,22 @@ Argument = Callable[[Any, Sequence[Tensor]], Any]
 """What the target is passed for an item of a request, given the tensors of the call."""
 
 
-def _laid_out(leaf: Tensor, like: Tensor) -> Tensor:
-    """A leaf's values as a caller's tensor: no view and no leaf, which the target may write into.
+def _laid_out(leaf: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What is differentiated by, and a caller's tensor of its values: no leaf, which it may be written into.
 
-    In the layout of another tensor, where no two of its entries are one; else as a view of fewer.
+    It lies in memory as another tensor does. Where that has one entry in several places it is a view, and
+    differentiated by as it is: each place has a gradient.
     """
-    shape = like.shape
+    shape, source = like.shape, leaf
     for dim, stride in enumerate(like.stride()):
         if not stride and shape[dim] > 1:
-            leaf, like = leaf.narrow(dim, 0, 1), like.narrow(dim, 0, 1)
-    fresh = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(leaf)
-    return fresh if like.shape == shape else fresh.expand(shape)
+            source, like = source.narrow(dim, 0, 1), like.narrow(dim, 0, 1)
+    fresh = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+    fresh = fresh.copy_(source)
+    if like.shape == shape:
+        return leaf, fresh
+    expanded = fresh.expand(shape)
+    return expanded, expanded
 
 
 @dataclass(frozen=True)
@@ -93,15 +99,17 @@ class Calls:
             for t, p in zip(given, asked.tensors, strict=True)
         ]
         with torch.set_grad_enabled(wanted):
-            passed = [
-                _laid_out(leaf, t) if leaf.requires_grad else t for leaf, t in zip(leaves, given, strict=True)
+            pairs = [
+                _laid_out(leaf, t) if leaf.requires_grad else (leaf, t)
+                for leaf, t in zip(leaves, given, strict=True)
             ]
+            passed = [t for _, t in pairs]
             arguments = tree_map(lambda one: self._argument(one, passed), asked.arguments)
             returned = self._function(*arguments)
         self._single = isinstance(returned, Tensor)
         outputs = tuple(map(_arrived, returned_tensors(returned)))
         if wanted:
-            self._calls[asked.number] = _Called(tuple(leaves), outputs)
+            self._calls[asked.number] = _Called(tuple(by for by, _ in pairs), outputs)
         # What is marked as dirty comes back as itself, with what was written.
         own = {n: t for n, t in enumerate(passed) if not any(one is t for one in outputs)}
         return _packed(outputs), _written(asked.tensors, own)
@@ -152,6 +160,6 @@ def _written(before: Sequence[PackedTensor | None], now: Mapping[int, Tensor]) -
     found: dict[int, PackedTensor] = {}
     for number, tensor in now.items():
         given = before[number]
-        if given is not None and tensor.numel() and packed(tensor).data != given.data:
+        if given is not None and not same_bits(tensor.detach().cpu(), unpacked(given)):
             found[number] = packed(tensor)
     return found

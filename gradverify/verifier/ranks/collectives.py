@@ -78,9 +78,9 @@ class Watched(Dispatched):  # type: ignore[no-untyped-call]
 
 
 def _refuse_gaps(name: str, values: Sequence[Any]) -> None:
-    """Raise as NCCL does for a tensor with gaps in its memory: gloo sends, and overwrites, what lies there."""
+    """Raise as NCCL does for a tensor with gaps in its memory: gloo sends and overwrites what lies there."""
+    is_whole: Any = torch.ops.aten.is_non_overlapping_and_dense
     for value in values:
-        is_whole: Any = torch.ops.aten.is_non_overlapping_and_dense
         if isinstance(value, Tensor) and not is_whole(value):
             said = f"{NAMED.get(name.strip('_'), name.strip('_'))}: tensors must be contiguous"
             raise ValueError(f"{said}; NCCL raises this, gloo sends the memory between their entries")

@@ -117,9 +117,9 @@ def _fresh(
 
 
 def backward(
-    sample: Sample, call: Call, grad_outputs: Sequence[Tensor | None]
+    sample: Sample, call: Call, grad_outputs: Sequence[Tensor | None], *, retain: bool = False
 ) -> Returned[Gradients] | Raised:
-    """Backward, leaving the graph; None for the inputs that do not require grad.
+    """Backward; None for the inputs that do not require grad. `retain`: leaving the graph for another one.
 
     What only the engine would refuse (a wrong number of gradients, a shape that does not fit) is
     `Raised` too, unless backward always returns that.
@@ -131,7 +131,12 @@ def backward(
     wanted = [leaf for leaf in call.leaves if leaf.requires_grad]
     with problem.around():
         result = guard.call(
-            differentiate_in_place, call.outputs, wanted, grad_outputs, training=problem.of_module
+            differentiate_in_place,
+            call.outputs,
+            wanted,
+            grad_outputs,
+            keep=retain,
+            training=problem.of_module,
         )
     if isinstance(result, Raised):
         return result

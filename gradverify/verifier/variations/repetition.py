@@ -184,7 +184,10 @@ def _with_cause(base: Verified, finding: Finding) -> Finding:
 def repeated_backward(base: Verified) -> Varied:
     """GV409: a second backward through the same graph (`retain_graph=True`) gives the same gradient."""
     call = called(base.sample)
-    if isinstance(call, Raised) or isinstance(backward(base.sample, call.value, base.grad_outputs()), Raised):
+    if isinstance(call, Raised):
+        return Varied()
+    first = backward(base.sample, call.value, base.grad_outputs(), retain=True)
+    if isinstance(first, Raised):
         return Varied()
     found = BACKWARD_TWICE.gradient(base, call.value)
     if found is not None and not isinstance(found, Finding):
