@@ -57,19 +57,41 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Kept:
-    """What forward kept for backward, as it was before a backward ran."""
+    """What forward kept for backward, as it was before a backward ran: by sums of its bits, not as copies.
 
-    snapshots: tuple[Snapshot, ...]
+    A large target's saved tensors are not held twice. A write that only changes places behind torch's
+    counter does not show.
+    """
+
+    tensors: tuple[Tensor, ...]
+    marks: list[tuple[int, Tensor]]
 
     @staticmethod
     def of(outputs: Sequence[Tensor]) -> Kept:
         """Of every Python Function behind some outputs."""
-        return Kept(tuple(Snapshot.of(t) for t in _kept(outputs) if t.layout is torch.strided))
+        tensors = tuple(t for t in _kept(outputs) if t.layout is torch.strided)
+        return Kept(tensors, list(map(_mark, tensors)))
 
     @property
     def is_written(self) -> bool:
         """Whether a backward has written into it: the graph gives another gradient from now on."""
-        return any(one.changed for one in self.snapshots)
+        pairs = zip(self.tensors, self.marks, strict=True)
+        return any(t._version != v or not torch.equal(_bits(t), bits) for t, (v, bits) in pairs)  # noqa: SLF001
+
+
+_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The whole numbers of so many bytes."""
+
+
+def _mark(tensor: Tensor) -> tuple[int, Tensor]:
+    return tensor._version, _bits(tensor)  # noqa: SLF001 - its only name
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """The sum of all entries as whole numbers, wrapped around."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.view(_WHOLE[plain.element_size()]).sum()
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
