@@ -71,7 +71,7 @@ def test_a_case_too_large_to_be_measured_is_diagnosed_at_a_spare_one(monkeypatch
     assert _one(doubled).factor == 3.0
 
 
-@pytest.mark.parametrize(("times", "least", "sizes"), [(2, 600, {True, False}), (0, 0, {True})])
+@pytest.mark.parametrize(("times", "least", "sizes"), [(6, 600, {True, False}), (0, 0, {True})])
 def test_nothing_is_measured_beyond_the_allowance(monkeypatch, times, least, sizes):
     monkeypatch.setattr(allowance, "TIMES", times)
     monkeypatch.setattr(allowance, "LEAST", least)

@@ -25,7 +25,7 @@ from gradverify.verifier.diagnose.evidence import RELATIVE, ROUNDING, Pair, Pair
 MOST_STEPS = 2_000_000
 """Expressions that all changed backwards together may evaluate: a loop has many in one backward."""
 
-SHARE = 2
+SHARE = 4
 """Of the calls that are left, one of so many is kept for other gradients, and for smaller inputs."""
 
 AGREES = 1e-7
