@@ -32,9 +32,9 @@ from gradverify.verifier.checks.across_ranks import disagreements, not_judged, o
 from gradverify.verifier.checks.allowance import Allowance
 from gradverify.verifier.checks.branches import branches_seen
 from gradverify.verifier.checks.contract import old_style
+from gradverify.verifier.checks.drawing_time import SLOW, timed
 from gradverify.verifier.checks.early_evidence import contradicted
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.pricing import SLOW, timed
 from gradverify.verifier.checks.samples import prepare
 from gradverify.verifier.checks.subject import NoSample, Sample, Subject
 from gradverify.verifier.checks.undeclared import at_undeclared
