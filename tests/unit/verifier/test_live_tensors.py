@@ -19,7 +19,7 @@ from gradverify.verifier.run import verify
 ENTRIES = 2 * MANY
 
 OURS = 26
-"""Tensors of the input's size beyond those of a plain forward and backward: user code has copies of its own."""
+"""Tensors of the input's size beyond a plain forward and backward; user code has copies of its own."""
 
 
 class Alive(TorchDispatchMode):

@@ -26,6 +26,8 @@ RIGHT = (
     "AveragedInHooks",
     "AsyncWaited",
     "SumOfTwo",
+    "SquareInPlace",
+    "MixInPlace",
 )
 
 WRONG = {
@@ -59,10 +61,13 @@ WRONG = {
     "ReducesGradOutputInPlace": {"errors": {"GV401"}},
     "ReducesInputInPlace": {"errors": {"GV402"}, "may": {"GV405", "GV721"}},
     "TakesGradOutputForContiguous": {"errors": {"GV404"}},
+    "WritesUnmarked": {"errors": {"GV402"}, "may": {"GV405"}},
+    "MissesSumInPlace": {"errors": {"GV101"}, "cause": {"missing-reduction"}, "may": {"GV405"}},
     "BothReceiveFirst": {"errors": {"GV723"}, "names": ["nothing happens any more"]},
 }
 
 EXPECTED = {
     **{("right", name, "with spec"): {"status": "passed"} for name in RIGHT},
     **{("wrong", name, "with spec"): {"status": "failed", **row} for name, row in WRONG.items()},
+    ("wrong", "SquareInPlace", "with spec"): {"status": "passed"},
 }

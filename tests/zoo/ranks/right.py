@@ -365,3 +365,42 @@ class SumOfTwo(Function):
     def backward(ctx, g):
         x, y = ctx.saved_tensors
         return g * y, g * x, None
+
+
+class MixInPlace(Function):
+    """Two inputs, of which one is written: x += mean over the ranks of w."""
+
+    @staticmethod
+    def forward(ctx, x, w, group):
+        ctx.group = group
+        total = w.clone()
+        dist.all_reduce(total, group=group)
+        x.add_(total / dist.get_world_size(group))
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        total = g.contiguous().clone()
+        dist.all_reduce(total, group=ctx.group)
+        return g, total / dist.get_world_size(ctx.group), None
+
+
+class SquareInPlace(Function):
+    """Squares, summed over the ranks, into the input, which is marked as dirty."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.save_for_backward(x.clone())
+        ctx.group = group
+        x.mul_(x)
+        dist.all_reduce(x, group=group)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g = g.contiguous().clone()
+        dist.all_reduce(g, group=ctx.group)
+        return 2 * x * g, None

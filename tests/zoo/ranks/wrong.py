@@ -415,3 +415,44 @@ class BothReceiveFirst(Function):
         dist.recv(grad, dist.get_global_rank(ctx.group, (rank + 1) % world), group=ctx.group)
         dist.send(g.contiguous(), dist.get_global_rank(ctx.group, (rank - 1) % world), group=ctx.group)
         return grad, None
+
+
+class SquareInPlace(Function):
+    """Squares, summed over the ranks, into the input, which is marked as dirty."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.save_for_backward(x.clone())
+        ctx.group = group
+        x.mul_(x)
+        dist.all_reduce(x, group=group)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        g = g.contiguous().clone()
+        dist.all_reduce(g, group=ctx.group)
+        return 2 * x * g, None
+
+
+class WritesUnmarked(SquareInPlace):
+    """Writes into its input, and returns a copy."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.save_for_backward(x.clone())
+        ctx.group = group
+        x.mul_(x)
+        dist.all_reduce(x, group=group)
+        return x.clone()
+
+
+class MissesSumInPlace(SquareInPlace):
+    """Marked as dirty, and its backward does not sum over the ranks."""
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * x * g, None
