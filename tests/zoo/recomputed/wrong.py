@@ -136,7 +136,7 @@ class FixedPoint(Function):
     def forward(ctx, cell, x, *params):
         with torch.no_grad():
             z = torch.zeros_like(x)
-            for _ in range(120):
+            for _ in range(40):
                 z = cell(z, x)
         ctx.cell = cell
         ctx.save_for_backward(z, x, *params)
@@ -150,7 +150,7 @@ class FixedPoint(Function):
             z, x = z.detach().requires_grad_(), x.detach().requires_grad_()
             f = ctx.cell(z, x)
         u = g
-        for _ in range(120):
+        for _ in range(40):
             u = g + 1.01 * torch.autograd.grad(f, z, u, retain_graph=True)[0]
         return None, *torch.autograd.grad(f, (x, *ctx.cell.parameters()), u)
 
