@@ -17,7 +17,7 @@ OTHER_VALUES = "Try other values: a narrower `range`, `avoid` for a kink, anothe
 """What to try where values are to blame."""
 
 NOT_REPEATED = "not-repeated"
-"""The cause of a gradient that is never the derivative, and another one each time."""
+"""The cause of a gradient that is another one each time, forward and every random state being the same."""
 
 ROUNDED_AWAY = (
     "the gradient and the numerical derivative differ by no more than the round-off of the target's own "

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gradverify.model import Doubt, Finding, Outcome, Point, Severity
 from gradverify.rules import Family
 from gradverify.verifier.checks.inconclusive import invented
-from gradverify.verifier.checks.result import CheckResult
+from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.doubt.inventions import OF_THE_COUNT, inventions_of
 from gradverify.verifier.doubt.neighbours import Neighbours
@@ -114,6 +114,8 @@ def _is_certain(near: Neighbours, finding: Finding) -> bool:
     one holds anything. Another case has them equal, and shows what hangs on neither.
     """
     doubts = inventions_of(near.sample)
+    if finding.cause == NOT_REPEATED:
+        return False
     if any(d.differ for d in doubts) or guess_behind(near.sample, finding) or near.once(past_an_end):
         return False
     if finding.code == OF_THE_COUNT and any(_may_make_another_count(d, finding) for d in doubts):

@@ -29,7 +29,7 @@ from gradverify.verifier.doubt.neighbours import (
     with_values,
     wrong_inputs,
 )
-from gradverify.verifier.doubt.plateaus import JUMPS, moved_by_any
+from gradverify.verifier.doubt.plateaus import FLAT, JUMPS, moved_by_any
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.verdict import Judged
 
@@ -128,7 +128,7 @@ def _wrong_without_signs(sample: Sample, name: str) -> frozenset[str] | None:
 def is_locally_constant(sample: Sample, finding: Finding) -> bool:
     """Whether forward is constant beside the sample in every entry in which backward is wrong."""
     block = _block(sample, finding)
-    return block is not None and bool(block.wrong.any()) and not block.numerical[block.wrong].any()
+    return block is not None and _is_constant(sample, finding, block)
 
 
 def right_inside(near: Neighbours, finding: Finding) -> str:
@@ -140,7 +140,7 @@ def right_inside(near: Neighbours, finding: Finding) -> str:
     """
     sample = near.sample
     block = _block(sample, finding)
-    if block is None or not block.wrong.any() or block.numerical[block.wrong].any():
+    if block is None or not _is_constant(sample, finding, block):
         return ""
     inside = next(_right_inside(sample, finding, block), "")
     if inside:
@@ -150,10 +150,38 @@ def right_inside(near: Neighbours, finding: Finding) -> str:
     return f"a `range:` of `{finding.input}` inside its domain" if whole else ""
 
 
+def _is_constant(sample: Sample, finding: Finding, block: _Block) -> bool:
+    """Whether no output in which something is wrong changes when the wrong entries of the input move.
+
+    A derivative of zero is not enough: where a distance vanishes, its cube has one, too.
+    """
+    if not block.wrong.any() or block.numerical[block.wrong].any():
+        return False
+    problem = sample.problem
+    place, output = problem.input_names.index(str(finding.input)), _output(sample, finding)
+    primal, base = problem.primals[place], problem.evaluate(problem.primals)
+    columns = block.wrong.any(dim=0).reshape(primal.shape).to(primal)
+    rows = block.wrong.any(dim=1)
+    for step in FLAT:
+        value = primal + step * columns * primal.abs().clamp_min(1.0)
+        moved = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
+        if isinstance(base, Raised) or isinstance(moved, Raised):
+            return False
+        changed = (moved.value[output] != base.value[output]).reshape(-1).cpu()
+        if changed[rows].any():
+            return False
+    return True
+
+
+def _output(sample: Sample, finding: Finding) -> int:
+    """The number of the output of a finding among those that are differentiated."""
+    return next(k for k, at in enumerate(sample.problem.output_positions) if at == finding.output)
+
+
 def _reacting(sample: Sample, finding: Finding) -> Tensor:
     """Entries of the output of a finding (bool, flat) that change for large moves of its input."""
     problem = sample.problem
-    output, place = problem.output_positions.index(finding.output), problem.input_names.index(finding.input)
+    output, place = _output(sample, finding), problem.input_names.index(str(finding.input))
     base = problem.evaluate(problem.primals)
     if isinstance(base, Raised):
         return torch.zeros(problem.outputs.blocks[output].stop - problem.outputs.blocks[output].start).bool()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gradverify.model import Finding, Severity, Swept
 from gradverify.verifier import guard
+from gradverify.verifier.checks.result import NOT_REPEATED
 from gradverify.verifier.checks.samples import another_draw
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.calling import Gradients, copies
@@ -89,18 +90,18 @@ def _unrepeated(base: Verified, runs: Sequence[tuple[Tensor, Tensor]]) -> Findin
         return _within_rounding(base, spread) if spread else None
     more = _runs(base, MORE_RUNS) or []
     if _depends_on_calls([base.gradient, *(g for _, g in runs)], [g for _, g in more]):
-        code, hint = "GV408", STATE_HINT
+        code, hint, cause = "GV408", STATE_HINT, ""
         said = (
             f"the gradient of `{worst.name}` depends on how often the Function was called: "
             f"{worst.place} is {worst.values} the time before, for the same inputs"
         )
     else:
-        code, hint = "GV410", NONDETERMINISTIC_HINT
+        code, hint, cause = "GV410", NONDETERMINISTIC_HINT, NOT_REPEATED
         said = (
             f"backward is not deterministic: the same call gave {worst.place} as {worst.values}, "
             "far beyond rounding, with every random state replayed"
         )
-    return base.finding(code, said, hint=hint, input=worst.name)
+    return base.finding(code, said, hint=hint, input=worst.name, cause=cause)
 
 
 def _within_rounding(base: Verified, spread: float) -> Finding:

@@ -6,11 +6,10 @@ Each variation costs about one more backward. To add one, write it in a module o
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from gradverify.model import Finding, Outcome, Severity
-from gradverify.verifier.checks.result import NOT_REPEATED, CheckResult, outcome_of
+from gradverify.verifier.checks.result import CheckResult, outcome_of
 from gradverify.verifier.checks.subject import Sample
 from gradverify.verifier.guard import Raised
 from gradverify.verifier.memory import hand_back
@@ -87,8 +86,7 @@ def unrepeatable(sample: Sample) -> tuple[Finding, ...]:
     base = verified(sample) if not unwritten else None
     if base is None:
         return unwritten
-    errors = (f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
-    return tuple(replace(f, cause=NOT_REPEATED) if f.code == "GV410" else f for f in errors)
+    return tuple(f for f in repeated_runs(base).findings if f.severity is Severity.ERROR)
 
 
 def on_other_devices(sample: Sample) -> CheckResult:
