@@ -86,6 +86,9 @@ class Ladder:
     attempts: tuple[Attempt, ...]
     far: float
     """How far a row that does not move is followed."""
+    jumps: int = 0
+    """How often a row may jump on the way there: fewer times than one that rounds inside to the format that
+    `far` was chosen for."""
     repeats: bool = False
     """Backward has to give the same each time."""
     each: bool = False
@@ -118,7 +121,7 @@ def short_ladder(visible: float) -> Ladder:
     step = next(step for least, step in SHORT_STEPS if visible >= least)
     stencils = (TWO_VALUES, FOUR_APART, OUTER_VALUES)
     attempts = tuple(Attempt(step, s, allowed, less=LESS if s.outer else math.inf) for s in stencils)
-    return Ladder(attempts, far=NEAR, repeats=True)
+    return Ladder(attempts, far=NEAR, jumps=1, repeats=True)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from gradverify.verifier.guard import Raised, Returned
@@ -46,6 +47,9 @@ from gradverify.verifier.numerics.lines import (
 from gradverify.verifier.numerics.probes import cotangents_of
 from gradverify.verifier.numerics.problem import Gradients, Problem
 from gradverify.verifier.numerics.round_off import OF_ONE
+
+STOPS = 8
+"""Points on the way far along a line: between two of them bfloat16 makes a step at most, or little more."""
 
 UNDAMPED = 4096
 """Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
@@ -186,17 +190,41 @@ class _Proof(DotProductTest):
         return flat and (known is not None or self._gives_zeros(number))
 
     def _is_flat(self, found: Along, here: Tensor) -> bool:
-        """Whether each row stays what it is `here` far along the line, on one side at least."""
+        """Whether each row stays what it is `here` far along the line, on one side at least.
+
+        Or jumps there, so rarely that it rounds no number that moves: see `Ladder.jumps`.
+        """
         far = found.line.stretched(self.ladder.far)
-        moved: Tensor | None = None
-        for k in (1, -1):
-            value = value_at(self.asked, far.point(k))
-            if value is None:
+        left = torch.ones_like(here, dtype=torch.bool)
+        for side in (1, -1):
+            moved = self._moved(far, side, here)
+            if moved is None:
                 return False
-            moved = value != here if moved is None else moved & (value != here)
-            if not moved.any():
+            left &= moved
+            if not left.any():
+                return True
+        for side in (1, -1) if self.ladder.jumps else ():
+            often = self._jumps_often(far, side, here)
+            left &= torch.ones_like(left) if often is None else often
+            if not left.any():
                 return True
         return False
+
+    def _moved(self, line: Line, k: float, here: Tensor) -> Tensor | None:
+        """Rows (bool, M) that are not what they are `here`; None where forward raises."""
+        value = value_at(self.asked, line.point(k))
+        return None if value is None else value != here
+
+    def _jumps_often(self, line: Line, side: int, here: Tensor) -> Tensor | None:
+        """Rows (bool, M) that jump more often along the line than the ladder lets them; None if it raises."""
+        before, jumps = here, torch.zeros_like(here)
+        for k in range(1, STOPS + 1):
+            value = value_at(self.asked, line.point(side * k / STOPS))
+            if value is None:
+                return None
+            jumps += value != before
+            before = value.clone()
+        return jumps > self.ladder.jumps
 
     def _is_even(self, found: Along) -> bool:
         """Whether f has the same values on either side of x, near and far away, as |x| has at zero.

@@ -321,3 +321,17 @@ def test_zeros_are_not_proven_where_the_two_sides_differ_far_away_alone(asked):
         return (x.norm() + x.sum().sign() * (x.norm() > 1e-2)).reshape(1)
 
     assert not proven(asked(behind(late, torch.zeros_like), ORIGIN))
+
+
+def nearest(values, places):
+    """One of many values by the place nearest to a number: linear in them, piecewise constant in it."""
+    return values[(places * 10).round().long().clamp(0, len(values) - 1)] + 0 * places
+
+
+def test_a_map_that_jumps_in_many_rows_is_flat_where_each_jumps_once(asked):
+    """Of 400 rows some jump on either side of x; one that rounds to bfloat16 jumps more often."""
+    values, places = drawn(20), torch.rand(400, dtype=torch.float64) * 1.9
+    assert proven(asked(nearest, values, places))
+    assert not proven(asked(behind(nearest, lambda g: g + 1e-9, 1), values, places))
+    many = torch.rand(400, dtype=torch.float64) + 1
+    assert not proven(asked(behind(lambda x: x.bfloat16().double() * 3, torch.zeros_like), many))
