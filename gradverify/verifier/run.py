@@ -140,7 +140,8 @@ def _judged(asked: Verification, sample: Sample, state: CaseState) -> Iterator[F
     if in_float64 is not None:
         sample, results, not_judged = in_float64
         asked.live.kept.short, state.last = sample.subject.short, sample
-        yield computes_in(sample)
+        if sample.subject.short:
+            yield computes_in(sample, results)
     if not_judged:
         state.remarks[not_judged] = None
     results = guarded(sample, results, asked.findings)

@@ -22,6 +22,9 @@ from gradverify.verifier.numerics.operations import short_format
 OPEN = frozenset({Outcome.FAILED, Outcome.INCONCLUSIVE})
 """Outcomes that rounding inside may have caused."""
 
+OF_ROUNDING = frozenset({"GV101", "GV106", "GV110", "GV201", "GV202"})
+"""Codes of numbers that rounding inside may have made."""
+
 Results = dict[Family, CheckResult]
 
 
@@ -30,8 +33,8 @@ def carried_out_in_float64(
 ) -> tuple[Sample, Results, str] | None:
     """The sample with short operations in float64, its results, and what was not judged.
 
-    None where nothing is wrong or open, no operation is short, or they cannot be carried out in float64. A
-    format of integers has no float64: what it is quantised to is part of the formula.
+    None where nothing is wrong or open, or no operation is short. Where they cannot be carried out in float64
+    (what they are quantised to, or the bits of a number, is part of the formula), nothing can be told.
     """
     subject = sample.subject
     asked = (
@@ -41,22 +44,37 @@ def carried_out_in_float64(
         return None
     doubles = all(b.dtype in {torch.float64, torch.complex128} for b in _blocks(sample))
     short = short_format(sample.problem) if doubles else ""
-    if not short or not getattr(torch, short).is_floating_point:
+    if not short:
         return None
-    long = prepare(replace(subject, short=short), sample.case, sample.point, sample.draw)
-    return (long, *run_checks(long, wanted)) if isinstance(long, Sample) else None
+    if getattr(torch, short).is_floating_point:
+        long = prepare(replace(subject, short=short), sample.case, sample.point, sample.draw)
+        if isinstance(long, Sample):
+            return (long, *run_checks(long, wanted))
+    return sample, {family: _untold(sample, result, short) for family, result in results.items()}, ""
 
 
-def computes_in(sample: Sample) -> Finding:
+def computes_in(sample: Sample, results: Results) -> Finding:
     """The note that says how it was verified."""
     short = sample.subject.short
+    held = results[Family.PRECISION].outcome is Outcome.PASSED
     return sample.finding(
         "GV104",
-        f"forward computes in {short} inside: backward was verified with every operation in float64, and its "
-        f"values as it computes them were held to the rounding of {short}",
-        hint=f"An error that {short} rounds away would not show in training, and was looked for in float64.",
+        f"forward computes in {short} inside: its derivatives were checked with every operation in float64",
+        hint=f"What it returns itself was {'held to the rounding of' if held else 'not judged in'} {short}.",
         severity=Severity.NOTE,
     )
+
+
+def _untold(sample: Sample, result: CheckResult, short: str) -> CheckResult:
+    """The same where rounding to a short format may be what is wrong with the numbers: inconclusive."""
+    numbers = {f.code for f in result.findings if f.severity is Severity.ERROR}
+    if not numbers or not numbers <= OF_ROUNDING:
+        return result
+    said = f"forward computes in {short} inside, and nothing tells what that rounds from a mistake"
+    kept = tuple(f for f in result.findings if f.code not in numbers)
+    hint = "Name a composite of plain torch operations as `reference:`, or declare a surrogate gradient."
+    told = sample.finding("GV109", said, hint=hint)
+    return replace(result, findings=(*kept, told), outcome=Outcome.INCONCLUSIVE)
 
 
 def _is_open(result: CheckResult) -> bool:

@@ -158,3 +158,37 @@ class FakeQuantised(Function):
     def backward(ctx, g):
         q, s, r, t = ctx.saved_tensors
         return g @ (r.to(g.dtype) * t).T, (q.to(g.dtype) * s).T @ g
+
+
+class QuantisedBothWays(Function):
+    """Integers of 8 bits in forward and in backward."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        s, t = x.abs().max() / 127, w.abs().max() / 127
+        q, r = (x / s).round().to(torch.int8), (w / t).round().to(torch.int8)
+        ctx.save_for_backward(q, s, r, t)
+        return (q.to(x.dtype) * s) @ (r.to(w.dtype) * t)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        q, s, r, t = ctx.saved_tensors
+        u = g.abs().max() / 127
+        h = (g / u).round().to(torch.int8).to(g.dtype) * u
+        return h @ (r.to(g.dtype) * t).T, (q.to(g.dtype) * s).T @ h
+
+
+class ByBits(Function):
+    """bfloat16 by its bits: the low half of a float32 is cut off."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        kept = x.bfloat16().float().view(torch.int32) & -65536
+        return (kept.view(torch.float32).bfloat16() * 3).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g):
+        return (g.bfloat16() * 3).to(g.dtype)

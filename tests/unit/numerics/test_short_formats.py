@@ -1,0 +1,50 @@
+"""Which formats operations compute in, and the same operations carried out in float64."""
+
+import pytest
+import torch
+
+from gradverify.verifier.numerics.in_float64 import InFloat64
+from gradverify.verifier.numerics.operations import short_format
+
+CASTS = {
+    "bfloat16": lambda x: (x.bfloat16() * 3).double(),
+    "float16": lambda x: (x.half() * 3).float().double(),
+    "float8_e4m3fn": lambda x: 3 * x.to(torch.float8_e4m3fn).bfloat16().double(),
+    "int8": lambda x: 3 * (x * 40).round().to(torch.int8).double() / 40,
+    "": lambda x: 3 * x.float().double(),
+}
+
+LONG = {
+    "a mask": lambda x: x * (x > 0).to(torch.uint8),
+    "a sign": lambda x: x * x.sign().to(torch.int8),
+    "an index": lambda x: x[torch.arange(len(x), dtype=torch.uint8).long()],
+}
+
+
+@pytest.fixture
+def x():
+    return torch.tensor([0.3, -1.7, 2.9], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_the_shortest_format_is_found(maps, x, name):
+    assert short_format(maps.problem_of(CASTS[name], x)) == name
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_two_levels_are_no_format(maps, x, name):
+    assert not short_format(maps.problem_of(LONG[name], x))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float8_e4m3fn", ""])
+def test_casts_to_less_change_nothing(x, name):
+    with InFloat64():
+        assert torch.equal(CASTS[name](x), 3 * x)
+
+
+def test_what_hangs_on_the_bits_of_a_format_is_refused(x):
+    with InFloat64(), pytest.raises(NotImplementedError):
+        x.bfloat16().view(torch.int16)
+    kept = torch.zeros(3, dtype=torch.bfloat16)
+    with InFloat64(), pytest.raises(NotImplementedError):
+        kept.copy_(x)
