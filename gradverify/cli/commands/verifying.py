@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -78,14 +80,7 @@ def check(
     verbosity = -1 if quiet else min(verbose, 2)
     style = style_for(color, verbosity)
     files: list[tuple[Format, Path]] = []
-    drawn = seed_number("random", "--seed")
-
-    def asked() -> Request:
-        read = configuration(config, verbose)
-        if read.values.get("seed") == "random":
-            read = replace(read, values={**read.values, "seed": drawn})
-        return request_of({**given, "seed": drawn if seed == "random" else seed}, read)
-
+    asked = partial(_asked, given, seed_number("random", "--seed"))
     with reported(style, output, files):
         _refuse_fixing(fix=fix, unsafe=unsafe_fixes, watch=watch, in_process=in_process)
         files += report_files(report_to)
@@ -104,6 +99,15 @@ def check(
             raise
         print_report(report, style, output, files)
     raise typer.Exit(report.exit_code)
+
+
+def _asked(given: Mapping[str, Any], drawn: int) -> Request:
+    """What the command line asks for, the configuration read anew; `random` is one seed each time."""
+    config = configuration(given["config"], given["verbose"])
+    if config.values.get("seed") == "random":
+        config = replace(config, values={**config.values, "seed": drawn})
+    seed = drawn if given["seed"] == "random" else given["seed"]
+    return request_of({**given, "seed": seed}, config)
 
 
 def _refuse_fixing(*, fix: bool, unsafe: bool, watch: bool, in_process: bool) -> None:
