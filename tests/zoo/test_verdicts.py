@@ -84,6 +84,8 @@ HALVES = {
 """Modules of which every second Function is verified here, from this one on; at other seeds all are."""
 
 EXHAUSTIVE = [
+    ("compiled", "right"),
+    ("compiled", "wrong"),
     ("guessed", "bare"),
     ("general", "wrong"),
     ("regimes", "right"),
