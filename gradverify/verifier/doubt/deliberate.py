@@ -69,7 +69,8 @@ def _shown(sample: Sample, place: int, output: int, values: Tensors) -> Iterator
         yield f"forward returns `{name}` as it is"
     if is_flat(sample, place, output, value) and _moves(sample, place, output, value, JUMPS):
         yield f"forward is a step in `{name}`, flat between"
-    if not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
+    hidden = any(d.of_values for d in sample.subject.doubts)  # labels all alike, say, leave nothing to depend
+    if not hidden and not any(_moves(sample, place, k, v, (*FLAT, *JUMPS)) for k, v in enumerate(values)):
         yield f"no output depends on `{name}`, and backward gives it a gradient"
     if _draws(sample):
         yield DRAWN

@@ -232,6 +232,8 @@ def _block(sample: Sample, finding: Finding) -> _Block | None:
     output = problem.outputs.blocks[problem.output_positions.index(finding.output)]
     if problem.primals[problem.input_names.index(finding.input)].is_complex() or output.dtype.is_complex:
         return None
+    if 1 not in sample.judged and sample.inputs.size * problem.outputs.size > LARGEST_JACOBIAN:
+        return None
     judged = judged_jacobians(sample, problem, largest=LARGEST_JACOBIAN)
     if not isinstance(judged, Judged) or judged.in_groups or judged.inputs.size != sample.inputs.size:
         return None
