@@ -66,6 +66,8 @@ MODULES = [
 HALVES = {
     ("cancelling", "right"): 0,
     ("cancelling", "wrong"): 0,
+    ("short", "right"): 0,
+    ("short", "wrong"): 1,
     ("contract", "wrong"): 0,
     ("general", "right"): 0,
     ("modules", "right"): 0,
