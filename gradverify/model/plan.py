@@ -116,8 +116,6 @@ class TargetPlan:
     attribute: str
     source: InputSource
     cases: tuple[Case, ...] = ()
-    declared: tuple[Case, ...] = ()
-    """All cases, where some of them were selected; empty where these are all."""
     infeasible: int = 0
     """Cases dropped because no valid inputs exist for them."""
     reference: str = ""
@@ -171,6 +169,8 @@ class TargetPlan:
     """(input, sentence) pairs on options that inferred inputs never verify: the target is inconclusive."""
     shown: str = ""
     """Inferred inputs as a report shows them: `x [n, d], index int64 [k]`."""
+    declared: tuple[Case, ...] = ()
+    """All cases, where some of them were selected; empty where these are all."""
 
 
 @dataclass(frozen=True)

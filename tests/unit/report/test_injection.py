@@ -189,7 +189,7 @@ def test_messages(text):
 
 
 def hostile_lint(text):
-    found = LintFinding("GV801", Severity.ERROR, Location(text, 1, 1), text, text, text, text, len(text))
+    found = LintFinding("GV803", Severity.ERROR, Location(text, 1, 1), text, text, text, text, len(text))
     return LintReport((found,), (Mistake(text, Location(text, 1, 1), text, 3, "import"),), 1, 1)
 
 
