@@ -46,3 +46,12 @@ def test_a_map_in_float32_does(name):
 
 def test_what_refuses_is_not_called_short():
     assert not computes_in_fewer_digits(lambda _: None, X)
+
+
+def test_noise_that_another_call_does_not_repeat_is_no_rounding():
+    calls = iter(range(100))
+
+    def noisy(x):
+        return 2 * x + 1e-6 * (next(calls) * 0.618 % 1)
+
+    assert not computes_in_fewer_digits(noisy, torch.linspace(1, 2, 7, dtype=torch.float64))
