@@ -172,7 +172,6 @@ def test_a_gradient_that_looks_deliberate_is_for_the_author_to_declare(drafted):
     for name, said in {
         "ClampSte": "its source says `ste`",
         "Spike": "forward is a step in `x`",
-        "Bounded": "hands grad_output on where forward cuts off",
         "Weighted": "backward goes by `strength`, and forward does not",
         "UnitStep": "cuts off or normalises grad_output",
         "Flip": "forward returns `x` as it is",
@@ -180,6 +179,13 @@ def test_a_gradient_that_looks_deliberate_is_for_the_author_to_declare(drafted):
         (finding,) = [f for f in before[name]["findings"] if f["code"] == "GV109"]
         assert said in finding["message"]
         assert "surrogate:" in finding["hint"] and finding["cause"] == "looks-surrogate"
+
+
+def test_where_forward_is_constant_other_values_may_be_meant(drafted):
+    _, before, _ = drafted
+    (finding,) = [f for f in before["Bounded"]["findings"] if f["code"] == "GV109"]
+    assert "forward is constant wherever backward is wrong" in finding["message"]
+    assert "range:" in finding["hint"]
 
 
 def test_what_runs_at_one_size_only_may_be_more_than_numbers(drafted):
