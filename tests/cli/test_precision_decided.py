@@ -63,6 +63,21 @@ class FromASize(Function):
         return (2.1 if x.numel() > 16 else 2) * x * g
 
 
+class Threshold(Function):
+    """Computes in float32: of the smallest case every typical value is zero, which has no digits."""
+
+    @staticmethod
+    def forward(ctx, x, lam):
+        ctx.save_for_backward(x, lam)
+        return (x.float().sign() * (x.float().abs() - lam.float()).clamp(min=0)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, lam = ctx.saved_tensors
+        over = g.float() * (x.float().abs() > lam.float())
+        return over.to(x.dtype), -(over * x.float().sign()).sum().to(x.dtype)
+
+
 class Lazy(Function):
     """Its first call takes long, and what it keeps is of the last forward."""
 
@@ -99,6 +114,7 @@ functions:
   Modes: {inputs: {x: [n], mode: {choices: [ORDER]}}, reference: "modes:tanh"}
   Inside: {inputs: {x: [n], mode: {choices: [ORDER]}}, reference: "modes:tanh"}
   FromASize: {sizes: {n: [SIZES]}, inputs: {x: [n]}, reference: "torch:square"}
+  Threshold: {inputs: {x: {shape: [1], range: [-30, 30]}, lam: {shape: [], range: [2, 4]}}}
   Lazy: {inputs: {x: [n]}, reference: "modes:masked"}
 """
 
@@ -148,6 +164,12 @@ def test_a_kernel_that_takes_over_from_a_size_on_is_judged_natively(judged, size
     found = judged("FromASize", sizes=sizes)
     assert found["status"] == "failed"
     assert {case for _, case in errors(found)} == {"n=32"}
+
+
+def test_where_values_have_no_digits_other_declared_ones_decide(judged):
+    found = judged("Threshold")
+    assert found["status"] == "passed"
+    assert found["checks"]["gradcheck"] == "not-run"
 
 
 def test_no_clock_decides_what_is_asked(judged):

@@ -108,14 +108,38 @@ def _gives_the_same_in_float32(sample: Sample) -> bool:
     return not off.numel() or bool(off.max() <= ALIKE * size.max())
 
 
+def tells_digits(sample: Sample) -> bool:
+    """Whether every output has a value here, or beside, whose digits say something: no zero, no count."""
+    return all(values.numel() for values in _telling_values(sample))
+
+
 def every_output_is_float32(sample: Sample, *, kernels: bool) -> bool:
     """Whether forward computes every output in float32, whatever it is given; of kernels backward counts."""
     result = sample.problem.evaluate(sample.problem.primals)
     if isinstance(result, Raised):
         return False
     short = single_precision_outputs(sample, sample.problem.outputs.flatten(result.value))
-    whole = short == frozenset(sample.problem.output_positions)
-    return whole or bool(float32_inside(sample, kernels=kernels))
+    if short == frozenset(sample.problem.output_positions) or float32_inside(sample, kernels=kernels):
+        return True
+    found = _telling_values(sample) if not short else []
+    return (
+        bool(found)
+        and all(v.numel() >= FEWEST_VALUES and not _needs_float64(v) for v in found)
+        and _gives_the_same_in_float32(sample)
+    )
+
+
+def _telling_values(sample: Sample) -> list[Tensor]:
+    """Of each output the values whose digits say something; those beside x where its own say nothing."""
+    result = sample.problem.evaluate(sample.problem.primals)
+    if isinstance(result, Raised):
+        return []
+    values, found = sample.problem.outputs.flatten(result.value), []
+    for block in sample.problem.outputs.blocks:
+        own = _informative(values[block.start : block.stop])
+        beside = [] if own.numel() else _values_nearby(sample, block)
+        found.append(_informative(torch.cat(beside)) if beside else own)
+    return found
 
 
 def _informative(values: Tensor) -> Tensor:
