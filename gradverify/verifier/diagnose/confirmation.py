@@ -115,7 +115,7 @@ class FurtherPlace:
             return False
         terms = gradient * direction
         size, error = max(float(terms.abs().sum()), abs(slope.value)), SAFETY * slope.error
-        known = bool(is_known(slope.value, size, error))
+        known = bool(is_known(slope.value, size, slope.error))
         return known and abs(float(terms.sum()) - slope.value) > error + SAME * size
 
     def _direction(self, source: int) -> Tensor:
