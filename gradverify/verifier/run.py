@@ -87,6 +87,7 @@ def _verified(asked: Verification, request: Verify, live: Live) -> Iterator[Even
     live.kept.begin()
     before = guard.CALLS.made
     for case in request.plan.cases:
+        yield from asked.deciding(case)
         built = asked.build(case)
         if isinstance(built, Finding):
             yield Found(built)

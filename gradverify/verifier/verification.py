@@ -14,10 +14,10 @@ from gradverify.verifier.building import Live, build_subject
 from gradverify.verifier.case_state import CaseState
 from gradverify.verifier.checks.across_ranks import disagreements
 from gradverify.verifier.checks.kept import Place
-from gradverify.verifier.checks.precision.decided import precision_of
+from gradverify.verifier.checks.precision.decided import deciding_cases, precision_at
 from gradverify.verifier.checks.reading import Reader, reading_backward, reading_operator
 from gradverify.verifier.checks.samples import prepare
-from gradverify.verifier.checks.subject import NoSample, Sample, Subject
+from gradverify.verifier.checks.subject import Float64, Native, NoSample, Sample, Subject
 from gradverify.verifier.collect.discover import is_old_style
 from gradverify.verifier.collect.operators import operator_of
 from gradverify.verifier.devices import exact_arithmetic
@@ -73,12 +73,27 @@ class Verification:
         built = self._in_float64(case)
         if isinstance(built, Finding) or self.live.native:
             return built
+        for _ in self.deciding(case):
+            pass
+        return replace(built[0], precision=self.live.kept.precision[case.options]), built[1]
+
+    def deciding(self, case: Case) -> Iterator[Event]:
+        """Decide in which precision a combination of options is judged, where that is not known.
+
+        It tells at which case: a call there may end the process.
+        """
         plan, precision = self.request.plan, self.live.kept.precision
-        if case.options not in precision:
-            declared = plan.declared or plan.cases
-            own = declared if any(c.options == case.options for c in declared) else (case,)
-            precision[case.options] = precision_of(case.options, own, self._in_float64)
-        return replace(built[0], precision=precision[case.options]), built[1]
+        if case.options in precision or self.live.native:
+            return
+        declared = plan.declared or plan.cases
+        own = declared if any(c.options == case.options for c in declared) else (case,)
+        found: Float64 | Native = Float64()
+        for one in deciding_cases(case.options, own):
+            yield CaseStarted(one.id, Point.TYPICAL, 0)
+            found = precision_at(one, self._in_float64)
+            if isinstance(found, Native):
+                break
+        precision[case.options] = found
 
     def _in_float64(self, case: Case) -> tuple[Subject, Case] | Finding:
         return build_subject(self.request, self.live, case, self.reader)

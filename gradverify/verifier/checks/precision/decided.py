@@ -49,18 +49,19 @@ Build = Callable[[Case], tuple[Subject, Case] | Finding]
 """A case to the subject that it is verified with, in float64."""
 
 
-def precision_of(options: object, cases: Sequence[Case], build: Build) -> Float64 | Native:
-    """The precision of one combination of options, by the declared cases of it.
+def deciding_cases(options: object, cases: Sequence[Case]) -> tuple[Case, ...]:
+    """The declared cases by which one combination of options is decided: the smallest and the largest.
 
-    Native if one of two cases says so: a kernel may take over from some size on.
+    It is native if one of them says so: a kernel may take over from some size on.
     """
     own = sorted((c for c in cases if c.options == options), key=lambda c: (_entries(c), c.id))
-    for case in dict.fromkeys([*own[:1], *own[-1:]]):
-        built = build(case)
-        found = Float64() if isinstance(built, Finding) else _at(*built)
-        if isinstance(found, Native):
-            return found
-    return Float64()
+    return tuple(dict.fromkeys([*own[:1], *own[-1:]]))
+
+
+def precision_at(case: Case, build: Build) -> Float64 | Native:
+    """What one of these cases says."""
+    built = build(case)
+    return Float64() if isinstance(built, Finding) else _at(*built)
 
 
 def native_dtype(subject: Subject, case: Case) -> str:
