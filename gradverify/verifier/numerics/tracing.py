@@ -76,8 +76,12 @@ def _without_memory() -> Iterator[None]:
                 setattr(Tensor, name, own)
 
 
+class NoMemoryError(RuntimeError):
+    """A recorded run asked for the memory of a tensor: NumPy or a kernel computes there, unseen by torch."""
+
+
 def _no_memory(_: Tensor, **__: Any) -> NoReturn:  # noqa: ANN401 - `numpy` takes `force`
-    raise RuntimeError("a tensor of a recorded run has no memory of its own")
+    raise NoMemoryError("a tensor of a recorded run has no memory of its own")
 
 
 def without_cuts(graph: GraphModule) -> GraphModule:

@@ -19,8 +19,10 @@ from gradverify.verifier.collect.forward_itself import run_watched
 from gradverify.verifier.collect.operators import Operator
 from gradverify.verifier.numerics.calling import copies, returned_tensors, substitute
 from gradverify.verifier.numerics.operations import MOST_OPERATIONS
-from gradverify.verifier.numerics.tracing import functional_graph, recorded_graph, without_cuts
+from gradverify.verifier.numerics.tracing import NoMemoryError, functional_graph, recorded_graph, without_cuts
 from gradverify.verifier.suggest.graph import Builder, Node, decompositions
+
+NOTHING_RECORDED = "forward leaves torch nothing to differentiate (NumPy, a kernel)"
 
 
 class CannotSuggestError(Exception):
@@ -78,7 +80,10 @@ def record(
 
     sample.problem.random_states.replay()
     with torch.no_grad():
-        first = without_cuts(functional_graph(forward, tensors))
+        try:
+            first = without_cuts(functional_graph(forward, tensors))
+        except NoMemoryError:
+            raise CannotSuggestError(NOTHING_RECORDED) from None
         values = first(*tensors)
     count = sum(node.op == "call_function" for node in first.graph.nodes)
     if count > MOST_OPERATIONS:
@@ -170,7 +175,7 @@ def _joint(graph: GraphModule, count: int, wanted: list[int], outputs: list[int]
         with torch.enable_grad():
             values = graph(*tensors)
             if not all(values[k].requires_grad for k in outputs):
-                raise CannotSuggestError("forward leaves torch nothing to differentiate (NumPy, a kernel)")
+                raise CannotSuggestError(NOTHING_RECORDED)
             found = torch.autograd.grad(
                 [values[k] for k in outputs], [tensors[k] for k in wanted], given[count:], allow_unused=True
             )

@@ -58,7 +58,7 @@ def test_a_label_that_requires_grad_is_distinguished_by_few_calls():
     label = torch.tensor([1.0, -1.0, 1.0], dtype=torch.float64).requires_grad_()
     x = torch.tensor([0.5, -1.25, 2.0], dtype=torch.float64).requires_grad_()
     assert gradverify.gradcheck(loss, (x, label))
-    assert loss.times < 16
+    assert loss.times < 20
 
 
 def test_inputs_that_the_second_derivative_does_not_know_are_moved_together():

@@ -1,4 +1,4 @@
-"""Cause, change and smaller inputs together take six times the calls of verifying; what is left is said."""
+"""Cause, change and smaller inputs together take eight times the calls of verifying; what is left is said."""
 
 import pytest
 import torch
