@@ -43,7 +43,7 @@ def asked(effort=Effort.NORMAL):
 def test_the_calls_of_verifying_decide():
     before = guard.CALLS.made
     assert Allowance.after(10, Effort.NORMAL).calls == LEAST
-    assert Allowance.after(1000, Effort.QUICK).calls == 6000
+    assert Allowance.after(1000, Effort.QUICK).calls == 8000
     assert Allowance.after(1000, Effort.THOROUGH).calls == 10_000
     one = Allowance.after(0, Effort.NORMAL)
     assert one.left == LEAST
@@ -67,7 +67,7 @@ def test_causes_and_smaller_inputs_together_take_no_more(effort):
                 findings.append(finding)
             case AllowanceSpent():
                 said.append(event.calls)
-    most = max(LEAST, (10 if effort is Effort.THOROUGH else 6) * judged)
+    most = max(LEAST, (10 if effort is Effort.THOROUGH else 8) * judged)
     assert said in ([], [most])
     error = next(f for f in findings if f.code == "GV101")
     answers = [retry(Retry(request, error, Point.PLAIN, draw, with_cause=False), live) for draw in range(9)]

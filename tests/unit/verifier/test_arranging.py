@@ -5,6 +5,7 @@ import torch
 
 from gradverify.verifier.checks.wording import listed_names
 from gradverify.verifier.guard import RandomStates
+from gradverify.verifier.numerics.snapshots import Snapshot, same_bits
 from gradverify.verifier.variations.layouts import (
     ARRANGEMENTS,
     CONJUGATED,
@@ -13,7 +14,6 @@ from gradverify.verifier.variations.layouts import (
     expanded,
     expanded_along_first,
 )
-from gradverify.verifier.variations.writes import Snapshot, same_bits
 
 DTYPES = [torch.float64, torch.float32, torch.complex128, torch.int64, torch.bool]
 SHAPES = [(), (1,), (5,), (3, 4), (1, 4), (2, 3, 4), (2, 3, 2, 2), (2, 3, 2, 2, 2), (0, 3)]
