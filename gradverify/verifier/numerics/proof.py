@@ -51,6 +51,10 @@ from gradverify.verifier.numerics.round_off import OF_ONE
 STOPS = 8
 """Points on the way far along a line: between two of them bfloat16 makes a step at most, or little more."""
 
+LARGEST_COUNT = 2.0**7
+"""Whole numbers below this are neighbours of fractions in bfloat16, which has 8 digits (IEEE 754 float32's
+upper half)."""
+
 UNDAMPED = 4096
 """Entries of a Jacobian up to which every row counts by its own size alone, be it 1e-30 of the others': where
 that does not close, this many entries are quickly measured."""
@@ -216,15 +220,20 @@ class _Proof(DotProductTest):
         return None if value is None else value != here
 
     def _jumps_often(self, line: Line, side: int, here: Tensor) -> Tensor | None:
-        """Rows (bool, M) that jump more often along the line than the ladder lets them; None if it raises."""
+        """Rows (bool, M) that jump more often along the line than the ladder lets them; None if it raises.
+
+        Those that count are none of them: they take whole numbers alone, where bfloat16 has fractions.
+        """
         before, jumps = here, torch.zeros_like(here)
+        counts = here.abs() < LARGEST_COUNT
         for k in range(1, STOPS + 1):
             value = value_at(self.asked, line.point(side * k / STOPS))
             if value is None:
                 return None
             jumps += value != before
+            counts &= (value == value.round()) & (value.abs() < LARGEST_COUNT)
             before = value.clone()
-        return jumps > self.ladder.jumps
+        return (jumps > self.ladder.jumps) & ~counts
 
     def _is_even(self, found: Along) -> bool:
         """Whether f has the same values on either side of x, near and far away, as |x| has at zero.
