@@ -20,6 +20,11 @@ from gradverify.verifier.dispatching import Dispatched
 class InFloat64(Dispatched):  # type: ignore[no-untyped-call]
     """While it is on, every operation computes in float64 or complex128, and casts to less change nothing."""
 
+    @property
+    def may_leave(self) -> bool:
+        """A call made again without it would be another map."""
+        return False
+
     def operation(self, func: Any, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         """Run one operation in float64.
 

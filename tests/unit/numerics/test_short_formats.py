@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from gradverify.verifier import guard
+from gradverify.verifier.guard import Raised
 from gradverify.verifier.numerics.in_float64 import InFloat64
 from gradverify.verifier.numerics.operations import short_format
 
@@ -48,3 +50,10 @@ def test_what_hangs_on_the_bits_of_a_format_is_refused(x):
     kept = torch.zeros(3, dtype=torch.bfloat16)
     with InFloat64(), pytest.raises(NotImplementedError):
         kept.copy_(x)
+
+
+def test_a_call_that_cannot_be_carried_out_is_not_made_again_in_its_own_formats(x):
+    """It would be another map, whose rounding counts as its formula."""
+    with InFloat64():
+        found = guard.call(lambda: x.bfloat16().view(torch.int16))
+    assert isinstance(found, Raised)
