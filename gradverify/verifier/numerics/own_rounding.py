@@ -56,7 +56,8 @@ class Spread:
     """How far random errors move a result."""
 
     values: Tensor
-    """The largest distance from the result without them, entry by entry."""
+    """The largest distance from the result without them, entry by entry, or that between two runs if it is
+    less: what all runs agree on, and the result without errors does not give, is no rounding but state."""
     seen: bool
     """Every operation is torch's own, so that errors could be put into each."""
 
@@ -195,7 +196,7 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
     base, seen = run(), True
     if isinstance(base, Raised):
         return None
-    values = torch.zeros_like(base.value)
+    values, results = torch.zeros_like(base.value), []
     for seed in range(RUNS):
         with RandomRounding(UNIT, torch.Generator().manual_seed(seed)) as mode:
             result = run()
@@ -204,6 +205,9 @@ def _spread_of(run: Callable[[], Returned[Tensor] | Raised], asked: Tensor | Non
         seen &= not (mode.foreign or mode.missed)
         off = (result.value - base.value).abs().nan_to_num(torch.inf, torch.inf)  # what overflows is lost
         values = torch.maximum(values, torch.where(base.value.isfinite(), off, 0.0))
+        results.append(result.value)
         if asked is not None and not (asked <= HOPELESS * FEW_DIGITS * values).any():
             break
-    return Spread(values, seen)
+    runs = torch.stack(results)
+    between = (runs.amax(dim=0) - runs.amin(dim=0)).abs().nan_to_num(torch.inf, torch.inf)
+    return Spread(torch.minimum(values, between) if len(results) > 1 else values, seen)
