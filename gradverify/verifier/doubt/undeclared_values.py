@@ -151,24 +151,25 @@ def right_inside(near: Neighbours, finding: Finding) -> str:
 
 
 def _is_constant(sample: Sample, finding: Finding, block: _Block) -> bool:
-    """Whether no output in which something is wrong changes when the wrong entries of the input move.
+    """Whether forward is constant where backward is wrong: that output, in the whole input, or all of forward.
 
-    A derivative of zero is not enough: where a distance vanishes, its cube has one, too.
+    That is, of every wrong entry of the Jacobian, either its output stays as it is when all of the input
+    moves, or every output does when its entry of the input moves. One output that another entry has no part
+    in is no plateau. A derivative of zero is not enough: where a distance vanishes, its cube has one, too.
     """
     if not block.wrong.any() or block.numerical[block.wrong].any():
         return False
     problem = sample.problem
     place, output = problem.input_names.index(str(finding.input)), _output(sample, finding)
     primal, base = problem.primals[place], problem.evaluate(problem.primals)
-    columns = block.wrong.any(dim=0).reshape(primal.shape).to(primal)
-    rows = block.wrong.any(dim=1)
+    if isinstance(base, Raised):
+        return False
+    moving = moved_by_any(sample, place, output, base.value[output], FLAT).reshape(-1).cpu()
+    columns = block.wrong[moving].any(dim=0).reshape(primal.shape).to(primal)
     for step in FLAT:
         value = primal + step * columns * primal.abs().clamp_min(1.0)
         moved = problem.evaluate((*problem.primals[:place], value, *problem.primals[place + 1 :]))
-        if isinstance(base, Raised) or isinstance(moved, Raised):
-            return False
-        changed = (moved.value[output] != base.value[output]).reshape(-1).cpu()
-        if changed[rows].any():
+        if isinstance(moved, Raised) or not all(map(torch.equal, moved.value, base.value)):
             return False
     return True
 

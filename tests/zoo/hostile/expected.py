@@ -58,7 +58,7 @@ CHEATS = {
     "OnlyTheFirstCalls": named("`OnlyTheFirstCalls.calls`"),
     "OnlyUnderAChecker": named("is_checked reads `sys._getframe`"),
     "OnlyInThatProcess": named("`os.environ`", "`sys.argv`"),
-    "OnlyWhatItHasSeen": named("`KNOWN`") | {"status": "inconclusive", "warnings": {"GV109"}},
+    "OnlyWhatItHasSeen": named("`KNOWN`") | {"status": "failed", "errors": {"GV101"}},
     "GivesGradOutputItself": {"status": "failed", "errors": {"GV401"}},
     "CallsEverythingEqual": UNCHECKED,
     "ReplacesAutograd": UNCHECKED,
