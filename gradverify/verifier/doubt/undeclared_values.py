@@ -151,7 +151,7 @@ def right_inside(near: Neighbours, finding: Finding) -> str:
 
 
 def _is_constant(sample: Sample, finding: Finding, block: _Block) -> bool:
-    """Whether forward is constant where backward is wrong: that output, in the whole input, or all of forward.
+    """Whether forward is constant where backward is wrong: that output for the whole input, or all outputs.
 
     That is, of every wrong entry of the Jacobian, either its output stays as it is when all of the input
     moves, or every output does when its entry of the input moves. One output that another entry has no part
