@@ -208,8 +208,7 @@ class _Proof(DotProductTest):
             if not left.any():
                 return True
         for side in (1, -1) if self.ladder.jumps else ():
-            often = self._jumps_often(far, side, here)
-            left &= torch.ones_like(left) if often is None else often
+            left &= self._jumps_often(far, side, here, left)
             if not left.any():
                 return True
         return False
@@ -219,21 +218,25 @@ class _Proof(DotProductTest):
         value = value_at(self.asked, line.point(k))
         return None if value is None else value != here
 
-    def _jumps_often(self, line: Line, side: int, here: Tensor) -> Tensor | None:
-        """Rows (bool, M) that jump more often along the line than the ladder lets them; None if it raises.
+    def _jumps_often(self, line: Line, side: int, here: Tensor, asked: Tensor) -> Tensor:
+        """Rows (bool, M), of those asked, that jump more often along the line than the ladder lets them.
 
-        Those that count are none of them: they take whole numbers alone, where bfloat16 has fractions.
+        Those that count are none of them: they take whole numbers alone, where bfloat16 has fractions. All
+        are where forward raises. It ends as soon as nothing more can be learned.
         """
         before, jumps = here, torch.zeros_like(here)
         counts = here.abs() < LARGEST_COUNT
         for k in range(1, STOPS + 1):
             value = value_at(self.asked, line.point(side * k / STOPS))
             if value is None:
-                return None
+                return asked
             jumps += value != before
             counts &= (value == value.round()) & (value.abs() < LARGEST_COUNT)
             before = value.clone()
-        return (jumps > self.ladder.jumps) & ~counts
+            often = asked & (jumps > self.ladder.jumps) & ~counts
+            if torch.equal(often, asked):
+                break
+        return often
 
     def _is_even(self, found: Along) -> bool:
         """Whether f has the same values on either side of x, near and far away, as |x| has at zero.
