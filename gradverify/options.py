@@ -1,6 +1,6 @@
 """The options, each an annotated parameter that commands share: typer reads its flag and help from it.
 
-What else an option is stands beside its flag as a `Setting`: its key in `[tool.gradverify]`, what such a key
+Its other properties are a `Setting` beside the flag: its key in `[tool.gradverify]`, what such a key
 holds, how a value is checked, and whether a command that reproduces a finding repeats it. The configuration,
 the Python API and pytest read the same table.
 """

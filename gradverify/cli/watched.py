@@ -158,7 +158,7 @@ def _refuse_with_watch(request: Request, output: Format) -> None:
 
 
 def _changes(watchfiles: ModuleType, request: Request) -> Iterator[list[Path]]:
-    """Nothing at once, then the sources that were saved, each time some were; ends when nobody reads.
+    """Yield an empty list at once, then the saved sources of each change, until the output is closed.
 
     What is saved during a run comes after it.
     """

@@ -18,8 +18,6 @@ VIEWS = frozenset(
     | {"expand_as", "narrow", "select", "swapaxes", "movedim", "diagonal", "unfold"}
 )
 """Methods whose result shares the tensor's memory, always."""
-SAME_IF_CONTIGUOUS = frozenset({"contiguous"})
-"""Methods that return the tensor itself in the ordinary case."""
 _VIEW_ATTRIBUTES = frozenset({"data", "T", "mT", "H", "mH"})
 _IN_PLACE = re.compile(r"[a-z]\w*[a-z0-9]_")
 _NO_WRITE = frozenset(

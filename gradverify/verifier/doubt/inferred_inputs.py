@@ -1,4 +1,4 @@
-"""The verdict on values that nobody gave: a mismatch is a failure only if the guess cannot have made it.
+"""The verdict at guessed or undeclared values: a mismatch fails only if the guess cannot explain it.
 
 All of inferred inputs is a guess; of a spec, the values that it does not declare.
 """
@@ -67,7 +67,7 @@ def guarded_at_undeclared(sample: Sample, result: CheckResult) -> CheckResult:
 
 
 def guarded_at_unlisted(sample: Sample, result: CheckResult) -> CheckResult:
-    """The same of findings at sizes that nobody listed."""
+    """The same for findings at unlisted sizes."""
     return _excused(Neighbours(sample), result, AT_DECLARED if sample.subject.inferred else UNDER_A_SPEC)
 
 

@@ -88,7 +88,7 @@ def _written_grad_output(base: Verified, said: str, position: int) -> Finding:
         made,
         severity=Severity.NOTE,
         message=f"{said}; {asked}",
-        hint="Right only where nobody else holds that grad_output: autograd hands one tensor to several.",
+        hint="Autograd may pass the same grad_output to other nodes: they would see the changed values.",
     )
 
 

@@ -103,7 +103,7 @@ def _alone(sample: Sample, dtype: str) -> tuple[list[Finding], list[Precision]]:
             found = [*(f for f in found if f.code != "GV109"), unsure]
         return found, rows
     if not is_declared(sample.point, sample.draw):
-        return [], rows  # a slope in float32 has too few digits for values that nobody asked for
+        return [], rows  # a slope in float32 has too few digits at undeclared values
     place = Place.typical(sample, truth, plainly(dtype), asked=True)
     call = place.call()
     reason = rows[0].reason if rows else "it refuses that dtype"

@@ -200,7 +200,7 @@ def _follows(call: NativeCall, composite: CallProblem, seed: int) -> bool:
     for here, there in zip(*pairs, strict=True):
         size = here[1].abs() + here[1].square().mean().sqrt()
         if not ((here[0] - here[1]).abs() <= eps**0.5 * size).all():
-            return False  # NaN and infinities are nobody's values
+            return False  # NaN and infinities show no agreement
         own, recorded = (after - before for before, after in zip(here, there, strict=True))
         off, whole = own - recorded, recorded.norm()
         # What cancels inside leaves single entries few digits, and all of them together more.
