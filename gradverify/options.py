@@ -374,7 +374,7 @@ Verbose = Annotated[
         "-v",
         "--verbose",
         count=True,
-        help="Every case; -vv: full tracebacks and Jacobians.",
+        help="Everything about every target; -vv: full tracebacks too.",
         show_default=False,
         rich_help_panel=REPORT,
     ),
@@ -449,7 +449,8 @@ def repeated_words(given: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, option in OPTIONS.items():
         value = given.get(name)
-        if not option.setting.repeated or value in (None, False, [], (), 0, Engine.PROBE):
+        not_given = value is None or value is False or value in ([], (), Engine.PROBE)
+        if not_given or not option.setting.repeated:
             continue
         for one in value if isinstance(value, list | tuple) else (value,):
             text = f"{one:g}" if isinstance(one, float) else str(one)

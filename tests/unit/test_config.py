@@ -126,3 +126,13 @@ def test_wrong_values(here):
         (here / "pyproject.toml").write_text(f"[tool.gradverify]\n{line}\n")
         with pytest.raises(UsageError, match=words):
             request_of({"targets": ["src/m.py"]}, load_config())
+
+
+def test_a_reproducing_command_repeats_what_was_given_zeros_too(here):
+    given = {"rtol": 0.0, "memory": 0, "dtype": ["float32", "bfloat16"], "autocast": True, "engine": "torch"}
+    words = request_of({"targets": ["src/m.py"], **given}).extra_arguments
+    joined = " ".join(words)
+    assert all(part in joined for part in ("--rtol 0", "--memory 0", "--autocast", "--engine torch"))
+    assert "--dtype float32 --dtype bfloat16" in joined
+    nothing = {"rtol": None, "dtype": [], "autocast": False, "engine": "probe"}
+    assert request_of({"targets": ["src/m.py"], **nothing}).extra_arguments == ()
